@@ -1,1 +1,3 @@
-//! placeholder
+//! Bytes to types and back, for every protocol that towpath speaks, without input, output or clock.
+
+pub mod fault;
