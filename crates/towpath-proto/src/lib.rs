@@ -1,3 +1,4 @@
 //! Bytes to types and back, for every protocol that towpath speaks, without input, output or clock.
 
+pub mod checksum;
 pub mod fault;

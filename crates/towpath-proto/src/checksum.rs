@@ -1,0 +1,375 @@
+//! Checksums of files: their names, values, computation in one pass, and their combination from parts.
+//!
+//! - [`Algorithm`] and the set [`Algorithms`]: what can be computed, under the names that XRootD uses.
+//! - [`Digest`]: the value of one algorithm over some bytes; [`Digests`]: everything known about one file.
+//! - [`Hasher`]: bytes in order, several algorithms in one pass over memory.
+//! - [`ExtentDigests`]: bytes in any order from several writers. It keeps the checksums of what has been
+//!   written so far as [`Extent`]s, joins neighbours by arithmetic, and at the end has the checksum of the whole
+//!   file without reading it again.
+//! - [`combine`]: that arithmetic. [`xattr`]: how XRootD keeps checksums with the file.
+//!
+//! A trap in the names: XRootD's `crc32` is the POSIX `cksum` command's CRC, not the CRC-32 of zlib, gzip and
+//! Ethernet, which XRootD calls `zcrc32` (both checked against a 5.5.3 server). Hence [`Algorithm::Cksum`] and
+//! [`Algorithm::Crc32`]. The names in HTTP headers differ again: see [`crate::http::digest`].
+//!
+//! None of the checksums here but SHA-256 resists somebody who forges data on purpose.
+
+pub mod combine;
+mod extent;
+mod hasher;
+pub mod xattr;
+
+use std::{fmt, str::FromStr};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+
+pub use self::{
+    extent::{DEFAULT_EXTENT_LIMIT, Extent, ExtentDigests, Holes, Unknown},
+    hasher::Hasher,
+};
+
+/// A checksum algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// Adler-32 (RFC 1950 §8.2): what most grid storages keep.
+    Adler32,
+    /// CRC-32C, Castagnoli (RFC 9260 Appendix B; CRC-32/ISCSI in the CRC catalogue): what XRootD puts on each page.
+    Crc32c,
+    /// The CRC of the POSIX `cksum` command: CRC-32/CKSUM with the length appended. XRootD calls it `crc32`.
+    Cksum,
+    /// CRC-32 of zlib, gzip and ZIP (CRC-32/ISO-HDLC). XRootD calls it `zcrc32`.
+    Crc32,
+    /// CRC-64/ECMA-182, not reflected, as EOS computes it; XRootD knows the name and the length, but has no code for it.
+    Crc64,
+    /// MD5 (RFC 1321).
+    Md5,
+    /// SHA-256 (FIPS 180-4).
+    Sha256,
+}
+
+impl Algorithm {
+    /// All algorithms, in their order.
+    pub const ALL: [Algorithm; 7] =
+        [Self::Adler32, Self::Crc32c, Self::Cksum, Self::Crc32, Self::Crc64, Self::Md5, Self::Sha256];
+
+    /// The name that XRootD gives it: in `query checksum`, in configuration, in extended attributes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adler32 => "adler32",
+            Self::Crc32c => "crc32c",
+            Self::Cksum => "crc32",
+            Self::Crc32 => "zcrc32",
+            Self::Crc64 => "crc64",
+            Self::Md5 => "md5",
+            Self::Sha256 => "sha256",
+        }
+    }
+
+    /// The length of a value in bytes, at most [`Digest::MAX_BYTES`].
+    pub const fn digest_bytes(self) -> usize {
+        match self {
+            Self::Adler32 | Self::Crc32c | Self::Cksum | Self::Crc32 => 4,
+            Self::Crc64 => 8,
+            Self::Md5 => 16,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// Whether the value of a whole follows from the values and lengths of its parts ([`Digest::combine`]).
+    ///
+    /// [`Algorithm::Cksum`] is not among them: its values have the length mixed in, so a value alone is not enough.
+    pub const fn is_combinable(self) -> bool {
+        matches!(self, Self::Adler32 | Self::Crc32c | Self::Crc32 | Self::Crc64)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A checksum name that is not one of [`Algorithm::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown checksum algorithm; known are adler32, crc32c, crc32, zcrc32, crc64, md5, sha256")]
+pub struct UnknownAlgorithm;
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    /// Reads an XRootD checksum name in any case.
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(name)).ok_or(UnknownAlgorithm)
+    }
+}
+
+/// A set of algorithms, without order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Algorithms(u8);
+
+impl Algorithms {
+    /// No algorithm.
+    pub const NONE: Algorithms = Algorithms(0);
+
+    /// Adler-32 and CRC-32C: combinable, fast, and one of the two is understood by every peer.
+    pub const DEFAULT: Algorithms = Algorithms::of(&[Algorithm::Adler32, Algorithm::Crc32c]);
+
+    /// The set of those listed.
+    pub const fn of(list: &[Algorithm]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < list.len() {
+            bits |= 1 << list[index] as u8;
+            index += 1;
+        }
+        Algorithms(bits)
+    }
+
+    /// Whether the set has `algorithm`.
+    pub const fn contains(self, algorithm: Algorithm) -> bool {
+        self.0 & 1 << algorithm as u8 != 0
+    }
+
+    /// Whether the set is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The set with `algorithm` added.
+    #[must_use]
+    pub const fn with(self, algorithm: Algorithm) -> Self {
+        Algorithms(self.0 | 1 << algorithm as u8)
+    }
+
+    /// What is in this set, in the other, or in both.
+    #[must_use]
+    pub const fn union(self, other: Algorithms) -> Self {
+        Algorithms(self.0 | other.0)
+    }
+
+    /// The members that can be combined from parts.
+    #[must_use]
+    pub fn combinable(self) -> Self {
+        self.iter().filter(|algorithm| algorithm.is_combinable()).collect()
+    }
+
+    /// The members, in the order of [`Algorithm::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Algorithm> {
+        Algorithm::ALL.into_iter().filter(move |algorithm| self.contains(*algorithm))
+    }
+}
+
+impl FromIterator<Algorithm> for Algorithms {
+    fn from_iter<I: IntoIterator<Item = Algorithm>>(list: I) -> Self {
+        list.into_iter().fold(Algorithms::NONE, Algorithms::with)
+    }
+}
+
+/// The value of one algorithm.
+///
+/// `Display` writes the bytes as lower-case hexadecimal, without the name; `{:#}` writes `name:hex`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest {
+    algorithm: Algorithm,
+    /// The value in its first `algorithm.digest_bytes()` bytes, zeros after it.
+    value: [u8; Digest::MAX_BYTES],
+}
+
+/// Why text or bytes are not the digest that they were taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidDigest {
+    /// The number of bytes does not fit the algorithm.
+    #[error("a {algorithm} value has {expected} bytes, not {actual}")]
+    Length {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Bytes that a value of it has.
+        expected: usize,
+        /// Bytes that were given.
+        actual: usize,
+    },
+    /// The text has a character that is no hexadecimal digit.
+    #[error("a checksum has a character that is no hexadecimal digit")]
+    Hex,
+    /// The text is not base64 with padding.
+    #[error("a checksum is not valid base64")]
+    Base64,
+}
+
+impl Digest {
+    /// The longest value, in bytes.
+    pub const MAX_BYTES: usize = 32;
+
+    /// A digest from its bytes, most significant first; their number must be that of the algorithm.
+    pub fn new(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, InvalidDigest> {
+        let expected = algorithm.digest_bytes();
+        let mut value = [0; Self::MAX_BYTES];
+        match value.get_mut(..expected) {
+            Some(start) if bytes.len() == expected => start.copy_from_slice(bytes),
+            _ => return Err(InvalidDigest::Length { algorithm, expected, actual: bytes.len() }),
+        }
+        Ok(Self { algorithm, value })
+    }
+
+    /// A digest from the low-order bytes of an integer; used for the checksums, whose values are integers.
+    pub(crate) fn from_integer(algorithm: Algorithm, integer: u64) -> Self {
+        let bytes = integer.to_be_bytes();
+        let length = algorithm.digest_bytes().min(bytes.len());
+        let mut value = [0; Self::MAX_BYTES];
+        value[..length].copy_from_slice(&bytes[bytes.len() - length..]);
+        Self { algorithm, value }
+    }
+
+    /// The first eight bytes as an integer, the whole value of the 32- and 64-bit checksums.
+    pub(crate) fn to_integer(self) -> u64 {
+        self.bytes().iter().take(8).fold(0, |integer, byte| integer << 8 | u64::from(*byte))
+    }
+
+    /// Reads hexadecimal digits in either case.
+    ///
+    /// Values of the 32- and 64-bit checksums may lack leading zeros, as some servers print them as numbers.
+    pub fn from_hex(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
+        let expected = algorithm.digest_bytes();
+        let short_is_allowed = expected <= 8 && !text.is_empty();
+        if text.len() > 2 * expected || (text.len() < 2 * expected && !short_is_allowed) {
+            return Err(InvalidDigest::Length { algorithm, expected, actual: text.len().div_ceil(2) });
+        }
+        let mut value = [0; Self::MAX_BYTES];
+        // From the last digit backwards, so that missing digits are leading zeros.
+        for (index, character) in text.bytes().rev().enumerate() {
+            let digit = char::from(character).to_digit(16).ok_or(InvalidDigest::Hex)? as u8;
+            value[expected - 1 - index / 2] |= digit << (4 * (index % 2));
+        }
+        Ok(Self { algorithm, value })
+    }
+
+    /// Reads standard base64 with padding (RFC 4648 §4).
+    pub fn from_base64(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
+        // One group more than the longest value, so that a value that is too long is told apart from bad text.
+        let mut bytes = [0; Self::MAX_BYTES + 4];
+        let length = BASE64.decode_slice(text, &mut bytes).map_err(|_| InvalidDigest::Base64)?;
+        Self::new(algorithm, bytes.get(..length).unwrap_or_default())
+    }
+
+    /// The algorithm.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The value, most significant byte first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.value[..self.algorithm.digest_bytes()]
+    }
+
+    /// The value in standard base64 with padding.
+    pub fn to_base64(&self) -> String {
+        BASE64.encode(self.bytes())
+    }
+
+    /// The digest of this digest's bytes followed by `next_bytes` bytes whose digest is `next`.
+    ///
+    /// `None` if the two are of different algorithms, or of one that cannot be combined.
+    pub fn combine(&self, next: &Digest, next_bytes: u64) -> Option<Digest> {
+        if self.algorithm != next.algorithm {
+            return None;
+        }
+        let combined = combine::combine(self.algorithm, self.to_integer(), next.to_integer(), next_bytes)?;
+        Some(Self::from_integer(self.algorithm, combined))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            write!(f, "{}:", self.algorithm)?;
+        }
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
+    }
+}
+
+/// The known digests of one file: at most one for each algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digests(Vec<Digest>);
+
+/// What a comparison of two sets of digests says about the bytes behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// They have at least one algorithm in common, and all that they have in common are equal.
+    Same,
+    /// This algorithm gives two values: the bytes differ.
+    Different(Algorithm),
+    /// They have no algorithm in common, so nothing is known.
+    Incomparable,
+}
+
+impl Digests {
+    /// No digest known.
+    pub const fn new() -> Self {
+        Digests(Vec::new())
+    }
+
+    /// Adds a digest, in place of one of the same algorithm.
+    pub fn insert(&mut self, digest: Digest) {
+        match self.0.binary_search_by_key(&digest.algorithm, |known| known.algorithm) {
+            Ok(index) => self.0[index] = digest,
+            Err(index) => self.0.insert(index, digest),
+        }
+    }
+
+    /// The digest of one algorithm, if it is known.
+    pub fn get(&self, algorithm: Algorithm) -> Option<Digest> {
+        self.0.iter().find(|digest| digest.algorithm == algorithm).copied()
+    }
+
+    /// The algorithms whose digest is known.
+    pub fn algorithms(&self) -> Algorithms {
+        self.iter().map(Digest::algorithm).collect()
+    }
+
+    /// The digests in the order of [`Algorithm::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = &Digest> {
+        self.0.iter()
+    }
+
+    /// Whether no digest is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Compares what both sets know.
+    pub fn compare(&self, other: &Digests) -> Agreement {
+        let mut agreement = Agreement::Incomparable;
+        for digest in self.iter() {
+            match other.get(digest.algorithm) {
+                Some(theirs) if theirs == *digest => agreement = Agreement::Same,
+                Some(_) => return Agreement::Different(digest.algorithm),
+                None => {}
+            }
+        }
+        agreement
+    }
+}
+
+impl FromIterator<Digest> for Digests {
+    fn from_iter<I: IntoIterator<Item = Digest>>(list: I) -> Self {
+        let mut digests = Digests::new();
+        list.into_iter().for_each(|digest| digests.insert(digest));
+        digests
+    }
+}
+
+impl From<Digest> for Digests {
+    fn from(digest: Digest) -> Self {
+        Digests(vec![digest])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! The checksum of a file that is written in pieces, in any order, by any number of writers.
+//!
+//! Each writer turns its piece into an [`Extent`]: position, length and checksums. That is the expensive part and
+//! needs no lock. [`ExtentDigests`] collects extents and joins neighbours, which is arithmetic on a few numbers.
+//! When the extents have grown together into one that covers the file, its checksums are those of the file.
+//!
+//! The answer is exact or absent: if a byte was written twice, or the pieces became too many to remember, the
+//! collection says [`Unknown`] and why; the caller then reads the file once more, or lets the digest be unknown.
+
+use std::collections::BTreeMap;
+
+use super::{Algorithm, Algorithms, Digest, Digests, Hasher, combine};
+
+/// Checksums of the bytes `offset..offset + bytes` of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    offset: u64,
+    bytes: u64,
+    sums: Sums,
+}
+
+/// The checksums of an extent, one field for each combinable algorithm; those not wanted stay 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    adler32: u32,
+    crc32c: u32,
+    crc32: u32,
+    crc64: u64,
+}
+
+impl Extent {
+    /// Computes the checksums of `data`, which stand at `offset` of the file.
+    ///
+    /// Algorithms that cannot be combined are left out. `None` if the extent would end beyond 2^64 - 1.
+    pub fn of(algorithms: Algorithms, offset: u64, data: &[u8]) -> Option<Self> {
+        let digests = Hasher::digest(algorithms.combinable(), data);
+        Self::from_digests(offset, data.len() as u64, &digests)
+    }
+
+    /// An extent whose checksums are known already, for instance from a journal; digests that cannot be combined are
+    /// left out. `None` if the extent would end beyond 2^64 - 1.
+    pub fn from_digests(offset: u64, bytes: u64, digests: &Digests) -> Option<Self> {
+        offset.checked_add(bytes)?;
+        let mut sums = Sums::default();
+        digests.iter().for_each(|digest| sums.set(digest.algorithm(), digest.to_integer()));
+        Some(Self { offset, bytes, sums })
+    }
+
+    /// Where the extent starts in the file.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first offset after the extent.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// The digests of the combinable members of `algorithms`, which must be among those it was made with.
+    pub fn digests(&self, algorithms: Algorithms) -> Digests {
+        let combinable = algorithms.combinable();
+        combinable.iter().map(|algorithm| Digest::from_integer(algorithm, self.sums.get(algorithm))).collect()
+    }
+
+    fn of_nothing(algorithms: Algorithms) -> Self {
+        Self::of_zeros(algorithms, 0, 0)
+    }
+
+    fn of_zeros(algorithms: Algorithms, offset: u64, bytes: u64) -> Self {
+        let mut sums = Sums::default();
+        for algorithm in algorithms.iter() {
+            sums.set(algorithm, combine::of_zeros(algorithm, bytes).unwrap_or(0));
+        }
+        Self { offset, bytes, sums }
+    }
+
+    /// This extent and the one that starts where it ends, as one.
+    fn join(&self, algorithms: Algorithms, next: &Extent) -> Self {
+        let mut sums = Sums::default();
+        for algorithm in algorithms.iter() {
+            let (first, second) = (self.sums.get(algorithm), next.sums.get(algorithm));
+            sums.set(algorithm, combine::combine(algorithm, first, second, next.bytes).unwrap_or(0));
+        }
+        Self { offset: self.offset, bytes: self.bytes + next.bytes, sums }
+    }
+}
+
+impl Sums {
+    fn get(&self, algorithm: Algorithm) -> u64 {
+        match algorithm {
+            Algorithm::Adler32 => self.adler32.into(),
+            Algorithm::Crc32c => self.crc32c.into(),
+            Algorithm::Crc32 => self.crc32.into(),
+            Algorithm::Crc64 => self.crc64,
+            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => 0,
+        }
+    }
+
+    fn set(&mut self, algorithm: Algorithm, value: u64) {
+        match algorithm {
+            Algorithm::Adler32 => self.adler32 = value as u32,
+            Algorithm::Crc32c => self.crc32c = value as u32,
+            Algorithm::Crc32 => self.crc32 = value as u32,
+            Algorithm::Crc64 => self.crc64 = value,
+            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => {}
+        }
+    }
+}
+
+/// Why the checksum of the whole file is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// Bytes at this offset were written more than once, and only the file system knows which came last.
+    #[error("bytes at offset {offset} were written more than once")]
+    Rewritten {
+        /// The first offset found to be in two extents.
+        offset: u64,
+    },
+    /// More separate extents than the limit.
+    #[error("the file was written in more than {limit} separate extents at a time")]
+    TooFragmented {
+        /// The limit.
+        limit: usize,
+    },
+    /// Nothing was written there.
+    #[error("{bytes} bytes at offset {offset} were never written")]
+    Hole {
+        /// Where the first hole starts.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// Something was written beyond the end that was given.
+    #[error("{end} bytes were written, beyond the size of {size} bytes")]
+    BeyondEnd {
+        /// The first offset after the last extent.
+        end: u64,
+        /// The size given.
+        size: u64,
+    },
+}
+
+/// What to take the bytes for that nobody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// They are an error: the digest is [`Unknown::Hole`].
+    Refuse,
+    /// They are zeros, as in a sparse file; costs a few multiplications for each hole, whatever its length.
+    AreZeros,
+}
+
+/// How many separate extents a collection keeps unless told otherwise.
+///
+/// An extent takes about 60 bytes, so this bounds a collection to about 4 MiB; 64 writers of 8 MiB pieces need 64.
+pub const DEFAULT_EXTENT_LIMIT: usize = 65_536;
+
+/// The checksums of what has been written of a file.
+#[derive(Clone, Debug)]
+pub struct ExtentDigests {
+    algorithms: Algorithms,
+    limit: usize,
+    /// By offset; neighbours never touch, because touching extents are joined.
+    extents: BTreeMap<u64, Extent>,
+    /// Once this is set, `extents` is empty and stays so.
+    unknown: Option<Unknown>,
+}
+
+impl ExtentDigests {
+    /// An empty collection that keeps the combinable members of `algorithms`, with [`DEFAULT_EXTENT_LIMIT`].
+    pub fn new(algorithms: Algorithms) -> Self {
+        Self::with_limit(algorithms, DEFAULT_EXTENT_LIMIT)
+    }
+
+    /// An empty collection that keeps at most `limit` separate extents.
+    pub fn with_limit(algorithms: Algorithms, limit: usize) -> Self {
+        Self { algorithms: algorithms.combinable(), limit, extents: BTreeMap::new(), unknown: None }
+    }
+
+    /// What is computed: make extents for this collection with these.
+    pub fn algorithms(&self) -> Algorithms {
+        self.algorithms
+    }
+
+    /// Takes bytes that were written at `offset`. A piece that ends beyond 2^64 - 1 makes the digest unknown.
+    pub fn add(&mut self, offset: u64, data: &[u8]) {
+        match Extent::of(self.algorithms, offset, data) {
+            Some(extent) => self.insert(extent),
+            None => self.give_up(Unknown::BeyondEnd { end: u64::MAX, size: u64::MAX }),
+        }
+    }
+
+    /// Takes an extent that was made with [`ExtentDigests::algorithms`]. Costs O(log n) for n separate extents.
+    pub fn insert(&mut self, mut extent: Extent) {
+        if self.unknown.is_some() || extent.bytes == 0 {
+            return;
+        }
+        if let Some(offset) = self.overlap(&extent) {
+            return self.give_up(Unknown::Rewritten { offset });
+        }
+        if let Some(next) = self.extents.remove(&extent.end()) {
+            extent = extent.join(self.algorithms, &next);
+        }
+        if let Some((_, before)) = self.extents.range_mut(..extent.offset).next_back()
+            && before.end() == extent.offset
+        {
+            *before = before.join(self.algorithms, &extent);
+            return;
+        }
+        self.extents.insert(extent.offset, extent);
+        if self.extents.len() > self.limit {
+            self.give_up(Unknown::TooFragmented { limit: self.limit });
+        }
+    }
+
+    /// Declares that something happened to the file that this collection did not see, such as a truncation.
+    pub fn give_up(&mut self, reason: Unknown) {
+        self.extents = BTreeMap::new();
+        self.unknown = Some(reason);
+    }
+
+    /// The extents so far, by offset; neighbours do not touch. Empty once the digest is unknown.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.values()
+    }
+
+    /// How many bytes have been written, whatever is still missing between them.
+    pub fn bytes_written(&self) -> u64 {
+        self.extents().map(Extent::bytes).sum()
+    }
+
+    /// The digests of the whole file, if the extents cover `0..size` exactly.
+    pub fn finish(&self, size: u64, holes: Holes) -> Result<Digests, Unknown> {
+        if let Some(reason) = self.unknown {
+            return Err(reason);
+        }
+        let mut whole = Extent::of_nothing(self.algorithms);
+        for extent in self.extents() {
+            if extent.end() > size {
+                return Err(Unknown::BeyondEnd { end: extent.end(), size });
+            }
+            whole = self.fill(&whole, extent.offset, holes)?.join(self.algorithms, extent);
+        }
+        whole = self.fill(&whole, size, holes)?;
+        Ok(whole.digests(self.algorithms))
+    }
+
+    /// `whole` with what is missing up to `end`.
+    fn fill(&self, whole: &Extent, end: u64, holes: Holes) -> Result<Extent, Unknown> {
+        let (offset, bytes) = (whole.end(), end - whole.end());
+        match holes {
+            _ if bytes == 0 => Ok(*whole),
+            Holes::Refuse => Err(Unknown::Hole { offset, bytes }),
+            Holes::AreZeros => Ok(whole.join(self.algorithms, &Extent::of_zeros(self.algorithms, offset, bytes))),
+        }
+    }
+
+    /// The first offset that `extent` shares with one that is here.
+    fn overlap(&self, extent: &Extent) -> Option<u64> {
+        let before = self.extents.range(..=extent.offset).next_back();
+        if before.is_some_and(|(_, before)| before.end() > extent.offset) {
+            return Some(extent.offset);
+        }
+        let after = self.extents.range(extent.offset..).next();
+        after.map(|(offset, _)| *offset).filter(|offset| *offset < extent.end())
+    }
+}

@@ -1,0 +1,199 @@
+//! How XRootD keeps a checksum with its file: one extended attribute for each algorithm.
+//!
+//! The attribute `user.XrdCks.<name>` has 96 bytes, integers big-endian whatever the machine (read off a 5.5.3 server):
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 16 | name of the algorithm, NUL padded |
+//! | 16 | 8 | mtime of the file when the checksum was computed, Unix seconds |
+//! | 24 | 4 | seconds from that mtime to the computation |
+//! | 28 | 3 | reserved, 0 |
+//! | 31 | 1 | length of the value in bytes |
+//! | 32 | 64 | the value, most significant byte first, zeros after it |
+//!
+//! A stored checksum counts only as long as the file's mtime is the recorded one. Seconds are all there is: a file
+//! changed twice within one second keeps a checksum that looks current, so a writer removes or replaces the
+//! attributes when it changes a file.
+
+use super::{Algorithm, Digest, InvalidDigest};
+
+/// What the names of these attributes start with, `user.` being the namespace that Linux demands.
+pub const NAME_PREFIX: &str = "user.XrdCks.";
+
+/// The length of an attribute's value.
+pub const ENCODED_BYTES: usize = 96;
+
+/// A checksum as it is stored with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredDigest {
+    /// The checksum.
+    pub digest: Digest,
+    /// The file's mtime when it was computed, in Unix seconds, rounded down.
+    pub file_mtime_s: i64,
+    /// How many seconds after that mtime it was computed; for people only.
+    pub computed_after_s: i32,
+}
+
+/// Why an attribute is not a stored checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAttribute {
+    /// Another length than [`ENCODED_BYTES`].
+    #[error("a stored checksum has {ENCODED_BYTES} bytes, not {0}")]
+    Length(usize),
+    /// The algorithm in the value is not the one in the attribute's name.
+    #[error("the stored checksum is of another algorithm than its name says")]
+    Algorithm,
+    /// The value does not fit the algorithm.
+    #[error(transparent)]
+    Value(#[from] InvalidDigest),
+}
+
+/// The name of the extended attribute for an algorithm, such as `user.XrdCks.adler32`.
+pub fn attribute_name(algorithm: Algorithm) -> String {
+    format!("{NAME_PREFIX}{algorithm}")
+}
+
+/// The algorithm that an extended attribute's name stands for, if it is one that [`Algorithm`] knows.
+pub fn algorithm_of(attribute_name: &str) -> Option<Algorithm> {
+    attribute_name.strip_prefix(NAME_PREFIX)?.parse().ok()
+}
+
+impl StoredDigest {
+    /// A checksum of a file with that mtime, computed at `now_s` (both Unix seconds).
+    pub fn new(digest: Digest, file_mtime_s: i64, now_s: i64) -> Self {
+        let after = now_s.saturating_sub(file_mtime_s).clamp(i32::MIN.into(), i32::MAX.into());
+        Self { digest, file_mtime_s, computed_after_s: after as i32 }
+    }
+
+    /// Whether the checksum still counts for a file whose mtime is now `mtime_s` (Unix seconds, rounded down).
+    pub fn is_current(&self, mtime_s: i64) -> bool {
+        self.file_mtime_s == mtime_s
+    }
+
+    /// The attribute's value.
+    pub fn encode(&self) -> [u8; ENCODED_BYTES] {
+        let (name, value) = (self.digest.algorithm().name().as_bytes(), self.digest.bytes());
+        let mut bytes = [0; ENCODED_BYTES];
+        bytes[..name.len()].copy_from_slice(name);
+        bytes[16..24].copy_from_slice(&self.file_mtime_s.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.computed_after_s.to_be_bytes());
+        bytes[31] = value.len() as u8;
+        bytes[32..32 + value.len()].copy_from_slice(value);
+        bytes
+    }
+
+    /// Reads the value of the attribute that belongs to `algorithm`.
+    pub fn decode(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, InvalidAttribute> {
+        let bytes: &[u8; ENCODED_BYTES] = bytes.try_into().map_err(|_| InvalidAttribute::Length(bytes.len()))?;
+        let (name, rest) = bytes.split_at(16);
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        if !name.eq_ignore_ascii_case(algorithm.name().as_bytes()) {
+            return Err(InvalidAttribute::Algorithm);
+        }
+        let [m0, m1, m2, m3, m4, m5, m6, m7, a0, a1, a2, a3, _, _, _, length, value @ ..] = rest else {
+            return Err(InvalidAttribute::Length(bytes.len()));
+        };
+        let length = usize::from(*length);
+        let actual = InvalidDigest::Length { algorithm, expected: algorithm.digest_bytes(), actual: length };
+        Ok(Self {
+            digest: Digest::new(algorithm, value.get(..length).ok_or(actual)?)?,
+            file_mtime_s: i64::from_be_bytes([*m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7]),
+            computed_after_s: i32::from_be_bytes([*a0, *a1, *a2, *a3]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Attributes that an XRootD 5.5.3 server wrote for a file of the bytes `123456789` with mtime 1614834367, without
+    /// the zeros at the end (the value is the last field).
+    const GOLDEN: [(Algorithm, &str); 4] = [
+        (Algorithm::Adler32, "61646c657233320000000000000000000000000060406abf0ac1978d00000004091e01de"),
+        (Algorithm::Cksum, "637263333200000000000000000000000000000060406abf0ac1978d00000004377a6011"),
+        (Algorithm::Crc32c, "637263333263000000000000000000000000000060406abf0ac1978d00000004e3069283"),
+        (
+            Algorithm::Md5,
+            "6d6435000000000000000000000000000000000060406abf0ac1978d00000010\
+             25f9e794323b453885f5181f1b624d0b",
+        ),
+    ];
+
+    fn golden_bytes(hex: &str) -> [u8; ENCODED_BYTES] {
+        let mut bytes = [0; ENCODED_BYTES];
+        for (index, pair) in hex.as_bytes().chunks(2).enumerate() {
+            bytes[index] = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_xrootd_stored_is_read_and_written_byte_for_byte() {
+        for (algorithm, hex) in GOLDEN {
+            let bytes = golden_bytes(hex);
+            let stored = StoredDigest::decode(algorithm, &bytes).unwrap();
+            assert_eq!(stored.digest, crate::checksum::Hasher::digest_of(algorithm, b"123456789"));
+            assert_eq!(stored.file_mtime_s, 1_614_834_367);
+            assert_eq!(stored.computed_after_s, 180_459_405);
+            assert_eq!(stored.encode(), bytes);
+            assert!(stored.is_current(1_614_834_367));
+            assert!(!stored.is_current(1_614_834_368));
+        }
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_its_name_or_length_is_refused() {
+        let good = golden_bytes(GOLDEN[0].1);
+        let decode = |bytes: &[u8]| StoredDigest::decode(Algorithm::Adler32, bytes);
+        assert_eq!(decode(&good[..95]), Err(InvalidAttribute::Length(95)));
+        assert_eq!(decode(&[]), Err(InvalidAttribute::Length(0)));
+        assert_eq!(StoredDigest::decode(Algorithm::Md5, &good), Err(InvalidAttribute::Algorithm));
+        for length in [0, 3, 5, 64, 65, 255] {
+            let mut bad = good;
+            bad[31] = length;
+            assert!(matches!(decode(&bad), Err(InvalidAttribute::Value(InvalidDigest::Length { .. }))), "{length}");
+        }
+    }
+
+    #[test]
+    fn attribute_names_are_those_of_xrootd() {
+        assert_eq!(attribute_name(Algorithm::Cksum), "user.XrdCks.crc32");
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm_of(&attribute_name(algorithm)), Some(algorithm));
+        }
+        assert_eq!(algorithm_of("user.XrdCks."), None);
+        assert_eq!(algorithm_of("user.XrdCks.sha512"), None);
+        assert_eq!(algorithm_of("adler32"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn stored_digests_round_trip(
+            digest in crate::checksum::tests::any_digest(),
+            file_mtime_s: i64,
+            computed_after_s: i32,
+        ) {
+            let stored = StoredDigest { digest, file_mtime_s, computed_after_s };
+            prop_assert_eq!(StoredDigest::decode(digest.algorithm(), &stored.encode()), Ok(stored));
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(at in 0..ENCODED_BYTES, byte: u8, cut in 0..=ENCODED_BYTES) {
+            let mut bytes = golden_bytes(GOLDEN[3].1);
+            bytes[at] = byte;
+            let _ = StoredDigest::decode(Algorithm::Md5, &bytes[..cut]);
+            if let Ok(stored) = StoredDigest::decode(Algorithm::Md5, &bytes) {
+                prop_assert!((stored.digest.bytes().len()) == 16);
+            }
+        }
+
+        #[test]
+        fn any_times_are_accepted(mtime: i64, now: i64) {
+            let digest = Digest::new(Algorithm::Adler32, &[0, 0, 0, 1]).unwrap();
+            prop_assert!(StoredDigest::new(digest, mtime, now).is_current(mtime));
+        }
+    }
+}
