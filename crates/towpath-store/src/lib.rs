@@ -1,1 +1,29 @@
-//! placeholder
+//! Everything that holds bytes is a [`Store`].
+//!
+//! A local directory, memory, a remote site and a cache are stores; servers, mounts and programs are faces of one.
+//! RFC 0001 (`docs/rfcs/0001-store.md`) says why the trait is cut as it is.
+//!
+//! The life of a read: [`Store::open`] gives a [`ReadHandle`] that pins one version of the file; ranges, vectors and
+//! non-waiting reads are asked of the handle. The life of a write: [`Store::create`] gives a [`WriteHandle`]; pieces
+//! go in at any offset and in any order; [`WriteHandle::commit`] checks what was promised and makes the file visible in one step.
+//!
+//! What is not here: protocols (`towpath-proto`), remote stores (`towpath-client`), policy on who may do what (the faces decide
+//! before they ask a store).
+
+mod caller;
+mod error;
+pub mod local;
+pub mod memory;
+mod metadata;
+mod path;
+mod store;
+pub mod sys;
+
+pub use caller::{Caller, Secret};
+pub use error::{Blame, Error, Fault, Kind, Result};
+pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
+pub use path::{PathError, StorePath};
+pub use store::{
+    ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
+    ReadHandle, Store, VectorReads, WriteHandle,
+};

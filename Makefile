@@ -1,0 +1,31 @@
+# Two commands do everything on a fresh Debian 12 machine: `make demo` and `make test`.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/towpath/target
+TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
+
+.PHONY: demo test bench build lint fmt unit interop
+
+demo: build ## two servers, real ROOT files, a verified copy, physics read over the wire
+	interop/demo $(TOWPATH)
+
+test: lint unit build interop demo ## everything that must hold
+	@echo "all tests passed"
+
+build:
+	cargo build --release --locked --package towpath-cli
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	interop/check-licences
+
+unit:
+	cargo test --workspace --locked
+
+interop: build ## real peers from apt and PyPI against us, and we against them
+	interop/run $(TOWPATH)
+
+bench: build ## we and the peers, interleaved; results under bench/results
+	bench/run $(TOWPATH)
+
+fmt:
+	cargo fmt --all

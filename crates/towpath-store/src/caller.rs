@@ -1,0 +1,45 @@
+//! Who asks: the identity and credential that travel with each call, because one store serves many users.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+/// A credential. It prints as `<redacted>`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    /// Wraps a credential.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The credential itself, for the one place that sends or verifies it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<redacted>")
+    }
+}
+
+/// Who makes a call. A face fills it in once it has verified the peer; remote stores pass the credential on.
+#[derive(Debug, Clone, Default)]
+pub struct Caller {
+    /// The verified subject, as the issuer names it; none for an anonymous caller.
+    pub subject: Option<Arc<str>>,
+    /// The issuer that vouches for the subject; none for an anonymous caller.
+    pub issuer: Option<Arc<str>>,
+    /// The bearer token that came with the call, for stores that ask somebody else.
+    pub token: Option<Secret>,
+    /// The address the call came from; none for a call of this process.
+    pub address: Option<IpAddr>,
+}
+
+impl Caller {
+    /// This process itself, without a credential.
+    pub fn local() -> Self {
+        Self::default()
+    }
+}

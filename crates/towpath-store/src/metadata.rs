@@ -1,0 +1,115 @@
+//! What a store knows of a file or directory.
+
+use std::{fmt, sync::Arc};
+
+use towpath_proto::checksum::Digests;
+
+/// What a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Something else (device, socket, dangling link): listed, never opened.
+    Other,
+}
+
+/// Where the bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Residency {
+    /// On disk: a read starts at once.
+    Online,
+    /// On tape or evicted: a read waits for a recall.
+    Offline,
+}
+
+/// A tag that changes whenever the content of a file may have changed; equal tags mean equal content.
+/// Its text is opaque, printable ASCII without quotes, at most 64 bytes long (it serves as HTTP's strong entity tag).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct VersionTag(Arc<str>);
+
+impl VersionTag {
+    /// Longest tag, in bytes.
+    pub const MAX_BYTES: usize = 64;
+
+    /// A tag from its text; none if the text is empty, too long, or has a byte outside printable ASCII or a quote.
+    pub fn new(text: &str) -> Option<Self> {
+        let fits = (1..=Self::MAX_BYTES).contains(&text.len());
+        let plain = text.bytes().all(|b| (0x21..0x7f).contains(&b) && b != b'"');
+        (fits && plain).then(|| Self(text.into()))
+    }
+
+    /// The tag's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for VersionTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Metadata of one path. `None` is 'this store does not know', never 'there is none'.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    /// What the path is.
+    pub kind: FileKind,
+    /// Length in bytes; 0 for a directory.
+    pub size: u64,
+    /// Last change of the content, in nanoseconds since the Unix epoch.
+    pub mtime_ns: Option<i64>,
+    /// Last change of content or attributes, in nanoseconds since the Unix epoch.
+    pub ctime_ns: Option<i64>,
+    /// Last access, in nanoseconds since the Unix epoch.
+    pub atime_ns: Option<i64>,
+    /// Permission bits (`0o7777`).
+    pub mode: Option<u32>,
+    /// The version of the content.
+    pub version: Option<VersionTag>,
+    /// A number that names the file in its store (an inode number); XRootD's stat shows it.
+    pub file_id: Option<u64>,
+    /// Where the bytes are.
+    pub residency: Residency,
+    /// The digests the store has at hand for this version, without reading the file.
+    pub digests: Digests,
+}
+
+impl Metadata {
+    /// Metadata of which only kind and size are known.
+    pub fn new(kind: FileKind, size: u64) -> Self {
+        Self {
+            kind,
+            size,
+            mtime_ns: None,
+            ctime_ns: None,
+            atime_ns: None,
+            mode: None,
+            version: None,
+            file_id: None,
+            residency: Residency::Online,
+            digests: Digests::default(),
+        }
+    }
+
+    /// Whether this is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Last change of the content in whole seconds since the Unix epoch, rounded down; 0 where unknown.
+    pub fn mtime_s(&self) -> i64 {
+        self.mtime_ns.unwrap_or(0).div_euclid(1_000_000_000)
+    }
+}
+
+/// Room in a store, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All there is.
+    pub total: u64,
+    /// What a new file may take.
+    pub free: u64,
+}

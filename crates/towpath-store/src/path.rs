@@ -1,0 +1,225 @@
+//! Paths inside a store: absolute, normal, and bytes.
+
+use std::fmt;
+
+/// The longest path a store accepts, in bytes (Linux `PATH_MAX` less its NUL).
+pub const MAX_PATH_BYTES: usize = 4095;
+/// The longest component, in bytes (Linux `NAME_MAX`).
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// An absolute path in a store, normalized: it starts with `/`, has no empty, `.` or `..` component and no trailing slash
+/// (the root alone is `/`). Names are bytes, because file names of the field are; no encoding is assumed.
+///
+/// ```
+/// use towpath_store::StorePath;
+/// let path = StorePath::parse(b"//data/./run1//f.root").unwrap();
+/// assert_eq!(path.as_bytes(), b"/data/run1/f.root");
+/// assert!(StorePath::parse(b"/data/../etc").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StorePath(Box<[u8]>);
+
+/// Why bytes are no [`StorePath`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// The path does not start with `/`.
+    #[error("the path is not absolute: it must start with /")]
+    Relative,
+    /// A `..` component; it is refused rather than resolved, so that no reading of it can leave the root.
+    #[error("the path has a `..` component")]
+    Parent,
+    /// A NUL byte.
+    #[error("the path has a NUL byte")]
+    Nul,
+    /// Longer than [`MAX_PATH_BYTES`], or a component longer than [`MAX_NAME_BYTES`].
+    #[error("the path is longer than {MAX_PATH_BYTES} bytes, or one of its names than {MAX_NAME_BYTES}")]
+    TooLong,
+}
+
+impl StorePath {
+    /// The root of the store.
+    pub fn root() -> Self {
+        Self(Box::from(*b"/"))
+    }
+
+    /// Normalizes an absolute path: slashes collapse, `.` vanishes, a trailing slash is dropped, `..` is refused.
+    ///
+    /// # Errors
+    /// [`PathError`] says what is wrong with the bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, PathError> {
+        if bytes.first() != Some(&b'/') {
+            return Err(PathError::Relative);
+        }
+        if bytes.contains(&0) {
+            return Err(PathError::Nul);
+        }
+        let mut normal = Vec::with_capacity(bytes.len().min(MAX_PATH_BYTES + 1));
+        for name in bytes.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            push_name(&mut normal, name)?;
+        }
+        if normal.is_empty() {
+            normal.push(b'/');
+        }
+        Ok(Self(normal.into()))
+    }
+
+    /// The path as bytes, with its leading slash.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The path without its leading slash: empty for the root. What `openat` wants.
+    pub fn relative(&self) -> &[u8] {
+        &self.0[1..]
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// The names from the root down; none for the root.
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.relative().split(|b| *b == b'/').filter(|name| !name.is_empty())
+    }
+
+    /// The last name; none for the root.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.components().next_back()
+    }
+
+    /// The directory that holds this path; none for the root.
+    pub fn parent(&self) -> Option<Self> {
+        if self.is_root() {
+            return None;
+        }
+        let slash = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..slash.max(1)].into()))
+    }
+
+    /// The path of `name` in this directory.
+    ///
+    /// # Errors
+    /// [`PathError`] if `name` is not one normal component.
+    pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
+        match name {
+            b".." => return Err(PathError::Parent),
+            b"" | b"." => return Err(PathError::Relative),
+            _ if name.contains(&0) => return Err(PathError::Nul),
+            _ if name.contains(&b'/') => return Err(PathError::Relative),
+            _ => {}
+        }
+        let mut joined = if self.is_root() { Vec::new() } else { self.0.to_vec() };
+        push_name(&mut joined, name)?;
+        Ok(Self(joined.into()))
+    }
+
+    /// Whether `self` is `prefix` or lies below it, by whole components: `/foo/bar` holds `/foo/bar/x`, not `/foo/bargain`.
+    pub fn is_within(&self, prefix: &Self) -> bool {
+        match self.0.strip_prefix(&*prefix.0) {
+            Some(rest) => prefix.is_root() || rest.is_empty() || rest[0] == b'/',
+            None => false,
+        }
+    }
+}
+
+fn push_name(path: &mut Vec<u8>, name: &[u8]) -> Result<(), PathError> {
+    if name == b".." {
+        return Err(PathError::Parent);
+    }
+    if name.len() > MAX_NAME_BYTES || path.len() + 1 + name.len() > MAX_PATH_BYTES {
+        return Err(PathError::TooLong);
+    }
+    path.push(b'/');
+    path.extend_from_slice(name);
+    Ok(())
+}
+
+impl fmt::Display for StorePath {
+    /// Bytes that are not printable UTF-8 are shown escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StorePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> StorePath {
+        StorePath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn normalizes() {
+        for (given, normal) in [("/", "/"), ("//", "/"), ("/a//b/", "/a/b"), ("/./a/.", "/a"), ("/...", "/...")] {
+            assert_eq!(path(given).as_bytes(), normal.as_bytes());
+        }
+    }
+
+    #[test]
+    fn refuses() {
+        let long = [b"/".as_slice(), &[b'x'; 256]].concat();
+        let deep = b"/0123456789".repeat(400);
+        for (given, why) in [
+            (b"a".as_slice(), PathError::Relative),
+            (b"", PathError::Relative),
+            (b"/a/..", PathError::Parent),
+            (b"/../a", PathError::Parent),
+            (b"/a\0", PathError::Nul),
+            (&long, PathError::TooLong),
+            (&deep, PathError::TooLong),
+        ] {
+            assert_eq!(StorePath::parse(given), Err(why), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_whole_components() {
+        assert!(path("/foo/bar").is_within(&path("/foo/bar")));
+        assert!(path("/foo/bar/x").is_within(&path("/foo/bar")));
+        assert!(!path("/foo/bargain").is_within(&path("/foo/bar")));
+        assert!(path("/x").is_within(&StorePath::root()));
+        assert!(!path("/foo").is_within(&path("/foo/bar")));
+    }
+
+    #[test]
+    fn odd_bytes_print_escaped() {
+        assert_eq!(StorePath::parse(b"/a\n\xff").unwrap().to_string(), "/a\\n\\xff");
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_is_idempotent_and_confined(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(path) = StorePath::parse(&bytes) {
+                prop_assert_eq!(&StorePath::parse(path.as_bytes()).unwrap(), &path);
+                prop_assert!(path.components().all(|name| !name.is_empty() && name != b"." && name != b".."));
+                prop_assert_eq!(path.parent().is_none(), path.is_root());
+            }
+        }
+
+        #[test]
+        fn join_undoes_parent(bytes in proptest::collection::vec(any::<u8>(), 1..64)) {
+            if let Ok(path) = StorePath::parse(&bytes) {
+                if let (Some(parent), Some(name)) = (path.parent(), path.name()) {
+                    prop_assert_eq!(parent.join(name).unwrap(), path);
+                }
+            }
+        }
+    }
+}

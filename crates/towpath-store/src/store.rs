@@ -1,0 +1,270 @@
+//! The trait that everything which holds bytes implements, and the two handles it gives out.
+//!
+//! Rules that hold for every method, and that the conformance suite (`towpath-testkit`) checks:
+//! - No method has a default body: a wrapper that forgets one does not compile.
+//! - Cancellation is dropping the future. After it no handle, lock, temporary file or request in flight is left behind.
+//! - Reads, listings and questions may be repeated at will; each other method says what a repetition does.
+//! - An error says what happened ([`crate::Fault`]) and whose fault it is ([`crate::Blame`]).
+
+use std::{fmt, fs::File, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use towpath_proto::checksum::{Algorithm, Digest};
+
+use crate::{Caller, Metadata, Result, Space, StorePath, VersionTag};
+
+/// Something that holds files and directories under a root.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// What this store can do at all, known before a transfer starts.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Metadata of one path. Digests are told only where they are at hand; nothing is computed.
+    async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata>;
+
+    /// The entries of one directory, in no order, as a stream of batches. The stream holds at most a few batches at once,
+    /// however large the directory; it reads on only as it is polled.
+    fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing;
+
+    /// Opens a file for reading. A store far away may open lazily: then an error about the path comes with the handle's first use.
+    async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>>;
+
+    /// Starts a new file, invisible under its name until [`WriteHandle::commit`].
+    /// Repeating it starts another one; of two commits of one name the later wins or, with [`Overwrite::Refuse`], fails.
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>>;
+
+    /// Opens an existing file for changes in place, visible at once. Needs [`Capabilities::update`].
+    async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>>;
+
+    /// Makes a directory. With `parents`, missing parents too, and an existing directory is no error.
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        parents: bool,
+        mode: Option<u32>,
+    ) -> Result<()>;
+
+    /// Removes a file (or anything that is no directory). Repeated, it fails with `NotFound`.
+    async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()>;
+
+    /// Removes an empty directory. Repeated, it fails with `NotFound`.
+    async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()>;
+
+    /// Gives a file or directory another name in the same store, in one step. Repeated, it fails with `NotFound`.
+    async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
+
+    /// Copies one file inside the store, with its known digests; the copy becomes visible whole. Needs [`Capabilities::copy`].
+    async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
+
+    /// Changes mode, time or size of a path. Idempotent.
+    async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
+
+    /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
+    /// `progress` is called now and then with the bytes read so far.
+    async fn digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest>;
+
+    /// The user attributes of a path, names and values. Needs [`Capabilities::attributes`].
+    async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>>;
+
+    /// Sets one user attribute, or removes it (`None`; `AttributeNotFound` if there is none). With `create` an existing one is refused.
+    /// Names are at most 248 bytes and values 64 KiB, as XRootD has it.
+    async fn set_attribute(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        name: &[u8],
+        value: Option<&[u8]>,
+        create: bool,
+    ) -> Result<()>;
+
+    /// Room where `path` lies.
+    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space>;
+}
+
+/// One version of a file, open for reading. All methods may be used from many tasks at once.
+///
+/// A read that meets another version than the one that was opened fails with `Changed`; it never mixes two.
+#[async_trait]
+pub trait ReadHandle: Send + Sync + fmt::Debug {
+    /// Metadata of the version that is open.
+    async fn metadata(&self) -> Result<Metadata>;
+
+    /// Reads `length` bytes at `offset`, less only at the end of the file; empty at or past it.
+    /// The caller bounds `length`: it is the memory that the read takes.
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
+
+    /// As [`Self::read`], appended to the caller's buffer.
+    async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// As [`Self::read_into`], but only if it can be done without waiting (page cache, memory): `None` if it cannot, and then
+    /// the buffer is as it was. The number of bytes appended otherwise.
+    fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>>;
+
+    /// Reads many ranges; they may lie anywhere and overlap. Each result comes with the index of its range, in any order, and has its
+    /// own fate; a range that passes the end of the file fails with `InvalidArgument`.
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
+
+    /// The open local file, where there is one, for `sendfile` and its like. It stays the version that was opened.
+    fn local_file(&self) -> Option<Arc<File>>;
+
+    /// Fails with `Changed` if the file is no longer the version that was opened. For users of [`Self::local_file`]; the
+    /// reads above check by themselves. Never waits on the network.
+    fn check_version(&self) -> Result<()>;
+}
+
+/// A file being written. All methods may be used from many tasks at once, pieces in any order.
+///
+/// Dropping the handle without [`Self::commit`] leaves nothing visible and nothing behind (for [`Store::update`]: leaves what was written).
+#[async_trait]
+pub trait WriteHandle: Send + Sync + fmt::Debug {
+    /// Writes `data` at `offset`; a gap before it reads as zeros. Idempotent.
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()>;
+
+    /// Reads back what has been written, as [`ReadHandle::read`].
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
+
+    /// Cuts or extends the file to `size` bytes. Idempotent.
+    async fn set_size(&self, size: u64) -> Result<()>;
+
+    /// Brings what has been written to stable storage, as far as the store's policy goes.
+    async fn sync(&self) -> Result<()>;
+
+    /// Metadata of the file as written so far.
+    async fn metadata(&self) -> Result<Metadata>;
+
+    /// Checks what was promised, makes the file durable and visible under its name, in one step, and gives its metadata.
+    /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`.
+    async fn commit(&self, expected: Expectation) -> Result<Metadata>;
+
+    /// Gives up: what was written is removed. After `commit`, and repeated, it does nothing.
+    async fn abort(&self) -> Result<()>;
+}
+
+/// The batches of a listing.
+pub type Listing = BoxStream<'static, Result<Vec<Entry>>>;
+
+/// The results of a vector read: the index of the range asked, and its bytes.
+pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name: one component, never `.` or `..`.
+    pub name: Bytes,
+    /// Its metadata, as far as [`ListOptions`] asked; kind is always right.
+    pub metadata: Metadata,
+}
+
+/// What a listing should tell.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListOptions {
+    /// Size, times and mode of each entry, not only name and kind.
+    pub metadata: bool,
+    /// Known digests of each entry too.
+    pub digests: bool,
+}
+
+/// How to open a file for reading.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// The only version that will do; another fails with `Changed`.
+    pub version: Option<VersionTag>,
+}
+
+/// What to do about an existing file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overwrite {
+    /// Fail with `AlreadyExists`.
+    #[default]
+    Refuse,
+    /// Take its place, in one step.
+    Replace,
+}
+
+/// How to start a new file.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// What to do about an existing file.
+    pub overwrite: Overwrite,
+    /// Make missing parent directories.
+    pub parents: bool,
+    /// Permission bits; the store's default if none.
+    pub mode: Option<u32>,
+    /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte.
+    pub size_hint: Option<u64>,
+    /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
+    /// come out only if the pieces arrive in order.
+    pub digests: Vec<Algorithm>,
+}
+
+/// What a finished upload must be, or it does not become visible.
+#[derive(Debug, Clone, Default)]
+pub struct Expectation {
+    /// Its exact size in bytes (`Truncated` otherwise).
+    pub size: Option<u64>,
+    /// Its digests (`ChecksumMismatch` otherwise). One that was not computed while writing is computed by reading the file.
+    pub digests: Vec<Digest>,
+    /// The modification time to give it, in nanoseconds since the Unix epoch.
+    pub mtime_ns: Option<i64>,
+}
+
+/// Changes to the metadata of a path; `None` leaves a thing as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Modification time in nanoseconds since the Unix epoch.
+    pub mtime_ns: Option<i64>,
+    /// Size in bytes, for files: cut or extended with zeros.
+    pub size: Option<u64>,
+}
+
+/// A piece of a file: `length` bytes from `offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: usize,
+}
+
+impl ByteRange {
+    /// The first byte after it; saturates at the end of the number range.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length as u64)
+    }
+}
+
+/// What a store can do. A face answers 'unsupported' from this, and a mover plans by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Files can be created, renamed and removed.
+    pub write: bool,
+    /// Pieces of a new file may arrive in any order; otherwise strictly from the start.
+    pub write_any_order: bool,
+    /// Existing files can be changed in place.
+    pub update: bool,
+    /// Files can be renamed in one step.
+    pub rename: bool,
+    /// Files can be copied inside the store without their bytes coming out.
+    pub copy: bool,
+    /// User attributes are kept.
+    pub attributes: bool,
+    /// Modification times can be set.
+    pub set_mtime: bool,
+    /// The most ranges worth sending in one vector read.
+    pub vector_ranges: usize,
+    /// The longest range in a vector read, in bytes.
+    pub vector_range_bytes: usize,
+    /// Digests the store can answer for a whole file, the cheapest first.
+    pub digests: Vec<Algorithm>,
+}

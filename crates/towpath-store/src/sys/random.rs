@@ -1,0 +1,21 @@
+//! Chance, from the kernel.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Random bytes, fit for session identifiers and temporary names.
+pub fn bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        // Fails only when interrupted before the kernel's generator is seeded; then it is asked again.
+        if let Ok(more) = getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            filled += more;
+        }
+    }
+    bytes
+}
+
+/// A random number.
+pub fn number() -> u64 {
+    u64::from_ne_bytes(bytes())
+}
