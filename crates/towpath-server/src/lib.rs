@@ -1,1 +1,81 @@
-//! placeholder
+//! Any store over the xroot protocol and HTTP/WebDAV, with or without TLS, on one port.
+//!
+//! The life of a connection: [`Server::run`] accepts it once a place is free, tells its protocol by its first bytes
+//! ([`listener`]), and hands it to a face ([`xrootd`], [`http`]). A face turns each request into calls of the
+//! [`towpath_store::Store`], after [`access`] has said that the one who asks may do it there.
+//! Everything that the faces share is in [`Service`].
+//!
+//! What is not here: how bytes are stored (`towpath-store`), how protocols are spelled (`towpath-proto`), where settings come from (the command line).
+
+pub mod access;
+pub mod access_log;
+mod buffers;
+pub mod config;
+pub mod http;
+mod listener;
+pub mod metrics;
+mod socket;
+mod tls;
+pub mod units;
+pub mod xrootd;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use towpath_store::Store;
+
+pub use buffers::{Buffers, Room};
+pub use config::ServeConfig;
+pub use listener::Server;
+pub use socket::Socket;
+
+/// What went wrong before the server could serve.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: std::net::SocketAddr,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The certificate or key cannot be used.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The rules of access make no sense.
+    #[error("access: {0}")]
+    Access(String),
+    /// The access log cannot be written.
+    #[error("access log {path}: {source}")]
+    AccessLog {
+        /// Where it should go.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Service {
+    /// What is served.
+    pub store: Arc<dyn Store>,
+    /// Who may do what.
+    pub access: access::Access,
+    /// Bounds of one connection and of all.
+    pub limits: config::Limits,
+    /// The memory that answers in the making may take.
+    pub buffers: Buffers,
+    /// Counters.
+    pub metrics: metrics::Metrics,
+    /// One line for each request.
+    pub access_log: access_log::AccessLog,
+    /// How TLS is spoken, where it is.
+    pub tls: Option<tls::Tls>,
+    /// The name of the site, as `query config sitename` and the listing page tell it.
+    pub site: String,
+    /// Cancelled when the server stops: connections finish the requests they have and take no new ones.
+    pub stopping: CancellationToken,
+}
+

@@ -31,3 +31,11 @@ pub fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)
 }
+
+/// Opens a file for appending, and makes it if there is none.
+///
+/// # Errors
+/// The system's.
+pub fn append(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().append(true).create(true).open(path)
+}

@@ -1,0 +1,188 @@
+//! Who may do what: one policy for both faces.
+//!
+//! A caller is anonymous or comes with a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's opaque part).
+//! Either way it ends as an [`Identity`]: a [`Caller`] with [`Grant`]s. [`Identity::check`] is asked before each call of the
+//! store. Paths are compared by whole components.
+
+pub mod tokens;
+
+use std::{net::IpAddr, sync::Arc};
+
+use towpath_store::{Caller, Error, Fault, Result, StorePath};
+
+use crate::{
+    StartError,
+    config::{AccessConfig, Right},
+};
+
+/// What a request wants to do with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// Ask for size, times, checksum.
+    Stat,
+    /// Read a file, list a directory.
+    Read,
+    /// Make a file or directory that does not exist.
+    Create,
+    /// Overwrite, change, rename, delete.
+    Modify,
+}
+
+impl Activity {
+    fn verb(self) -> &'static str {
+        match self {
+            Activity::Stat => "ask about",
+            Activity::Read => "read",
+            Activity::Create => "create",
+            Activity::Modify => "change or delete",
+        }
+    }
+}
+
+/// A right below a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The right.
+    pub right: Right,
+    /// Where it holds, with everything below it.
+    pub path: StorePath,
+}
+
+impl Grant {
+    /// Any right below a path lets its bearer ask about it and about the directories on the way there.
+    fn allows(&self, activity: Activity, path: &StorePath) -> bool {
+        let below = path.is_within(&self.path);
+        match activity {
+            Activity::Stat => below || self.path.is_within(path),
+            Activity::Read => below && self.right == Right::Read,
+            Activity::Create => below && matches!(self.right, Right::Create | Right::Modify),
+            Activity::Modify => below && self.right == Right::Modify,
+        }
+    }
+}
+
+/// Somebody who asks, and what they may do.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Who asks, as stores get to know it.
+    pub caller: Caller,
+    /// What they may do.
+    pub grants: Arc<[Grant]>,
+    /// When that ends, in seconds since the Unix epoch.
+    pub expires_s: Option<i64>,
+}
+
+impl Identity {
+    /// Whether `activity` on `path` is allowed.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` for an anonymous caller (a token may help) and for an expired one; `PermissionDenied` otherwise.
+    pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
+        if self.expires_s.is_some_and(|end| towpath_store::sys::clock::unix_s() >= end) {
+            return Err(Error::new(Fault::AuthenticationFailed, "the token has expired: get a new one").at(path));
+        }
+        if self.grants.iter().any(|grant| grant.allows(activity, path)) {
+            return Ok(());
+        }
+        let verb = activity.verb();
+        Err(match &self.caller.subject {
+            None => Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token")),
+            Some(subject) => Error::new(Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this")),
+        }
+        .at(path))
+    }
+}
+
+/// The policy of a server.
+#[derive(Debug)]
+pub struct Access {
+    anonymous: Arc<[Grant]>,
+    tokens: Option<tokens::Verifier>,
+}
+
+impl Access {
+    /// The policy that `config` describes.
+    ///
+    /// # Errors
+    /// [`StartError::Access`] for a path that is none, or keys that cannot be read.
+    pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
+        let mut anonymous = Vec::new();
+        for rule in &config.anonymous {
+            let path = StorePath::parse(rule.path.as_bytes())
+                .map_err(|error| StartError::Access(format!("anonymous path `{}`: {error}", rule.path)))?;
+            anonymous.extend(rule.allow.iter().map(|right| Grant { right: *right, path: path.clone() }));
+        }
+        let tokens = if config.issuers.is_empty() { None } else { Some(tokens::Verifier::new(config)?) };
+        Ok(Self { anonymous: anonymous.into(), tokens })
+    }
+
+    /// Whether tokens are understood at all.
+    pub fn takes_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Somebody at `address` without a token.
+    pub fn anonymous(&self, address: IpAddr) -> Identity {
+        let caller = Caller { address: Some(address), ..Caller::default() };
+        Identity { caller, grants: Arc::clone(&self.anonymous), expires_s: None }
+    }
+
+    /// Somebody at `address` with a bearer token.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` if the token is malformed, forged, expired, not for this server, or of an issuer that is not believed here;
+    /// `Unavailable` if the issuer's keys cannot be had now.
+    pub async fn bearer(&self, token: &str, address: IpAddr) -> Result<Identity> {
+        match &self.tokens {
+            Some(verifier) => verifier.identify(token, address).await,
+            None => Err(Error::new(Fault::AuthenticationFailed, "this server believes no issuer of tokens")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> StorePath {
+        StorePath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn holder(right: Right, at: &str) -> Identity {
+        let caller = Caller { subject: Some("alice".into()), ..Caller::default() };
+        Identity { caller, grants: [Grant { right, path: path(at) }].into(), expires_s: None }
+    }
+
+    #[test]
+    fn scopes_end_at_components() {
+        let alice = holder(Right::Read, "/foo/bar");
+        assert!(alice.check(Activity::Read, &path("/foo/bar/x")).is_ok());
+        assert!(alice.check(Activity::Stat, &path("/foo")).is_ok(), "the way there may be asked about");
+        let refused = alice.check(Activity::Read, &path("/foo/bargain")).unwrap_err();
+        assert_eq!(refused.fault(), Fault::PermissionDenied);
+        assert!(alice.check(Activity::Read, &path("/foo")).is_err());
+    }
+
+    #[test]
+    fn create_does_not_overwrite() {
+        let alice = holder(Right::Create, "/");
+        assert!(alice.check(Activity::Create, &path("/new")).is_ok());
+        assert!(alice.check(Activity::Modify, &path("/old")).is_err());
+        assert!(alice.check(Activity::Read, &path("/old")).is_err());
+    }
+
+    #[test]
+    fn anonymous_reads_by_default_and_is_told_to_bring_a_token() {
+        let access = Access::new(&AccessConfig::default()).unwrap();
+        let anybody = access.anonymous(IpAddr::from([127, 0, 0, 1]));
+        assert!(anybody.check(Activity::Read, &path("/x")).is_ok());
+        assert_eq!(anybody.check(Activity::Create, &path("/x")).unwrap_err().fault(), Fault::AuthenticationFailed);
+    }
+
+    #[test]
+    fn expired_is_refused() {
+        let mut alice = holder(Right::Read, "/");
+        alice.expires_s = Some(1);
+        assert_eq!(alice.check(Activity::Read, &path("/x")).unwrap_err().fault(), Fault::AuthenticationFailed);
+    }
+}

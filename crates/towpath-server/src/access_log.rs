@@ -1,0 +1,128 @@
+//! The access log: one line for each request, text or JSON, written by a task of its own so that no request waits for it.
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use serde::Serialize;
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+};
+use towpath_store::sys::{clock, disk};
+
+use crate::{
+    StartError,
+    config::{AccessLogConfig, LogFormat},
+    metrics::Face,
+};
+
+/// How many lines may wait for the writer; further ones are dropped and counted.
+const QUEUE_LINES: usize = 8192;
+
+/// What one line tells.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// Which protocol.
+    pub face: Face,
+    /// Who, by address.
+    pub peer: SocketAddr,
+    /// Who, by token.
+    pub subject: Option<&'a str>,
+    /// What was asked, as the protocol calls it.
+    pub verb: &'static str,
+    /// Of which path; without its opaque part, which may carry a token.
+    pub path: &'a str,
+    /// `ok`, or the name of the fault.
+    pub outcome: &'static str,
+    /// File data moved.
+    pub bytes: u64,
+    /// From the request's last byte to the answer's last byte.
+    pub took: Duration,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    unix_ms: i64,
+    face: &'static str,
+    peer: SocketAddr,
+    subject: Option<&'a str>,
+    verb: &'static str,
+    path: &'a str,
+    outcome: &'static str,
+    bytes: u64,
+    took_us: u64,
+}
+
+impl Line<'_> {
+    fn text(&self) -> String {
+        let Line { unix_ms, face, peer, verb, outcome, bytes, took_us, path, .. } = self;
+        let (seconds, ms) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
+        let subject = self.subject.unwrap_or("-").escape_debug();
+        let path = path.escape_debug();
+        format!("{seconds}.{ms:03} {face} {peer} {subject} {verb} \"{path}\" {outcome} {bytes}B {took_us}us")
+    }
+}
+
+/// Where the lines go.
+#[derive(Debug, Default)]
+pub struct AccessLog {
+    lines: Option<(mpsc::Sender<String>, LogFormat)>,
+}
+
+impl AccessLog {
+    /// The log that `config` describes; its writer is a task of the running runtime.
+    ///
+    /// # Errors
+    /// [`StartError::AccessLog`] if its file cannot be opened.
+    pub fn start(config: &AccessLogConfig) -> Result<Self, StartError> {
+        if config.path.is_empty() {
+            return Ok(Self::default());
+        }
+        let (sender, lines) = mpsc::channel(QUEUE_LINES);
+        if config.path == "-" {
+            tokio::spawn(write_lines(tokio::io::stderr(), lines));
+        } else {
+            let file = disk::append(Path::new(&config.path))
+                .map_err(|source| StartError::AccessLog { path: config.path.clone(), source })?;
+            tokio::spawn(write_lines(tokio::fs::File::from_std(file), lines));
+        }
+        Ok(Self { lines: Some((sender, config.format)) })
+    }
+
+    /// Writes one line; `false` if it had to be dropped.
+    pub fn record(&self, record: &Record<'_>) -> bool {
+        let Some((sender, format)) = &self.lines else { return true };
+        let line = Line {
+            unix_ms: clock::unix_ns().div_euclid(1_000_000),
+            face: record.face.name(),
+            peer: record.peer,
+            subject: record.subject,
+            verb: record.verb,
+            path: record.path,
+            outcome: record.outcome,
+            bytes: record.bytes,
+            took_us: u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
+        };
+        let text = match format {
+            LogFormat::Text => line.text(),
+            LogFormat::Json => serde_json::to_string(&line).expect("strings and numbers always serialize"),
+        };
+        sender.try_send(text).is_ok()
+    }
+
+    /// Whether anybody reads the lines.
+    pub fn is_on(&self) -> bool {
+        self.lines.is_some()
+    }
+}
+
+async fn write_lines(mut target: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) {
+    let mut batch = Vec::new();
+    while lines.recv_many(&mut batch, 256).await > 0 {
+        let mut text = batch.join("\n");
+        text.push('\n');
+        batch.clear();
+        if let Err(error) = async { target.write_all(text.as_bytes()).await?; target.flush().await }.await {
+            tracing::warn!(%error, "the access log cannot be written");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The memory that answers in the making may take: a bound for all connections, shared in the order of asking.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Memory is handed out in units of this many bytes, because a semaphore counts to 2^29 or so and no answer is smaller in effect.
+const UNIT_BYTES: usize = 4096;
+
+/// A bound on memory. Who wants some waits until it is free; nobody overtakes.
+#[derive(Debug, Clone)]
+pub struct Buffers {
+    free: Arc<Semaphore>,
+    units: u32,
+}
+
+/// The right to use some memory, until dropped.
+#[derive(Debug)]
+pub struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Buffers {
+    /// A bound of `bytes`, at least one unit of 4 KiB.
+    pub fn new(bytes: u64) -> Self {
+        let units = u32::try_from(bytes / UNIT_BYTES as u64).unwrap_or(u32::MAX >> 3).clamp(1, u32::MAX >> 3);
+        Self { free: Arc::new(Semaphore::new(units as usize)), units }
+    }
+
+    /// Room for `bytes`, once there is. One who asks for more than there is at all gets all there is.
+    pub async fn room(&self, bytes: usize) -> Room {
+        let wanted = self.units_for(bytes);
+        let permit = Arc::clone(&self.free).acquire_many_owned(wanted).await;
+        Room { _permit: permit.expect("the semaphore is never closed") }
+    }
+
+    /// Room for `bytes` if there is some at once.
+    pub fn room_now(&self, bytes: usize) -> Option<Room> {
+        let permit = Arc::clone(&self.free).try_acquire_many_owned(self.units_for(bytes)).ok()?;
+        Some(Room { _permit: permit })
+    }
+
+    fn units_for(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_comes_back_when_dropped() {
+        let buffers = Buffers::new(8192);
+        let first = buffers.room_now(5000).expect("two units are free");
+        assert!(buffers.room_now(1).is_none());
+        drop(first);
+        assert!(buffers.room_now(1 << 40).is_some(), "one who wants more than all gets all");
+    }
+}

@@ -1,0 +1,209 @@
+//! The settings of `towpath serve`, each documented once, here.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{ByteSize, Span};
+
+/// The port that the field gives to XRootD servers.
+pub const DEFAULT_PORT: u16 = 1094;
+
+/// All settings of `towpath serve`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServeConfig {
+    /// The directory to export. Nothing outside it is ever touched.
+    pub root: PathBuf,
+    /// Addresses to listen on. XRootD, HTTP and TLS share each port.
+    pub listen: Vec<SocketAddr>,
+    /// The site's name, as clients may ask for it.
+    pub site: String,
+    /// When an upload counts as safe: `none` (when the kernel has it), `file` (its data are on disk),
+    /// `file-and-directory` (its name too).
+    pub durability: Durability,
+    /// How long requests under way may go on once the server was told to stop.
+    pub drain: Span,
+    /// TLS.
+    pub tls: TlsConfig,
+    /// Who may do what.
+    pub access: AccessConfig,
+    /// Bounds.
+    pub limits: Limits,
+    /// The access log.
+    pub access_log: AccessLogConfig,
+}
+
+/// When an upload counts as safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// As soon as the kernel has it.
+    None,
+    /// When its data are on disk.
+    File,
+    /// When its data and its name are on disk.
+    FileAndDirectory,
+}
+
+/// TLS: `roots://` and `https://` on the same port.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file with the server's certificate and those between it and a root. No TLS without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Refuse requests that come without TLS.
+    pub required: bool,
+}
+
+/// Who may do what.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessConfig {
+    /// What callers without a token may do, by path. The default lets them read everything.
+    pub anonymous: Vec<AnonymousRule>,
+    /// Whose tokens are believed.
+    pub issuers: Vec<IssuerConfig>,
+    /// The audiences that name this server in a token, such as `https://se.example.org`.
+    pub audiences: Vec<String>,
+}
+
+/// What callers without a token may do below a path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnonymousRule {
+    /// The path, with everything below it.
+    pub path: String,
+    /// What is allowed there.
+    pub allow: Vec<Right>,
+}
+
+/// A right, in the words of the WLCG token profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Read files, list directories.
+    Read,
+    /// Make new files and directories.
+    Create,
+    /// Everything `create` allows, and overwrite, change, rename and delete.
+    Modify,
+}
+
+/// An issuer of tokens (one issuer is one virtual organization).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// The issuer's URL, exactly as in the token's `iss`.
+    pub issuer: String,
+    /// Where the issuer's paths begin in this export.
+    #[serde(default = "root_path")]
+    pub base_path: String,
+    /// A file with the issuer's keys (JWKS). Without it they are found by OpenID discovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PathBuf>,
+}
+
+fn root_path() -> String {
+    "/".into()
+}
+
+/// Bounds of one connection and of all. Beyond them a client waits or is refused; memory does not grow.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Connections at once. Further ones wait in the kernel's queue.
+    pub connections: usize,
+    /// Requests of one connection being worked on; the next is read when one is done.
+    pub requests_per_connection: usize,
+    /// Memory for the answers of one connection.
+    pub bytes_per_connection: ByteSize,
+    /// Memory for the answers of all connections.
+    pub bytes: ByteSize,
+    /// Threads that wait for the disk.
+    pub disk_threads: usize,
+    /// Open files of one connection.
+    pub files_per_connection: usize,
+    /// The longest request header (HTTP) or text argument (XRootD).
+    pub header_bytes: ByteSize,
+    /// How long a client may take over its handshake (and TLS's, and login).
+    pub handshake: Span,
+    /// How long a connection may be silent.
+    pub idle: Span,
+    /// How long a client may take no byte of an answer, or send none of its own request, before it is dropped.
+    pub stall: Span,
+}
+
+/// The access log: one line for each request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// Where it goes: a file, `-` for the standard error stream, or nothing for no log.
+    pub path: String,
+    /// `text` or `json`.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One readable line.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("."),
+            listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)],
+            site: "towpath".into(),
+            durability: Durability::File,
+            drain: Span(Duration::from_secs(30)),
+            tls: TlsConfig::default(),
+            access: AccessConfig::default(),
+            limits: Limits::default(),
+            access_log: AccessLogConfig::default(),
+        }
+    }
+}
+
+impl Default for AccessConfig {
+    fn default() -> Self {
+        let everything = AnonymousRule { path: root_path(), allow: vec![Right::Read] };
+        Self { anonymous: vec![everything], issuers: Vec::new(), audiences: Vec::new() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            requests_per_connection: 128,
+            bytes_per_connection: ByteSize(32 << 20),
+            bytes: ByteSize(128 << 20),
+            disk_threads: 32,
+            files_per_connection: 4_096,
+            header_bytes: ByteSize(64 << 10),
+            handshake: Span(Duration::from_secs(20)),
+            idle: Span(Duration::from_secs(3600)),
+            stall: Span(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl Default for AccessLogConfig {
+    fn default() -> Self {
+        Self { path: String::new(), format: LogFormat::Text }
+    }
+}

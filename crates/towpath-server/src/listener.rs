@@ -1,0 +1,166 @@
+//! Accepting connections and telling their protocol by the first bytes.
+//!
+//! | first byte | protocol |
+//! | --- | --- |
+//! | 0x16 | a TLS ClientHello; what is inside is told by the first byte inside |
+//! | 0x00 | the xroot handshake (its first four words are 0, 0, 0, 4) |
+//! | other | HTTP/1.1, or HTTP/2 with its preface `PRI` |
+//!
+//! A connection is accepted only when a place for it is free: until then it waits in the kernel's queue.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use towpath_store::{Store, sys::net};
+
+use crate::{
+    Buffers, ServeConfig, Service, Socket, StartError, access::Access, access_log::AccessLog, http, metrics::Metrics,
+    tls::Tls, xrootd,
+};
+
+/// Content type byte of a TLS handshake record (RFC 8446 §5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+/// First byte of the xroot handshake.
+const XROOTD_HANDSHAKE: u8 = 0;
+
+/// A server that listens, and has not begun to accept.
+#[derive(Debug)]
+pub struct Server {
+    service: Arc<Service>,
+    listeners: Vec<TcpListener>,
+    drain: Duration,
+}
+
+impl Server {
+    /// Listens as `config` says, for `store`. Connections queue in the kernel until [`Self::run`].
+    ///
+    /// # Errors
+    /// [`StartError`]: an address in use, a certificate that cannot be read, rules that make no sense.
+    pub fn bind(store: Arc<dyn Store>, config: &ServeConfig) -> Result<Self, StartError> {
+        let listeners = config
+            .listen
+            .iter()
+            .map(|&address| net::listen(address).map_err(|source| StartError::Listen { address, source }))
+            .collect::<Result<Vec<_>, _>>()?;
+        let service = Service {
+            store,
+            access: Access::new(&config.access)?,
+            limits: config.limits.clone(),
+            buffers: Buffers::new(config.limits.bytes.0),
+            metrics: Metrics::default(),
+            access_log: AccessLog::start(&config.access_log)?,
+            tls: Tls::new(&config.tls)?,
+            site: config.site.clone(),
+            stopping: CancellationToken::new(),
+        };
+        Ok(Self { service: Arc::new(service), listeners, drain: config.drain.0 })
+    }
+
+    /// The addresses that are listened on, with their real ports where 0 was asked for.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// What stops the server when cancelled.
+    pub fn stopping(&self) -> CancellationToken {
+        self.service.stopping.clone()
+    }
+
+    /// What the connections share, for its counters.
+    pub fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.service)
+    }
+
+    /// Serves until [`Self::stopping`] is cancelled, then lets requests under way finish, for as long as the setting `drain` says.
+    pub async fn run(self) {
+        let connections = TaskTracker::new();
+        let places = Arc::new(Semaphore::new(self.service.limits.connections.max(1)));
+        for listener in self.listeners {
+            let (service, places, tracker) = (Arc::clone(&self.service), Arc::clone(&places), connections.clone());
+            connections.spawn(accept(listener, service, places, tracker));
+        }
+        self.service.stopping.cancelled().await;
+        connections.close();
+        if timeout(self.drain, connections.wait()).await.is_err() {
+            tracing::warn!(left = connections.len(), "stopped with requests under way");
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaphore>, tracker: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            () = service.stopping.cancelled() => return,
+            accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, listener.accept().await)
+            } => accepted,
+        };
+        match accepted {
+            (place, Ok((stream, peer))) => {
+                let service = Arc::clone(&service);
+                tracker.spawn(async move {
+                    let _place = place;
+                    serve(&service, stream, peer).await;
+                });
+            }
+            (_, Err(error)) => {
+                // Out of descriptors, or a client that vanished: neither ends the server.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
+    service.metrics.accepted.inc();
+    service.metrics.connections.inc();
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "TCP_NODELAY");
+    }
+    match timeout(service.limits.handshake.0, recognize(service, stream)).await {
+        Ok(Ok(Some((Protocol::Xrootd, socket)))) => xrootd::serve(Arc::clone(service), socket, peer).await,
+        Ok(Ok(Some((Protocol::Http, socket)))) => http::serve(Arc::clone(service), socket, peer).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its first request"),
+        Err(_) => {
+            service.metrics.dropped.inc();
+            tracing::debug!(%peer, "no first byte in time");
+        }
+    }
+    service.metrics.connections.dec();
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Xrootd,
+    Http,
+}
+
+/// The protocol of a new connection, with the connection as it was; none if the client left without a byte.
+async fn recognize(service: &Service, stream: TcpStream) -> std::io::Result<Option<(Protocol, Socket)>> {
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 0 {
+        return Ok(None);
+    }
+    if first[0] != TLS_HANDSHAKE {
+        return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));
+    }
+    let Some(tls) = &service.tls else {
+        return Err(std::io::Error::other("the client speaks TLS, but no certificate is configured"));
+    };
+    let mut stream = BufReader::new(tls.accept(stream).await?);
+    let Some(&first) = stream.fill_buf().await?.first() else { return Ok(None) };
+    Ok(Some((protocol_of(first), Socket::Tls(Box::new(stream)))))
+}
+
+fn protocol_of(first: u8) -> Protocol {
+    if first == XROOTD_HANDSHAKE { Protocol::Xrootd } else { Protocol::Http }
+}

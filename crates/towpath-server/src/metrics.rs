@@ -1,0 +1,118 @@
+//! Counters, as Prometheus reads them at `/metrics`.
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
+};
+use towpath_store::Fault;
+
+/// Which protocol a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Face {
+    /// The xroot protocol.
+    Xrootd,
+    /// HTTP and WebDAV.
+    Http,
+}
+
+impl Face {
+    /// Its name in labels and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Face::Xrootd => "xrootd",
+            Face::Http => "http",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    face: &'static str,
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaceLabels {
+    face: &'static str,
+}
+
+/// All counters of a server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Connections open now.
+    pub connections: Gauge,
+    /// Connections accepted so far.
+    pub accepted: Counter,
+    /// Connections that ended because the client was silent, slow or broke the protocol.
+    pub dropped: Counter,
+    /// Access log lines that were lost because their writer did not keep up.
+    pub log_lines_lost: Counter,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<FaceLabels, Histogram>,
+    sent: Family<FaceLabels, Counter>,
+    received: Family<FaceLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("towpath");
+        let metrics = Self {
+            connections: Gauge::default(),
+            accepted: Counter::default(),
+            dropped: Counter::default(),
+            log_lines_lost: Counter::default(),
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 4.0, 12))),
+            sent: Family::default(),
+            received: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register("connections", "Connections open now", metrics.connections.clone());
+        registry.register("connections_accepted", "Connections accepted", metrics.accepted.clone());
+        registry.register(
+            "connections_dropped",
+            "Connections ended because the client was silent, slow or broke the protocol",
+            metrics.dropped.clone(),
+        );
+        registry.register("access_log_lines_lost", "Access log lines lost", metrics.log_lines_lost.clone());
+        registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());
+        registry.register_with_unit("request", "Time to answer a request", Unit::Seconds, metrics.seconds.clone());
+        registry.register_with_unit("sent", "File data sent", Unit::Bytes, metrics.sent.clone());
+        registry.register_with_unit("received", "File data received", Unit::Bytes, metrics.received.clone());
+        Self { registry, ..metrics }
+    }
+}
+
+impl Metrics {
+    /// Counts one answered request; `fault` is what it failed with. `verb` must come from a fixed set.
+    pub fn answered(&self, face: Face, verb: &'static str, fault: Option<Fault>, seconds: f64) {
+        let outcome = fault.map_or("ok", Fault::name);
+        self.requests.get_or_create(&RequestLabels { face: face.name(), verb, outcome }).inc();
+        self.seconds.get_or_create(&FaceLabels { face: face.name() }).observe(seconds);
+    }
+
+    /// Counts file data that went out.
+    pub fn sent(&self, face: Face, bytes: u64) {
+        self.sent.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
+    }
+
+    /// Counts file data that came in.
+    pub fn received(&self, face: Face, bytes: u64) {
+        self.received.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
+    }
+
+    /// All counters in the text format of OpenMetrics.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}

@@ -1,0 +1,79 @@
+//! A connection, plain or in TLS, whose first bytes may have been looked at.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, BufReader, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+/// A connection. Plain ones keep their [`TcpStream`] within reach, for `sendfile` and for turning to TLS later.
+#[derive(Debug)]
+pub enum Socket {
+    /// Without TLS.
+    Plain(TcpStream),
+    /// In TLS. The buffer lets the listener look at the first bytes without taking them.
+    Tls(Box<BufReader<TlsStream<TcpStream>>>),
+}
+
+impl Socket {
+    /// Whether what is sent is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self, Socket::Tls(_))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Socket::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+        }
+    }
+}

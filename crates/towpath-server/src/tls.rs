@@ -1,0 +1,68 @@
+//! The server's side of TLS: certificate and key from PEM files, ALPN for HTTP/2 and HTTP/1.1.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use towpath_store::sys::disk;
+
+use crate::{StartError, config::TlsConfig};
+
+/// No certificate chain or key is longer.
+const LIMIT_BYTES: u64 = 1 << 20;
+
+/// How TLS is spoken.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    /// Whether requests without TLS are refused.
+    pub required: bool,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("required", &self.required).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// TLS as `config` says; none if it names no certificate.
+    ///
+    /// # Errors
+    /// [`StartError::Tls`] for files that cannot be read or do not belong together.
+    pub fn new(config: &TlsConfig) -> Result<Option<Self>, StartError> {
+        let (certificate, key) = match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) if !config.required => return Ok(None),
+            (None, None) => return Err(StartError::Tls("it is required, but no certificate is named".into())),
+            _ => return Err(StartError::Tls("certificate and key belong together: one is missing".into())),
+        };
+        let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
+        let private = PrivateKeyDer::from_pem_slice(&read(key)?)
+            .map_err(|error| StartError::Tls(format!("{}: {error}", key.display())))?;
+        let mut rustls = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
+        rustls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Some(Self { acceptor: TlsAcceptor::from(Arc::new(rustls)), required: config.required }))
+    }
+
+    /// The server's part of the TLS handshake.
+    ///
+    /// # Errors
+    /// The connection's, or the client's alert.
+    pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        self.acceptor.accept(stream).await
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, StartError> {
+    disk::read(path, LIMIT_BYTES).map_err(|error| StartError::Tls(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,129 @@
+//! Sizes and durations as people write them: `"64MiB"`, `"30s"`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Number of bytes, written with a unit: `512`, `64KiB`, `8MiB`, `2GiB`, `1TiB` (powers of 1024) or `kB`, `MB`, `GB`, `TB` (powers of 1000).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// A duration, written with a unit: `250ms`, `30s`, `5m`, `2h`, `1d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// Text that is no size or no duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {what}: write a number and a unit, as in {example}")]
+pub struct UnitError {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+/// Largest unit first, so that printing finds the one that divides the value.
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("kB", 1_000),
+    ("", 1),
+];
+
+/// In milliseconds.
+const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
+    number.parse::<u64>().ok()?.checked_mul(*scale)
+}
+
+fn print(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let exact = units.iter().find(|(_, scale)| value >= *scale && value % scale == 0);
+    let (unit, scale) = exact.or(units.last()).unwrap_or(&("", 1));
+    write!(f, "{}{unit}", value / scale)
+}
+
+impl FromStr for ByteSize {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let error = || UnitError { text: text.into(), what: "size", example: "64MiB" };
+        parse(text, &SIZE_UNITS).map(Self).ok_or_else(error)
+    }
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let error = || UnitError { text: text.into(), what: "duration", example: "30s" };
+        parse(text, &TIME_UNITS).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(self.0, &SIZE_UNITS, f)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), &TIME_UNITS, f)
+    }
+}
+
+/// Both types travel as text.
+macro_rules! as_text {
+    ($type:ty) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+as_text!(ByteSize);
+as_text!(Span);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!("64MiB".parse(), Ok(ByteSize(64 << 20)));
+        assert_eq!("10 GB".parse(), Ok(ByteSize(10_000_000_000)));
+        assert_eq!("0".parse(), Ok(ByteSize(0)));
+        assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
+        assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
+        assert_eq!("64mib".parse::<ByteSize>().unwrap_err().to_string(), "`64mib` is no size: write a number and a unit, as in 64MiB");
+        assert!("s".parse::<Span>().is_err());
+        assert!("99999999999TiB".parse::<ByteSize>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_round_trip(value: u64) {
+            prop_assert_eq!(ByteSize(value).to_string().parse(), Ok(ByteSize(value)));
+        }
+
+        #[test]
+        fn spans_round_trip(ms in 0..u64::MAX / 2) {
+            let span = Span(Duration::from_millis(ms));
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+        }
+    }
+}
