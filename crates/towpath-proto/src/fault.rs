@@ -150,6 +150,11 @@ impl Fault {
         &TABLE[self as usize]
     }
 
+    /// Its name, for logs, metrics and programs: `NotFound`.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
     /// What the caller can do.
     pub fn kind(self) -> Kind {
         self.row().kind

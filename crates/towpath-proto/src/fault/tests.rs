@@ -48,6 +48,7 @@ fn every_fault_has_exactly_one_row_at_its_place() {
         assert_eq!(position(row.fault), index, "{:?}", row.fault);
         assert_eq!(row.fault as usize, index, "{:?}", row.fault);
         assert_eq!(row.fault.row().fault, row.fault);
+        assert_eq!(row.name, format!("{:?}", row.fault));
     }
 }
 
