@@ -86,8 +86,12 @@ impl Identity {
         }
         let verb = activity.verb();
         Err(match &self.caller.subject {
-            None => Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token")),
-            Some(subject) => Error::new(Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this")),
+            None => {
+                Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token"))
+            }
+            Some(subject) => {
+                Error::new(Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))
+            }
         }
         .at(path))
     }

@@ -121,7 +121,12 @@ async fn write_lines(mut target: impl AsyncWrite + Unpin, mut lines: mpsc::Recei
         let mut text = batch.join("\n");
         text.push('\n');
         batch.clear();
-        if let Err(error) = async { target.write_all(text.as_bytes()).await?; target.flush().await }.await {
+        if let Err(error) = async {
+            target.write_all(text.as_bytes()).await?;
+            target.flush().await
+        }
+        .await
+        {
             tracing::warn!(%error, "the access log cannot be written");
         }
     }

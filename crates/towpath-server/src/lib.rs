@@ -78,4 +78,3 @@ pub struct Service {
     /// Cancelled when the server stops: connections finish the requests they have and take no new ones.
     pub stopping: CancellationToken,
 }
-

@@ -45,7 +45,7 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 fn print(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let exact = units.iter().find(|(_, scale)| value >= *scale && value % scale == 0);
+    let exact = units.iter().find(|(_, scale)| value >= *scale && value.is_multiple_of(*scale));
     let (unit, scale) = exact.or(units.last()).unwrap_or(&("", 1));
     write!(f, "{}{unit}", value / scale)
 }
@@ -109,7 +109,10 @@ mod tests {
         assert_eq!("0".parse(), Ok(ByteSize(0)));
         assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
         assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
-        assert_eq!("64mib".parse::<ByteSize>().unwrap_err().to_string(), "`64mib` is no size: write a number and a unit, as in 64MiB");
+        assert_eq!(
+            "64mib".parse::<ByteSize>().unwrap_err().to_string(),
+            "`64mib` is no size: write a number and a unit, as in 64MiB"
+        );
         assert!("s".parse::<Span>().is_err());
         assert!("99999999999TiB".parse::<ByteSize>().is_err());
     }

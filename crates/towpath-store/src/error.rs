@@ -7,7 +7,7 @@ pub use towpath_proto::fault::{Fault, Kind};
 use crate::StorePath;
 
 /// The result of a store call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Whose fault an error is: the person who reads it wants to know where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

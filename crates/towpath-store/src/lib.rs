@@ -12,8 +12,6 @@
 
 mod caller;
 mod error;
-pub mod local;
-pub mod memory;
 mod metadata;
 mod path;
 mod store;
@@ -22,7 +20,7 @@ pub mod sys;
 pub use caller::{Caller, Secret};
 pub use error::{Blame, Error, Fault, Kind, Result};
 pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
-pub use path::{PathError, StorePath};
+pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, StorePath};
 pub use store::{
     ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
     ReadHandle, Store, VectorReads, WriteHandle,

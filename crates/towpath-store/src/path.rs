@@ -215,11 +215,10 @@ mod tests {
 
         #[test]
         fn join_undoes_parent(bytes in proptest::collection::vec(any::<u8>(), 1..64)) {
-            if let Ok(path) = StorePath::parse(&bytes) {
-                if let (Some(parent), Some(name)) = (path.parent(), path.name()) {
+            if let Ok(path) = StorePath::parse(&bytes)
+                && let (Some(parent), Some(name)) = (path.parent(), path.name()) {
                     prop_assert_eq!(parent.join(name).unwrap(), path);
                 }
-            }
         }
     }
 }

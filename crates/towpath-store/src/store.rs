@@ -11,7 +11,7 @@ use std::{fmt, fs::File, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use towpath_proto::checksum::{Algorithm, Digest};
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests};
 
 use crate::{Caller, Metadata, Result, Space, StorePath, VersionTag};
 
@@ -39,13 +39,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>>;
 
     /// Makes a directory. With `parents`, missing parents too, and an existing directory is no error.
-    async fn make_directory(
-        &self,
-        caller: &Caller,
-        path: &StorePath,
-        parents: bool,
-        mode: Option<u32>,
-    ) -> Result<()>;
+    async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()>;
 
     /// Removes a file (or anything that is no directory). Repeated, it fails with `NotFound`.
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()>;
@@ -203,7 +197,7 @@ pub struct CreateOptions {
     pub size_hint: Option<u64>,
     /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
     /// come out only if the pieces arrive in order.
-    pub digests: Vec<Algorithm>,
+    pub digests: Algorithms,
 }
 
 /// What a finished upload must be, or it does not become visible.
@@ -212,7 +206,7 @@ pub struct Expectation {
     /// Its exact size in bytes (`Truncated` otherwise).
     pub size: Option<u64>,
     /// Its digests (`ChecksumMismatch` otherwise). One that was not computed while writing is computed by reading the file.
-    pub digests: Vec<Digest>,
+    pub digests: Digests,
     /// The modification time to give it, in nanoseconds since the Unix epoch.
     pub mtime_ns: Option<i64>,
 }
@@ -265,6 +259,6 @@ pub struct Capabilities {
     pub vector_ranges: usize,
     /// The longest range in a vector read, in bytes.
     pub vector_range_bytes: usize,
-    /// Digests the store can answer for a whole file, the cheapest first.
-    pub digests: Vec<Algorithm>,
+    /// Digests the store can answer for a whole file.
+    pub digests: Algorithms,
 }
