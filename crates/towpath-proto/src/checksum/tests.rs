@@ -223,7 +223,7 @@ proptest! {
         for algorithm in combinable().iter() {
             let [a, b, c] = values.map(u64::from).map(|value| match algorithm {
                 // Both sums are below 65521.
-                Algorithm::Adler32 => ((value >> 16) % 65521) << 16 | (value & 0xffff) % 65521,
+                Algorithm::Adler32 => (((value >> 16) % 65521) << 16) | ((value & 0xffff) % 65521),
                 _ => value,
             });
             let join = |x, y, bytes| combine::combine(algorithm, x, y, bytes).unwrap();

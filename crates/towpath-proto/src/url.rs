@@ -1,0 +1,479 @@
+//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, a local path, or `-`.
+//!
+//! A [`Location`] is where data come from or go to: a [`Url`], a local path, or standard input or output. Parsing it
+//! is the only way to make one, so a `Url` always has a host that can be looked up, and a path that is absolute, has
+//! single slashes, no `.` or `..`, and no control characters.
+//!
+//! The two families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
+//! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded and
+//! [`Url::request_target`] encodes again.
+//!
+//! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`], and
+//! errors never quote a URL; [`Url::expose`] is for the wire.
+
+use std::{ffi::OsStr, fmt, net::Ipv6Addr, path::PathBuf, str::FromStr};
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// The longest URL that is read, in bytes: room for a few tokens of the 4 KiB to 16 KiB that issuers give out.
+pub const MAX_URL_BYTES: usize = 64 * 1024;
+
+/// Where data come from or go to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// A file or directory of a remote site.
+    Remote(Url),
+    /// A path of this machine, as typed; may be relative.
+    Local(PathBuf),
+    /// Standard input or standard output, typed as `-`.
+    Standard,
+}
+
+/// How a remote site is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// XRootD; `root://` or `xroot://`.
+    Root,
+    /// XRootD that insists on TLS; `roots://` or `xroots://`.
+    Roots,
+    /// HTTP without encryption.
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// HTTP without encryption, the server being known to speak WebDAV.
+    Dav,
+    /// HTTP over TLS, the server being known to speak WebDAV.
+    Davs,
+}
+
+/// What [`Scheme`]s have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// The XRootD protocol.
+    Xrootd,
+    /// HTTP and WebDAV.
+    Http,
+}
+
+/// Every spelling of every scheme; the first spelling of a scheme is the one that is written.
+const SCHEMES: [(&str, Scheme); 8] = [
+    ("root", Scheme::Root),
+    ("roots", Scheme::Roots),
+    ("http", Scheme::Http),
+    ("https", Scheme::Https),
+    ("dav", Scheme::Dav),
+    ("davs", Scheme::Davs),
+    ("xroot", Scheme::Root),
+    ("xroots", Scheme::Roots),
+];
+
+impl Scheme {
+    /// The name, without `://`.
+    pub fn name(self) -> &'static str {
+        SCHEMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
+    }
+
+    /// The protocol family.
+    pub fn family(self) -> Family {
+        match self {
+            Scheme::Root | Scheme::Roots => Family::Xrootd,
+            Scheme::Http | Scheme::Https | Scheme::Dav | Scheme::Davs => Family::Http,
+        }
+    }
+
+    /// Whether the connection must be encrypted; plain XRootD may still become encrypted if the server asks for it.
+    pub fn demands_tls(self) -> bool {
+        matches!(self, Scheme::Roots | Scheme::Https | Scheme::Davs)
+    }
+
+    /// The port where the URL names none.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Scheme::Root | Scheme::Roots => 1094,
+            Scheme::Http | Scheme::Dav => 80,
+            Scheme::Https | Scheme::Davs => 443,
+        }
+    }
+}
+
+/// The address of a file or directory of a remote site.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Url {
+    scheme: Scheme,
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+    path: String,
+    query: Option<String>,
+}
+
+/// What one connection can serve: everything that decides where and how to connect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The protocol.
+    pub family: Family,
+    /// Whether the connection must be encrypted.
+    pub tls: bool,
+    /// Host name or address, lower case, IPv6 addresses without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// Why text is not an address. The text itself is not repeated, for it may hold a token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidUrl {
+    /// The scheme is none of those known.
+    #[error("unknown scheme {0}://; known are root, roots, xroot, xroots, http, https, dav, davs, file")]
+    Scheme(String),
+    /// Longer than [`MAX_URL_BYTES`].
+    #[error("the URL is longer than {MAX_URL_BYTES} bytes")]
+    TooLong,
+    /// The host is empty, too long, or has characters that no host has.
+    #[error("the URL has no valid host name or address")]
+    Host,
+    /// The port is no number from 1 to 65535.
+    #[error("the port of the URL is not a number from 1 to 65535")]
+    Port,
+    /// The user name is empty, or a password follows it.
+    #[error("the user in the URL is not valid; a password must not be part of a URL")]
+    User,
+    /// A `..` component.
+    #[error("the path of the URL has a component '..'")]
+    ParentComponent,
+    /// Control characters, percent-encoding that is not UTF-8, or a `?` in the path of an XRootD URL.
+    #[error("the URL has characters that cannot be part of it, or is not UTF-8")]
+    Characters,
+    /// A `file:` URL with a host other than this one.
+    #[error("a file URL must have no host")]
+    FileHost,
+    /// Empty text.
+    #[error("the location is empty")]
+    Empty,
+}
+
+impl Location {
+    /// Reads a command line argument; one that is not Unicode is a local path.
+    pub fn from_argument(argument: &OsStr) -> Result<Self, InvalidUrl> {
+        match argument.to_str() {
+            Some(text) => text.parse(),
+            None => Ok(Location::Local(argument.into())),
+        }
+    }
+
+    /// The URL, if it is one.
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Location::Remote(url) => Some(url),
+            Location::Local(_) | Location::Standard => None,
+        }
+    }
+}
+
+impl FromStr for Location {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        match split_scheme(text) {
+            None if text.is_empty() => Err(InvalidUrl::Empty),
+            None if text == "-" => Ok(Location::Standard),
+            None => Ok(Location::Local(text.into())),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => local_path(rest).map(Location::Local),
+            Some(_) => text.parse().map(Location::Remote),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Remote(url) => url.fmt(f),
+            Location::Local(path) => path.display().fmt(f),
+            Location::Standard => f.write_str("-"),
+        }
+    }
+}
+
+/// `scheme` and what follows `://`, if the text starts like a URL (RFC 3986 §3.1).
+fn split_scheme(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let mut characters = scheme.chars();
+    let starts_well = characters.next().is_some_and(|first| first.is_ascii_alphabetic());
+    let goes_on_well = characters.all(|other| other.is_ascii_alphanumeric() || "+-.".contains(other));
+    (starts_well && goes_on_well).then_some((scheme, rest))
+}
+
+/// The path of a `file:` URL (RFC 8089), from what follows `file://`.
+fn local_path(rest: &str) -> Result<PathBuf, InvalidUrl> {
+    let (host, path) = rest.split_at(rest.find('/').ok_or(InvalidUrl::FileHost)?);
+    if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
+        return Err(InvalidUrl::FileHost);
+    }
+    let path = percent_decode_str(path).decode_utf8().map_err(|_| InvalidUrl::Characters)?;
+    if path.contains('\0') {
+        return Err(InvalidUrl::Characters);
+    }
+    Ok(path.as_ref().into())
+}
+
+impl FromStr for Url {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        if text.len() > MAX_URL_BYTES {
+            return Err(InvalidUrl::TooLong);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidUrl::Characters);
+        }
+        let (name, rest) = split_scheme(text).ok_or_else(|| InvalidUrl::Scheme(String::new()))?;
+        let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let scheme = known.ok_or_else(|| InvalidUrl::Scheme(name.to_owned()))?.1;
+        let http = scheme.family() == Family::Http;
+        // A fragment is for the reader's program, never for the server (RFC 9110 §4.2.5).
+        let rest = if http { rest.split('#').next().unwrap_or_default() } else { rest };
+        let (before_query, query) = match rest.split_once('?') {
+            Some((before, query)) => (before, Some(query.to_owned())),
+            None => (rest, None),
+        };
+        let path_start = before_query.find('/').unwrap_or(before_query.len());
+        let (authority, raw_path) = before_query.split_at(path_start);
+        let (user, host, port) = parse_authority(authority)?;
+        let path = if http {
+            percent_decode_str(raw_path).decode_utf8().map_err(|_| InvalidUrl::Characters)?
+        } else {
+            raw_path.into()
+        };
+        Ok(Self { scheme, user, host, port, path: clean_path(&path)?, query: query.filter(|query| !query.is_empty()) })
+    }
+}
+
+type Authority = (Option<String>, String, Option<u16>);
+
+/// `[user@]host[:port]`.
+fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
+    let (user, address) = match authority.rsplit_once('@') {
+        Some((user, address)) => (Some(user.to_owned()), address),
+        None => (None, authority),
+    };
+    if user.as_ref().is_some_and(|user| user.is_empty() || user.contains([':', '@'])) {
+        return Err(InvalidUrl::User);
+    }
+    let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
+        let (host, port) = bracketed.split_once(']').ok_or(InvalidUrl::Host)?;
+        let host: Ipv6Addr = host.parse().map_err(|_| InvalidUrl::Host)?;
+        (host.to_string(), port)
+    } else {
+        let (host, port) = address.split_at(address.find(':').unwrap_or(address.len()));
+        if !is_host_name(host) {
+            return Err(InvalidUrl::Host);
+        }
+        (host.to_ascii_lowercase(), port)
+    };
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => None,
+        // RFC 3986 §3.2.3 allows a colon without a port.
+        Some("") => None,
+        Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Some(digits.parse().ok().filter(|port| *port != 0).ok_or(InvalidUrl::Port)?)
+        }
+        _ => return Err(InvalidUrl::Port),
+    };
+    Ok((user, host, port))
+}
+
+/// Letters, digits, `-`, `.`, and `_`, which occurs in practice; 253 bytes is the limit of the DNS.
+fn is_host_name(host: &str) -> bool {
+    let characters = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    characters && !host.is_empty() && host.len() <= 253 && !host.starts_with(['.', '-'])
+}
+
+/// The path with one slash in front of each component; no `.`, and an error at `..`.
+///
+/// A final slash stays, for it says that a directory is meant.
+fn clean_path(path: &str) -> Result<String, InvalidUrl> {
+    if path.chars().any(char::is_control) {
+        return Err(InvalidUrl::Characters);
+    }
+    let mut clean = String::with_capacity(path.len() + 1);
+    for component in path.split('/').filter(|component| !matches!(*component, "" | ".")) {
+        if component == ".." {
+            return Err(InvalidUrl::ParentComponent);
+        }
+        clean.push('/');
+        clean.push_str(component);
+    }
+    if clean.is_empty() || path.ends_with('/') {
+        clean.push('/');
+    }
+    Ok(clean)
+}
+
+/// What RFC 3986 §3.3 does not allow in a path, plus `%` itself.
+const NOT_IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A path as it stands in an HTTP request line, a `Location` header or a WebDAV `href`.
+pub fn encode_path(path: &str) -> String {
+    utf8_percent_encode(path, NOT_IN_PATH).to_string()
+}
+
+impl Url {
+    /// The scheme.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The user name in front of the host, if any.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Host name or address, lower case, IPv6 addresses without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or_else(|| self.scheme.default_port())
+    }
+
+    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What follows `?`, as written: XRootD's opaque information or an HTTP query. Never empty. May hold tokens.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// What decides where and how to connect.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            family: self.scheme.family(),
+            tls: self.scheme.demands_tls(),
+            host: self.host.clone(),
+            port: self.port(),
+        }
+    }
+
+    /// `host`, or `host:port` where the port is not the default one: the value of an HTTP `Host` header.
+    pub fn authority(&self) -> String {
+        match self.port.filter(|port| *port != self.scheme.default_port()) {
+            Some(port) => format!("{}:{port}", Bracketed(&self.host)),
+            None => Bracketed(&self.host).to_string(),
+        }
+    }
+
+    /// Path and query, encoded: what stands in an HTTP request line. May hold tokens.
+    pub fn request_target(&self) -> String {
+        let mut target = encode_path(&self.path);
+        if let Some(query) = &self.query {
+            target.push('?');
+            target.push_str(query);
+        }
+        target
+    }
+
+    /// The same site with another path, which is taken literally.
+    ///
+    /// In the XRootD family a path cannot contain `?`, which is an error.
+    pub fn with_path(&self, path: &str) -> Result<Self, InvalidUrl> {
+        if self.scheme.family() == Family::Xrootd && path.contains('?') {
+            return Err(InvalidUrl::Characters);
+        }
+        Ok(Self { path: clean_path(path)?, ..self.clone() })
+    }
+
+    /// The URL with every secret in it, for the wire.
+    pub fn expose(&self) -> String {
+        self.written(self.query.as_deref())
+    }
+
+    fn written(&self, query: Option<&str>) -> String {
+        let (name, host) = (self.scheme.name(), Bracketed(&self.host));
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        let path = match self.scheme.family() {
+            // The second slash is what makes the path absolute to XRootD's own clients.
+            Family::Xrootd => format!("/{}", self.path),
+            Family::Http => encode_path(&self.path),
+        };
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{name}://{user}{host}{port}{path}{query}")
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let query = self.query.as_deref().map(redact);
+        f.write_str(&self.written(query.as_deref()))
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", Bracketed(&self.host), self.port)
+    }
+}
+
+/// A host as it stands in front of a port.
+struct Bracketed<'a>(&'a str);
+
+impl fmt::Display for Bracketed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(self.0) }
+    }
+}
+
+/// Keys whose values give access to something: bearer tokens and macaroons, pre-signed URLs, third-party copy keys.
+pub const SECRET_KEYS: [&str; 8] = [
+    "authz",
+    "access_token",
+    "token",
+    "tpc.key",
+    "signature",
+    "x-amz-signature",
+    "x-amz-security-token",
+    "x-amz-credential",
+];
+
+/// A query or opaque information (`k=v&k=v`) with the values of [`SECRET_KEYS`] replaced by `***`.
+pub fn redact(query: &str) -> String {
+    let secret = |key: &str| {
+        // A key may itself be percent-encoded, and opaque information may be joined with a second `?`.
+        let key = percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
+        let key = key.rsplit('?').next().unwrap_or_default();
+        SECRET_KEYS.contains(&key.trim())
+    };
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((key, _)) if secret(key) => format!("{key}=***"),
+        _ => pair.to_owned(),
+    };
+    query.split('&').map(hide).collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn url(text: &str) -> Url {
+    text.parse().unwrap()
+}
+
+fn error(text: &str) -> InvalidUrl {
+    text.parse::<Url>().unwrap_err()
+}
+
+#[test]
+fn an_xrootd_url_is_taken_literally() {
+    let url = url("root://joe@Host.Example:2094//a//b%20c/./d#e?x=1&y=%41");
+    assert_eq!(url.scheme(), Scheme::Root);
+    assert_eq!(url.user(), Some("joe"));
+    assert_eq!(url.host(), "host.example");
+    assert_eq!(url.port(), 2094);
+    assert_eq!(url.path(), "/a/b%20c/d#e");
+    assert_eq!(url.query(), Some("x=1&y=%41"));
+    assert_eq!(url.to_string(), "root://joe@host.example:2094//a/b%20c/d#e?x=1&y=%41");
+}
+
+#[test]
+fn an_http_url_is_decoded_and_encoded_again() {
+    let url = url("davs://[::1]:8443/a%20b/%C3%A9%25?q=%20#part");
+    assert_eq!(url.path(), "/a b/é%");
+    assert_eq!(url.query(), Some("q=%20"));
+    assert_eq!(url.request_target(), "/a%20b/%C3%A9%25?q=%20");
+    assert_eq!(url.authority(), "[::1]:8443");
+    assert_eq!(url.to_string(), "davs://[::1]:8443/a%20b/%C3%A9%25?q=%20");
+    assert_eq!(url.endpoint(), Endpoint { family: Family::Http, tls: true, host: "::1".into(), port: 8443 });
+    assert_eq!(url.endpoint().to_string(), "[::1]:8443");
+}
+
+#[test]
+fn every_scheme_has_its_port_and_family() {
+    for (text, scheme, port, tls) in [
+        ("root", Scheme::Root, 1094, false),
+        ("xroot", Scheme::Root, 1094, false),
+        ("roots", Scheme::Roots, 1094, true),
+        ("XROOTS", Scheme::Roots, 1094, true),
+        ("http", Scheme::Http, 80, false),
+        ("https", Scheme::Https, 443, true),
+        ("dav", Scheme::Dav, 80, false),
+        ("davs", Scheme::Davs, 443, true),
+    ] {
+        let url = url(&format!("{text}://h"));
+        assert_eq!((url.scheme(), url.port(), url.scheme().demands_tls()), (scheme, port, tls), "{text}");
+        assert_eq!(url.path(), "/");
+        assert_eq!(url.authority(), "h");
+        assert_eq!(url.scheme().name().parse::<Url>().unwrap_err(), InvalidUrl::Scheme(String::new()));
+    }
+    assert_eq!(error("gsiftp://h/p"), InvalidUrl::Scheme("gsiftp".into()));
+}
+
+#[test]
+fn one_slash_and_two_mean_the_same_path() {
+    assert_eq!(url("root://h/a/b"), url("root://h//a/b"));
+    assert_eq!(url("root://h//a/").path(), "/a/");
+    assert_eq!(url("root://h?x=1").query(), Some("x=1"));
+    assert_eq!(url("root://h/p?").query(), None);
+}
+
+#[test]
+fn what_could_mislead_is_refused() {
+    for (text, expected) in [
+        ("root://h//a/../b", InvalidUrl::ParentComponent),
+        ("https://h/a/%2e%2E/b", InvalidUrl::ParentComponent),
+        ("https://h/a%2f../b", InvalidUrl::ParentComponent),
+        ("https://h/%00", InvalidUrl::Characters),
+        ("https://h/%ff", InvalidUrl::Characters),
+        ("root://h//a\nb", InvalidUrl::Characters),
+        ("root:////a", InvalidUrl::Host),
+        ("root://h h//a", InvalidUrl::Host),
+        ("root://-oProxy//a", InvalidUrl::Host),
+        ("root://[::1//a", InvalidUrl::Host),
+        ("root://[h]//a", InvalidUrl::Host),
+        ("root://::1//a", InvalidUrl::Host),
+        ("root://h:0//a", InvalidUrl::Port),
+        ("root://h:65536//a", InvalidUrl::Port),
+        ("root://h:+1//a", InvalidUrl::Port),
+        ("root://[::1]1//a", InvalidUrl::Port),
+        ("root://@h//a", InvalidUrl::User),
+        ("https://joe:secret@h/a", InvalidUrl::User),
+    ] {
+        assert_eq!(error(text), expected, "{text}");
+    }
+    assert_eq!(error(&format!("root://h//{}", "a".repeat(MAX_URL_BYTES))), InvalidUrl::TooLong);
+    assert_eq!(url("root://h:/a").port(), 1094);
+}
+
+#[test]
+fn locations_are_told_apart() {
+    let location = |text: &str| text.parse::<Location>();
+    assert_eq!(location("-"), Ok(Location::Standard));
+    assert_eq!(location(""), Err(InvalidUrl::Empty));
+    assert_eq!(location("../a b"), Ok(Location::Local("../a b".into())));
+    assert_eq!(location("dir/a://b"), Ok(Location::Local("dir/a://b".into())));
+    assert_eq!(location("file:///a%20b"), Ok(Location::Local("/a b".into())));
+    assert_eq!(location("FILE://localhost/a"), Ok(Location::Local("/a".into())));
+    assert_eq!(location("file://other/a"), Err(InvalidUrl::FileHost));
+    assert_eq!(location("file://"), Err(InvalidUrl::FileHost));
+    assert_eq!(location("file:///%00"), Err(InvalidUrl::Characters));
+    assert_eq!(location("root://h//a").unwrap().url(), Some(&url("root://h//a")));
+    assert_eq!(location("nfs://h/a"), Err(InvalidUrl::Scheme("nfs".into())));
+    assert_eq!(Location::from_argument(OsStr::new("-")), Ok(Location::Standard));
+    for text in ["-", "../a", "root://h//a"] {
+        assert_eq!(location(text).unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn secrets_do_not_reach_the_log() {
+    let secret = url("root://h//f?authz=Bearer%20eyJ&x=1&AUTHZ=b&%61uthz=c&x?authz=d&tpc.key=0123&token");
+    let shown = "root://h//f?authz=***&x=1&AUTHZ=***&%61uthz=***&x?authz=***&tpc.key=***&token";
+    assert_eq!(secret.to_string(), shown);
+    assert_eq!(format!("{secret:?}"), shown);
+    assert!(secret.expose().contains("eyJ"));
+    assert_eq!(url("https://h/f?access_token=a").to_string(), "https://h/f?access_token=***");
+}
+
+#[test]
+fn another_path_keeps_the_site() {
+    let other = url("davs://h:1/a?authz=x").with_path("b c//d").unwrap();
+    assert_eq!(other.expose(), "davs://h:1/b%20c/d?authz=x");
+    assert_eq!(other.with_path("a/../b"), Err(InvalidUrl::ParentComponent));
+    assert_eq!(other.with_path("a?b").unwrap().request_target(), "/a%3Fb?authz=x");
+    assert_eq!(url("root://h//a").with_path("a?b"), Err(InvalidUrl::Characters));
+}
+
+fn any_url() -> impl Strategy<Value = Url> {
+    let scheme = proptest::sample::select(SCHEMES.map(|(_, scheme)| scheme).to_vec());
+    let host = prop_oneof!["[a-z0-9][a-z0-9._-]{0,20}", any::<Ipv6Addr>().prop_map(|address| address.to_string())];
+    let user = proptest::option::of("[a-z]{1,8}");
+    let port = proptest::option::of(1..=u16::MAX);
+    let query = proptest::option::of("[a-z0-9=&%.]{1,20}");
+    (scheme, user, host, port, "(/[^/\\p{Cc}?]{1,8}){0,4}/?", query).prop_filter_map(
+        "no dots",
+        |(scheme, user, host, port, path, query)| {
+            Some(Url { scheme, user, host, port, path: clean_path(&path).ok()?, query })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn urls_round_trip(url in any_url()) {
+        prop_assert_eq!(url.expose().parse::<Url>(), Ok(url));
+    }
+
+    #[test]
+    fn no_text_panics_and_what_is_read_is_clean(text in "((root|https)://[a-z@:\\[\\]]{0,6}/)?\\PC{0,40}") {
+        if let Ok(Location::Remote(url)) = text.parse() {
+            prop_assert!(url.path().starts_with('/') && !url.path().contains("//"));
+            prop_assert!(url.path().split('/').all(|component| component != ".." && component != "."));
+            prop_assert_eq!(url.expose().parse::<Url>(), Ok(url));
+        }
+    }
+
+    #[test]
+    fn damage_to_a_url_never_panics(url in any_url(), at: prop::sample::Index, character: char) {
+        let mut text: Vec<char> = url.expose().chars().collect();
+        let at = at.index(text.len());
+        text[at] = character;
+        let _ = text.into_iter().collect::<String>().parse::<Location>();
+    }
+}
