@@ -20,11 +20,18 @@ use crate::{
 pub enum Activity {
     /// Ask for size, times, checksum.
     Stat,
-    /// Read a file, list a directory.
+    /// Read a file.
     Read,
-    /// Make a file or directory that does not exist.
+    /// List a directory.
+    List,
+    /// Make a file that does not exist.
     Create,
-    /// Overwrite, change, rename, delete.
+    /// Make a directory that does not exist.
+    CreateDirectory,
+    /// Take a file's name away to give it another; the new name needs `Create`, or `Modify` if it replaces a file.
+    /// Renaming a directory is `Modify`.
+    Rename,
+    /// Overwrite, change, delete.
     Modify,
 }
 
@@ -33,7 +40,9 @@ impl Activity {
         match self {
             Activity::Stat => "ask about",
             Activity::Read => "read",
-            Activity::Create => "create",
+            Activity::List => "list",
+            Activity::Create | Activity::CreateDirectory => "create",
+            Activity::Rename => "rename",
             Activity::Modify => "change or delete",
         }
     }
@@ -46,17 +55,25 @@ pub struct Grant {
     pub right: Right,
     /// Where it holds, with everything below it.
     pub path: StorePath,
+    /// Whether `path` must be a directory: then the right does not hold for a file of that name.
+    pub directory: bool,
 }
 
 impl Grant {
-    /// Any right below a path lets its bearer ask about it and about the directories on the way there.
+    /// Any right below a path lets its bearer ask about it and about the directories on the way there; a right to create lets it
+    /// make those directories.
     fn allows(&self, activity: Activity, path: &StorePath) -> bool {
         let below = path.is_within(&self.path);
+        let on_the_way = self.path.is_within(path);
+        let file = below && !(self.directory && on_the_way);
+        let creates = matches!(self.right, Right::Create | Right::Modify);
         match activity {
-            Activity::Stat => below || self.path.is_within(path),
-            Activity::Read => below && self.right == Right::Read,
-            Activity::Create => below && matches!(self.right, Right::Create | Right::Modify),
-            Activity::Modify => below && self.right == Right::Modify,
+            Activity::Stat => below || on_the_way,
+            Activity::Read => file && self.right == Right::Read,
+            Activity::List => below && self.right == Right::Read,
+            Activity::Create | Activity::Rename => file && creates,
+            Activity::CreateDirectory => (below || on_the_way) && creates,
+            Activity::Modify => file && self.right == Right::Modify,
         }
     }
 }
@@ -114,7 +131,8 @@ impl Access {
         for rule in &config.anonymous {
             let path = StorePath::parse(rule.path.as_bytes())
                 .map_err(|error| StartError::Access(format!("anonymous path `{}`: {error}", rule.path)))?;
-            anonymous.extend(rule.allow.iter().map(|right| Grant { right: *right, path: path.clone() }));
+            let directory = rule.path.ends_with('/');
+            anonymous.extend(rule.allow.iter().map(|right| Grant { right: *right, path: path.clone(), directory }));
         }
         let tokens = if config.issuers.is_empty() { None } else { Some(tokens::Verifier::new(config)?) };
         Ok(Self { anonymous: anonymous.into(), tokens })
@@ -154,7 +172,11 @@ mod tests {
 
     fn holder(right: Right, at: &str) -> Identity {
         let caller = Caller { subject: Some("alice".into()), ..Caller::default() };
-        Identity { caller, grants: [Grant { right, path: path(at) }].into(), expires_s: None }
+        Identity {
+            caller,
+            grants: [Grant { right, path: path(at), directory: at.ends_with('/') }].into(),
+            expires_s: None,
+        }
     }
 
     #[test]
@@ -173,6 +195,48 @@ mod tests {
         assert!(alice.check(Activity::Create, &path("/new")).is_ok());
         assert!(alice.check(Activity::Modify, &path("/old")).is_err());
         assert!(alice.check(Activity::Read, &path("/old")).is_err());
+    }
+
+    #[test]
+    fn create_makes_the_way_there_and_renames_its_own() {
+        let alice = holder(Right::Create, "/foo/bar");
+        for (activity, at, allowed) in [
+            (Activity::CreateDirectory, "/foo", true),
+            (Activity::CreateDirectory, "/foo/bar/qux", true),
+            (Activity::CreateDirectory, "/other", false),
+            (Activity::Create, "/foo/bar", true),
+            (Activity::Create, "/foo", false),
+            (Activity::Create, "/foo/bargain", false),
+            (Activity::Rename, "/foo/bar/x.part", true),
+            (Activity::Rename, "/foo/other", false),
+        ] {
+            assert_eq!(alice.check(activity, &path(at)).is_ok(), allowed, "{activity:?} {at}");
+        }
+        assert!(holder(Right::Read, "/foo/bar").check(Activity::CreateDirectory, &path("/foo")).is_err());
+    }
+
+    #[test]
+    fn a_trailing_slash_is_a_directory() {
+        for (right, activity, allowed) in [
+            (Right::Create, Activity::Create, false),
+            (Right::Create, Activity::CreateDirectory, true),
+            (Right::Read, Activity::Read, false),
+            (Right::Read, Activity::List, true),
+            (Right::Modify, Activity::Modify, false),
+            (Right::Modify, Activity::Stat, true),
+        ] {
+            let alice = holder(right, "/foo/bar/");
+            assert_eq!(alice.check(activity, &path("/foo/bar")).is_ok(), allowed, "{right:?} {activity:?}");
+            assert!(alice.check(activity, &path("/foo/bar/x")).is_ok(), "{right:?} {activity:?}");
+        }
+    }
+
+    #[test]
+    fn asking_is_the_least_right() {
+        let alice = holder(Right::Stat, "/foo");
+        assert!(alice.check(Activity::Stat, &path("/foo/x")).is_ok());
+        assert!(alice.check(Activity::Read, &path("/foo/x")).is_err());
+        assert!(alice.check(Activity::List, &path("/foo")).is_err());
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct AnonymousRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
+    /// Ask for size, times and checksum. Every other right includes it.
+    Stat,
     /// Read files, list directories.
     Read,
     /// Make new files and directories.
@@ -110,6 +112,9 @@ pub struct IssuerConfig {
     /// A file with the issuer's keys (JWKS). Without it they are found by OpenID discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
+    /// PEM file with certificates to trust, besides the system's, when the issuer's keys are fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
 }
 
 fn root_path() -> String {
