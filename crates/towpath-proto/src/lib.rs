@@ -3,3 +3,4 @@
 pub mod checksum;
 pub mod fault;
 pub mod url;
+pub mod xrootd;

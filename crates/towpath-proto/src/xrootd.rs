@@ -1,0 +1,46 @@
+//! The XRootD ("xroot") protocol: bytes to types and back, without I/O and without a clock.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`codes`], [`flags`], [`ids`], [`path`] | the words of the protocol, spelled as it spells them |
+//! | [`handshake`] | the first 20 bytes of a connection |
+//! | [`request`] | the 24-byte header and one type for each request |
+//! | [`response`] | the 8-byte header, the statuses and one type for each body |
+//! | [`page`] | pages with CRC32C, as `pgread` and `pgwrite` carry them |
+//! | [`auth`] | the list of security protocols and simple credentials |
+//! | [`frame`] | cutting a stream of bytes into requests or responses |
+//!
+//! The life of a request in a server: [`RequestFramer::next`] gives a [`Request`], whose data, if any, are the next
+//! bytes of the stream; the answer is written with [`response::ok`] or [`response::error`]. In a client:
+//! [`Request::encode`], and later [`ResponseFramer::next`] with the same [`StreamId`].
+//!
+//! Both directions tolerate what deployed peers send (trailing NULs, missing optional fields, unknown codes) and bound
+//! every length before anything is allocated. Nothing here keeps the state of a session: what is legal when, which
+//! files are open and who may do what is the caller's business.
+
+pub mod auth;
+pub mod codes;
+mod error;
+pub mod flags;
+pub mod frame;
+pub mod handshake;
+pub mod ids;
+pub mod page;
+pub mod path;
+pub mod request;
+pub mod response;
+mod wire;
+
+pub use codes::{ActionCode, CheckpointCode, ErrorCode, Expect, PROTOCOL_VERSION, QueryCode, RequestCode, Status};
+pub use error::DecodeError;
+pub use flags::{
+    DirlistOptions, LocateOptions, LoginAbility, LoginAbility2, MkdirOptions, Mode, OpenOptions, OpenOptions2,
+    PageFlags, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags, ServerFlags, SigverFlags, StatFlags, StatOptions,
+    WritevOptions,
+};
+pub use frame::{IncomingRequest, RequestFramer, ResponseFramer, ResponseHead};
+pub use ids::{FileHandle, PathId, SessionId, StreamId};
+pub use path::{PathAndCgi, Target};
+pub use request::{FattrOperation, Limits, Request, RequestHeader, VectorElement};
+pub use response::{Body, Response, ResponseHeader};
+pub use wire::Parameters;

@@ -1,0 +1,64 @@
+//! The first bytes of a connection in each direction.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::response::Body;
+use super::wire::Reader;
+use super::{DecodeError, ResponseHeader, Status, StreamId};
+
+/// What a client sends first: int32 0, 0, 0, 4, 2012.
+pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x07, 0xdc];
+
+/// What the first bytes of a connection say about its protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sniff {
+    /// A whole handshake: 20 bytes to consume, then requests.
+    Handshake,
+    /// A part of a handshake; more bytes will tell.
+    NeedMore,
+    /// Something else, such as HTTP or TLS.
+    Other,
+}
+
+/// Tells the XRootD handshake from other protocols by the first bytes of a connection; one byte rules out HTTP and TLS.
+#[must_use]
+pub fn sniff(received: &[u8]) -> Sniff {
+    let matches = received.iter().zip(&HANDSHAKE).all(|(got, wanted)| got == wanted);
+    match (matches, received.len() >= HANDSHAKE.len()) {
+        (false, _) => Sniff::Other,
+        (true, true) => Sniff::Handshake,
+        (true, false) => Sniff::NeedMore,
+    }
+}
+
+/// The server's answer to the handshake, on stream id 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeReply {
+    /// Protocol version: 0x520 is 5.2.0.
+    pub protocol_version: u32,
+    /// 1 for a data server, 0 for a redirector.
+    pub server_type: u32,
+}
+
+impl HandshakeReply {
+    /// [`server_type`](Self::server_type) of a server that holds data.
+    pub const DATA_SERVER: u32 = 1;
+    /// [`server_type`](Self::server_type) of a redirector.
+    pub const REDIRECTOR: u32 = 0;
+}
+
+impl Body for HandshakeReply {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u32(self.protocol_version);
+        out.put_u32(self.server_type);
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        Ok(Self { protocol_version: reader.u32("protocol version")?, server_type: reader.u32("server type")? })
+    }
+}
+
+/// The header with which every [`HandshakeReply`] travels.
+pub const HANDSHAKE_REPLY_HEADER: ResponseHeader =
+    ResponseHeader { stream_id: StreamId::ZERO, status: Status::ok, dlen: 8 };

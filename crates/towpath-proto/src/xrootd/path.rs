@@ -1,0 +1,165 @@
+//! Paths as requests carry them: raw bytes, with opaque information after `?`.
+
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::wire::text;
+use super::{DecodeError, FileHandle};
+
+/// A path and its opaque information (`cgi`), split at the first `?`.
+///
+/// The bytes are as the client sent them, without trailing NULs; [`normalized`](Self::normalized) gives the path to act
+/// on. `Debug` hides the opaque information, because it may hold a bearer token (`authz=Bearer%20...`).
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct PathAndCgi {
+    /// Everything before the first `?`.
+    pub path: Bytes,
+    /// Everything after the first `?`: `k=v&k=v`. Empty if there is none; a bare `?` at the end is dropped.
+    pub cgi: Bytes,
+}
+
+impl PathAndCgi {
+    /// Splits `argument` at its first `?`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Missing`] if the path is empty, [`DecodeError::Invalid`] if there is a NUL inside.
+    pub fn decode(argument: Bytes) -> Result<Self, DecodeError> {
+        let this = Self::split(text(argument, "path")?);
+        if this.path.is_empty() { Err(DecodeError::Missing { what: "path" }) } else { Ok(this) }
+    }
+
+    /// A path without opaque information. A `?` inside becomes the separator on the wire.
+    #[must_use]
+    pub fn new(path: impl Into<Bytes>) -> Self {
+        Self::split(path.into())
+    }
+
+    /// The same path with `cgi` in place of its opaque information.
+    #[must_use]
+    pub fn with_cgi(self, cgi: impl Into<Bytes>) -> Self {
+        Self { path: self.path, cgi: cgi.into() }
+    }
+
+    fn split(mut path: Bytes) -> Self {
+        let Some(question) = path.iter().position(|&byte| byte == b'?') else {
+            return Self { path, cgi: Bytes::new() };
+        };
+        let mut cgi = path.split_off(question);
+        cgi = cgi.slice(1..);
+        Self { path, cgi }
+    }
+
+    /// Appends `path` or `path?cgi`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.reserve(self.encoded_len());
+        out.put_slice(&self.path);
+        if !self.cgi.is_empty() {
+            out.put_u8(b'?');
+            out.put_slice(&self.cgi);
+        }
+    }
+
+    /// Bytes that [`encode`](Self::encode) appends.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let cgi = if self.cgi.is_empty() { 0 } else { self.cgi.len().saturating_add(1) };
+        self.path.len().saturating_add(cgi)
+    }
+
+    /// The opaque information as pairs; an element without `=` has an empty value, empty elements are skipped.
+    pub fn cgi_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.cgi.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let mut halves = pair.splitn(2, |&byte| byte == b'=');
+            (halves.next().unwrap_or_default(), halves.next().unwrap_or_default())
+        })
+    }
+
+    /// The value of the first `key` in the opaque information, not percent-decoded.
+    #[must_use]
+    pub fn cgi_value(&self, key: &str) -> Option<&[u8]> {
+        self.cgi_pairs().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| value)
+    }
+
+    /// The path to act on: absolute, slashes collapsed, no `.` components, no slash at the end (but for `/` itself).
+    /// Does not copy a path that is in this form already.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if the path is relative or has a `..` component.
+    pub fn normalized(&self) -> Result<Bytes, DecodeError> {
+        const INVALID: DecodeError = DecodeError::Invalid { what: "path" };
+        let Some((b'/', relative)) = self.path.split_first() else {
+            return Err(INVALID);
+        };
+        let mut clean = relative.is_empty() || !relative.ends_with(b"/");
+        for (index, part) in relative.split(|&byte| byte == b'/').enumerate() {
+            match part {
+                b".." => return Err(INVALID),
+                b"" if index == 0 && relative.is_empty() => {}
+                b"" | b"." => clean = false,
+                _ => {}
+            }
+        }
+        Ok(if clean { self.path.clone() } else { collapse(relative) })
+    }
+}
+
+/// `/` followed by the components of `relative` that are neither empty nor `.`.
+fn collapse(relative: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(relative.len().saturating_add(1));
+    for part in relative.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        out.put_u8(b'/');
+        out.put_slice(part);
+    }
+    if out.is_empty() {
+        out.put_u8(b'/');
+    }
+    out.freeze()
+}
+
+impl From<&str> for PathAndCgi {
+    fn from(path: &str) -> Self {
+        Self::new(Bytes::copy_from_slice(path.as_bytes()))
+    }
+}
+
+impl fmt::Debug for PathAndCgi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.path.escape_ascii(), if self.cgi.is_empty() { "" } else { "?.." })
+    }
+}
+
+/// What a request that takes either a path or an open file is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A path.
+    Path(PathAndCgi),
+    /// An open file.
+    Handle(FileHandle),
+}
+
+impl Target {
+    /// The path in `payload`, or `handle` if there is none.
+    pub(super) fn decode(handle: FileHandle, payload: Bytes) -> Result<Self, DecodeError> {
+        match PathAndCgi::decode(payload) {
+            Ok(path) => Ok(Self::Path(path)),
+            Err(DecodeError::Missing { .. }) => Ok(Self::Handle(handle)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The handle to put into the header, all zero for a path.
+    pub(super) fn handle(&self) -> FileHandle {
+        match self {
+            Self::Path(_) => FileHandle::default(),
+            Self::Handle(handle) => *handle,
+        }
+    }
+
+    /// Appends the path, or nothing for a handle.
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        if let Self::Path(path) = self {
+            path.encode(out);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Requests that move file data.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Layout, RequestHeader};
+use crate::xrootd::wire::{Parameters, Reader};
+use crate::xrootd::{DecodeError, FileHandle, PageFlags, PathId, RequestCode, WritevOptions};
+
+/// `read`: one range of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Read {
+    /// Which file.
+    pub handle: FileHandle,
+    /// Where the range starts, in bytes; at most `i64::MAX`.
+    pub offset: u64,
+    /// How many bytes; at most `i32::MAX`.
+    pub length: u32,
+    /// On which connection of the session the answer shall come.
+    pub path_id: PathId,
+}
+
+impl Read {
+    /// Bytes of the payload that names a path id: the id and seven reserved bytes.
+    const ARGS_LEN: usize = 8;
+}
+
+impl Layout for Read {
+    const CODE: RequestCode = RequestCode::read;
+
+    fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
+        let p = &header.parameters;
+        Ok(Self {
+            handle: p.handle(4),
+            offset: p.offset(8, "offset")?,
+            length: p.length(16, "length")?,
+            path_id: PathId(payload.first().copied().unwrap_or(0)),
+        })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
+        parameters.put(4, self.handle.0).put(8, self.offset.to_be_bytes()).put(16, self.length.to_be_bytes());
+        if self.path_id != PathId::MAIN {
+            payload.put_u8(self.path_id.0);
+            payload.put_bytes(0, Self::ARGS_LEN - 1);
+        }
+    }
+}
+
+/// `pgread`: one range of a file, each page preceded by its CRC32C.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PgRead {
+    /// Which file.
+    pub handle: FileHandle,
+    /// Where the range starts, in bytes; at most `i64::MAX`.
+    pub offset: u64,
+    /// How many bytes of the file, checksums not counted; 1 to `i32::MAX`.
+    pub length: u32,
+    /// On which connection of the session the answer shall come.
+    pub path_id: PathId,
+    /// Is this a repetition?
+    pub flags: PageFlags,
+}
+
+impl Layout for PgRead {
+    const CODE: RequestCode = RequestCode::pgread;
+
+    fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
+        let p = &header.parameters;
+        let length = p.length(16, "length")?;
+        if length == 0 {
+            return Err(DecodeError::Invalid { what: "length" });
+        }
+        Ok(Self {
+            handle: p.handle(4),
+            offset: p.offset(8, "offset")?,
+            length,
+            path_id: PathId(payload.first().copied().unwrap_or(0)),
+            flags: PageFlags(payload.get(1).copied().unwrap_or(0)),
+        })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
+        parameters.put(4, self.handle.0).put(8, self.offset.to_be_bytes()).put(16, self.length.to_be_bytes());
+        if self.path_id != PathId::MAIN || self.flags != PageFlags::NONE {
+            payload.put_slice(&[self.path_id.0, self.flags.0]);
+        }
+    }
+}
+
+/// `write`: one range of a file. `length` bytes of data follow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Write {
+    /// Which file.
+    pub handle: FileHandle,
+    /// Where the range starts, in bytes; at most `i64::MAX`.
+    pub offset: u64,
+    /// On which connection of the session the data come.
+    pub path_id: PathId,
+    /// How many bytes of data follow: `dlen`.
+    pub length: u32,
+}
+
+impl Layout for Write {
+    const CODE: RequestCode = RequestCode::write;
+
+    fn decode(header: &RequestHeader, _payload: Bytes) -> Result<Self, DecodeError> {
+        let p = &header.parameters;
+        Ok(Self { handle: p.handle(4), offset: p.offset(8, "offset")?, path_id: PathId(p.u8(16)), length: header.dlen })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, _payload: &mut BytesMut) {
+        parameters.put(4, self.handle.0).put(8, self.offset.to_be_bytes()).put(16, [self.path_id.0]);
+    }
+
+    fn data_len(&self) -> u32 {
+        self.length
+    }
+}
+
+/// `pgwrite`: one range of a file, each page preceded by its CRC32C. `length` bytes follow, in the layout of the
+/// [`page`](crate::xrootd::page) module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PgWrite {
+    /// Which file.
+    pub handle: FileHandle,
+    /// Where the range starts, in bytes; at most `i64::MAX`.
+    pub offset: u64,
+    /// On which connection of the session the data come.
+    pub path_id: PathId,
+    /// Is this a repetition of a bad page?
+    pub flags: PageFlags,
+    /// How many bytes follow, checksums counted: `dlen`.
+    pub length: u32,
+}
+
+impl Layout for PgWrite {
+    const CODE: RequestCode = RequestCode::pgwrite;
+
+    fn decode(header: &RequestHeader, _payload: Bytes) -> Result<Self, DecodeError> {
+        let p = &header.parameters;
+        Ok(Self {
+            handle: p.handle(4),
+            offset: p.offset(8, "offset")?,
+            path_id: PathId(p.u8(16)),
+            flags: PageFlags(p.u8(17)),
+            length: header.dlen,
+        })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, _payload: &mut BytesMut) {
+        parameters.put(4, self.handle.0).put(8, self.offset.to_be_bytes()).put(16, [self.path_id.0, self.flags.0]);
+    }
+
+    fn data_len(&self) -> u32 {
+        self.length
+    }
+}
+
+/// One range of a vector: 16 bytes on the wire, in requests and in the answer to `readv`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct VectorElement {
+    /// Which file.
+    pub handle: FileHandle,
+    /// How many bytes; at most `i32::MAX`.
+    pub length: u32,
+    /// Where the range starts, in bytes; at most `i64::MAX`.
+    pub offset: u64,
+}
+
+impl VectorElement {
+    /// Bytes of an element on the wire.
+    pub const LEN: usize = 16;
+
+    pub(in crate::xrootd) fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
+        Ok(Self {
+            handle: FileHandle(reader.array("element")?),
+            length: reader.length("element length")?,
+            offset: reader.offset("element offset")?,
+        })
+    }
+
+    /// Appends the element's 16 bytes.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.handle.0);
+        out.put_u32(self.length);
+        out.put_u64(self.offset);
+    }
+
+    fn decode_all(payload: Bytes) -> Result<Vec<Self>, DecodeError> {
+        if !payload.len().is_multiple_of(Self::LEN) {
+            return Err(DecodeError::Invalid { what: "vector length" });
+        }
+        let mut elements = Vec::with_capacity(payload.len() / Self::LEN);
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            elements.push(Self::read(&mut reader)?);
+        }
+        if elements.is_empty() { Err(DecodeError::Missing { what: "vector" }) } else { Ok(elements) }
+    }
+}
+
+/// A range of a `readv`.
+pub type ReadElement = VectorElement;
+
+/// Bytes that all elements cover together.
+#[must_use]
+pub fn vector_bytes(elements: &[VectorElement]) -> u64 {
+    elements.iter().fold(0, |sum, element| sum.saturating_add(u64::from(element.length)))
+}
+
+/// `readv`: many ranges, of one or several files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Readv {
+    /// On which connection of the session the answer shall come.
+    pub path_id: PathId,
+    /// The ranges, in the order of the answer. How many are acceptable is the server's business; 1024 in practice.
+    pub elements: Vec<VectorElement>,
+}
+
+impl Layout for Readv {
+    const CODE: RequestCode = RequestCode::readv;
+
+    fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self { path_id: PathId(header.parameters.u8(19)), elements: VectorElement::decode_all(payload)? })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
+        parameters.put(19, [self.path_id.0]);
+        payload.reserve(self.elements.len().saturating_mul(VectorElement::LEN));
+        self.elements.iter().for_each(|element| element.encode(payload));
+    }
+}
+
+/// `writev`: many ranges. The data of all elements follow back to back, beyond `dlen`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Writev {
+    /// Force to stable storage afterwards?
+    pub options: WritevOptions,
+    /// The ranges, in the order of their data.
+    pub elements: Vec<VectorElement>,
+}
+
+impl Layout for Writev {
+    const CODE: RequestCode = RequestCode::writev;
+
+    fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self { options: WritevOptions(header.parameters.u8(4)), elements: VectorElement::decode_all(payload)? })
+    }
+
+    fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
+        parameters.put(4, [self.options.0]);
+        payload.reserve(self.elements.len().saturating_mul(VectorElement::LEN));
+        self.elements.iter().for_each(|element| element.encode(payload));
+    }
+
+    fn trailing_len(&self) -> u64 {
+        vector_bytes(&self.elements)
+    }
+}

@@ -1,0 +1,229 @@
+//! Answers that are not results: errors, redirects, waits and unsolicited responses.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::ResponseHeader;
+use crate::xrootd::wire::{Reader, text};
+use crate::xrootd::{ActionCode, DecodeError, ErrorCode};
+
+/// Text for people, wherever the peer's encoding is not known.
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Body of [`Status::error`](crate::xrootd::Status::error).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReply {
+    /// What went wrong.
+    pub code: ErrorCode,
+    /// The same for people.
+    pub message: String,
+}
+
+impl ErrorReply {
+    pub(super) fn write(code: ErrorCode, message: &str, out: &mut BytesMut) {
+        out.put_u32(code.0);
+        out.put_slice(message.split('\0').next().unwrap_or_default().as_bytes());
+        out.put_u8(0);
+    }
+
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        Self::write(self.code, &self.message, out);
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let code = ErrorCode(reader.u32("error code")?);
+        let rest = reader.rest();
+        let message = rest.split(|&byte| byte == 0).next().unwrap_or_default();
+        Ok(Self { code, message: lossy(message) })
+    }
+}
+
+/// Flags of a redirect to a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RedirectFlags(pub u32);
+
+impl RedirectFlags {
+    /// Writes can be recovered by going back to the redirector.
+    pub const RECOVER_WRITES: Self = Self(0x1000);
+    /// The redirect may be remembered for the whole session.
+    pub const COLLAPSE: Self = Self(0x2000);
+    /// The file is erasure coded.
+    pub const EC: Self = Self(0x4000);
+}
+
+/// Body of [`Status::redirect`](crate::xrootd::Status::redirect): where to repeat the request.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Redirect {
+    /// Another server.
+    Host {
+        /// Name or address.
+        host: String,
+        /// TCP port, 1 to `i32::MAX`.
+        port: u32,
+        /// To be appended to the opaque information of the path; may be empty.
+        cgi: Bytes,
+        /// To be appended to the information in the next `login`; may be empty.
+        login_cgi: Bytes,
+    },
+    /// A URL, only for clients that announced [`fullurl`](crate::xrootd::LoginAbility::fullurl).
+    Url {
+        /// The whole URL, with its opaque information.
+        url: String,
+        /// What the client may do.
+        flags: RedirectFlags,
+    },
+}
+
+impl std::fmt::Debug for Redirect {
+    /// Leaves opaque information out, as it may hold tokens.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host { host, port, .. } => write!(f, "Redirect({host}:{port})"),
+            Self::Url { url, flags } => {
+                write!(f, "Redirect({}, {:#x})", url.split('?').next().unwrap_or_default(), flags.0)
+            }
+        }
+    }
+}
+
+impl Redirect {
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Host { host, port, cgi, login_cgi } => {
+                out.put_u32(*port);
+                out.put_slice(host.as_bytes());
+                if !cgi.is_empty() || !login_cgi.is_empty() {
+                    out.put_u8(b'?');
+                    out.put_slice(cgi);
+                }
+                if !login_cgi.is_empty() {
+                    out.put_u8(b'?');
+                    out.put_slice(login_cgi);
+                }
+            }
+            Self::Url { url, flags } => {
+                out.put_u32(!flags.0);
+                out.put_slice(url.as_bytes());
+            }
+        }
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let port = reader.u32("redirect port")?;
+        let target = text(reader.rest(), "redirect target")?;
+        let utf8 = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Ok("") => Err(DecodeError::Missing { what: "redirect target" }),
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => Err(DecodeError::Invalid { what: "redirect target" }),
+        };
+        if port > i32::MAX as u32 {
+            return Ok(Self::Url { url: utf8(&target)?, flags: RedirectFlags(!port) });
+        }
+        if port == 0 {
+            return Err(DecodeError::Invalid { what: "redirect port" });
+        }
+        let mut parts = target.splitn(3, |&byte| byte == b'?');
+        let host = utf8(parts.next().unwrap_or_default())?;
+        let mut cgi = || parts.next().map_or_else(Bytes::new, |part| target.slice_ref(part));
+        Ok(Self::Host { host, port, cgi: cgi(), login_cgi: cgi() })
+    }
+}
+
+/// Body of [`Status::wait`](crate::xrootd::Status::wait): repeat the request after a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// How long, in seconds.
+    pub seconds: u32,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Wait {
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        out.put_u32(self.seconds);
+        out.put_slice(self.message.as_bytes());
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let seconds = reader.length("wait time")?;
+        let rest = reader.rest();
+        Ok(Self { seconds, message: lossy(rest.split(|&byte| byte == 0).next().unwrap_or_default()) })
+    }
+}
+
+/// Body of [`Status::waitresp`](crate::xrootd::Status::waitresp): the answer will come as [`Attn::AsynResp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitResp {
+    /// After how long to give up, in seconds.
+    pub seconds: u32,
+}
+
+impl WaitResp {
+    pub(super) fn encode(self, out: &mut BytesMut) {
+        out.put_u32(self.seconds);
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self { seconds: Reader::new(body).length("wait time")? })
+    }
+}
+
+/// Body of [`Status::attn`](crate::xrootd::Status::attn): something the server says unasked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attn {
+    /// A message for the user.
+    AsyncMs(String),
+    /// The answer that a `waitresp` promised: give it to [`Response::decode`](super::Response::decode).
+    AsynResp {
+        /// The header that the answer would have had, with the stream id of the request. Its `dlen` is that of `body`.
+        header: ResponseHeader,
+        /// The answer's body.
+        body: Bytes,
+    },
+    /// Anything else; to be ignored.
+    Other {
+        /// What it is about.
+        action: ActionCode,
+        /// The rest.
+        body: Bytes,
+    },
+}
+
+impl Attn {
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::AsyncMs(message) => {
+                out.put_u32(ActionCode::asyncms.0);
+                out.put_slice(message.as_bytes());
+            }
+            Self::AsynResp { header, body } => {
+                out.put_u32(ActionCode::asynresp.0);
+                out.put_u32(0);
+                out.put_slice(&header.to_bytes());
+                out.put_slice(body);
+            }
+            Self::Other { action, body } => {
+                out.put_u32(action.0);
+                out.put_slice(body);
+            }
+        }
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        Ok(match ActionCode(reader.u32("action code")?) {
+            ActionCode::asyncms => Self::AsyncMs(lossy(&text(reader.rest(), "message")?)),
+            ActionCode::asynresp => {
+                reader.u32("reserved")?;
+                let header = ResponseHeader::decode(&reader.array("asynresp header")?)?;
+                let body = reader.take(header.dlen as usize, "asynresp body")?;
+                Self::AsynResp { header, body }
+            }
+            action => Self::Other { action, body: reader.rest() },
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! The answer to `dirlist`, which comes in pieces: its writer and its parser.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{StatInfo, ok, oksofar};
+use crate::xrootd::{DecodeError, DirlistOptions, StreamId};
+
+/// Pseudo-entry that starts a listing with stat lines: so the client knows that the server honours `dstat`.
+const WITH_STAT: &[u8] = b".\n0 0 0 0\n";
+
+/// Stat line of an entry about which nothing is known.
+const NO_STAT: &[u8] = b"0 0 0 0";
+
+/// Checksum of an entry: ` [ alg:hex ]` after its stat line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryChecksum {
+    /// Such as `adler32`.
+    pub algorithm: String,
+    /// Such as `5c0ebe1f`; `none` if there is no checksum.
+    pub value: String,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirlistEntry {
+    /// Its name, not empty, without `/`, NUL and line feed.
+    pub name: Bytes,
+    /// Its metadata, if asked for.
+    pub stat: Option<StatInfo>,
+    /// Its checksum, if asked for.
+    pub checksum: Option<EntryChecksum>,
+}
+
+/// Writes a listing as responses: `oksofar` whenever a piece is full, `ok` at the end.
+///
+/// Give every entry to [`entry`](Self::entry), then call [`finish`](Self::finish). Holds one piece.
+#[derive(Debug)]
+pub struct DirlistWriter {
+    stream_id: StreamId,
+    options: DirlistOptions,
+    /// Whole entries, each with a line feed at its end.
+    piece: BytesMut,
+}
+
+impl DirlistWriter {
+    /// Size at which a piece is sent, in bytes. Clients accept any; small enough to show the first entries early.
+    const PIECE_BYTES: usize = 32 << 10;
+
+    /// Starts the answer to the `dirlist` request with this stream id and these options.
+    #[must_use]
+    pub fn new(stream_id: StreamId, options: DirlistOptions) -> Self {
+        let mut piece = BytesMut::new();
+        if options.with_stat() {
+            piece.put_slice(WITH_STAT);
+        }
+        Self { stream_id, options, piece }
+    }
+
+    /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if the
+    /// client asked for them.
+    ///
+    /// Returns `false`, and leaves the entry out, if its name cannot be expressed in a listing (empty, or with a line
+    /// feed or NUL).
+    pub fn entry(&mut self, entry: &DirlistEntry, out: &mut BytesMut) -> bool {
+        if entry.name.is_empty() || entry.name.iter().any(|&byte| byte == b'\n' || byte == 0) {
+            return false;
+        }
+        if self.piece.len() >= Self::PIECE_BYTES {
+            oksofar(self.stream_id, &self.piece.split().freeze(), out);
+        }
+        self.piece.put_slice(&entry.name);
+        self.piece.put_u8(b'\n');
+        if self.options.with_stat() {
+            self.put_stat_line(entry);
+        }
+        true
+    }
+
+    fn put_stat_line(&mut self, entry: &DirlistEntry) {
+        match &entry.stat {
+            Some(stat) => stat.write(&mut self.piece),
+            None => self.piece.put_slice(NO_STAT),
+        }
+        if self.options.contains(DirlistOptions::dcksm) {
+            let (algorithm, value) =
+                entry.checksum.as_ref().map_or(("none", "none"), |sum| (&*sum.algorithm, &*sum.value));
+            for part in [" [ ", algorithm, ":", value, " ]"] {
+                self.piece.put_slice(part.as_bytes());
+            }
+        }
+        self.piece.put_u8(b'\n');
+    }
+
+    /// Appends the last response. An empty directory without stat lines is an empty `ok`.
+    pub fn finish(mut self, out: &mut BytesMut) {
+        if let Some(last) = self.piece.last_mut() {
+            *last = 0;
+        }
+        ok(self.stream_id, &self.piece.freeze(), out);
+    }
+}
+
+/// Reads a listing from the bodies of its responses.
+///
+/// Call [`push`](Self::push) for each body, [`finish`](Self::finish) after the last, and [`pop`](Self::pop) for the
+/// entries. Pieces may be cut anywhere.
+#[derive(Debug)]
+pub struct DirlistParser {
+    /// What was asked for; `None` until it is known whether the server honours it.
+    layout: Layout,
+    buffer: BytesMut,
+    finished: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Asked with `dstat`; the first bytes will tell.
+    Undecided,
+    Names,
+    NamesAndStats,
+}
+
+impl DirlistParser {
+    /// Longest line accepted, in bytes: a name of 255 bytes takes far less, whatever follows it.
+    const MAX_LINE_BYTES: usize = 64 << 10;
+
+    /// Starts reading the answer to a request with these options.
+    #[must_use]
+    pub fn new(options: DirlistOptions) -> Self {
+        let layout = if options.with_stat() { Layout::Undecided } else { Layout::Names };
+        Self { layout, buffer: BytesMut::new(), finished: false }
+    }
+
+    /// Adds a piece of the answer.
+    pub fn push(&mut self, body: &[u8]) {
+        self.buffer.put_slice(body);
+    }
+
+    /// Says that the last piece has been pushed.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// The next entry, or `None` when there is none (after [`finish`](Self::finish)) or more must be pushed.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if a line is too long, a name or a stat line invalid, or a stat line is absent.
+    pub fn pop(&mut self) -> Result<Option<DirlistEntry>, DecodeError> {
+        if self.layout == Layout::Undecided && !self.decide() {
+            return Ok(None);
+        }
+        let with_stat = self.layout == Layout::NamesAndStats;
+        loop {
+            let Some(name_end) = self.line_end(0)? else { return Ok(None) };
+            if name_end == 0 {
+                self.drop_line(0);
+                continue;
+            }
+            if !with_stat {
+                let name = self.take_line(name_end);
+                return Ok(Some(DirlistEntry { name: check_name(name)?, stat: None, checksum: None }));
+            }
+            let Some(stat_end) = self.line_end(name_end.saturating_add(1))? else {
+                return if self.finished { Err(DecodeError::Missing { what: "stat line" }) } else { Ok(None) };
+            };
+            let name = check_name(self.take_line(name_end))?;
+            let line = self.take_line(stat_end.saturating_sub(name_end).saturating_sub(1));
+            let (stat, checksum) = parse_stat_line(&line)?;
+            return Ok(Some(DirlistEntry { name, stat: Some(stat), checksum }));
+        }
+    }
+
+    /// Finds out whether the server sends stat lines; `false` if too little has come.
+    fn decide(&mut self) -> bool {
+        let seen = self.buffer.len().min(WITH_STAT.len());
+        let matches = self.buffer.iter().zip(WITH_STAT).all(|(&got, &wanted)| got == wanted || is_end(got, wanted));
+        if matches && seen < WITH_STAT.len() && !self.finished {
+            return false;
+        }
+        if matches && seen == WITH_STAT.len() {
+            self.layout = Layout::NamesAndStats;
+            drop(self.buffer.split_to(WITH_STAT.len()));
+        } else {
+            self.layout = Layout::Names;
+        }
+        true
+    }
+
+    /// Where the line that starts at `start` ends; at the end of a finished answer no line feed is needed.
+    fn line_end(&self, start: usize) -> Result<Option<usize>, DecodeError> {
+        let line = self.buffer.get(start..).unwrap_or_default();
+        let end = line.iter().position(|&byte| byte == b'\n' || byte == 0);
+        let end = end.or_else(|| (self.finished && !line.is_empty()).then_some(line.len()));
+        if end.unwrap_or(line.len()) > Self::MAX_LINE_BYTES {
+            let limit = Self::MAX_LINE_BYTES as u64;
+            return Err(DecodeError::TooLong { what: "directory entry", bytes: line.len() as u64, limit });
+        }
+        Ok(end.map(|end| start.saturating_add(end)))
+    }
+
+    /// The line of `length` bytes at the front, whose end is dropped.
+    fn take_line(&mut self, length: usize) -> Bytes {
+        let line = self.buffer.split_to(length.min(self.buffer.len())).freeze();
+        self.drop_line(0);
+        line
+    }
+
+    fn drop_line(&mut self, length: usize) {
+        let with_end = length.saturating_add(1);
+        drop(self.buffer.split_to(with_end.min(self.buffer.len())));
+    }
+}
+
+/// The last line feed of a listing is sent as NUL.
+fn is_end(got: u8, wanted: u8) -> bool {
+    got == 0 && wanted == b'\n'
+}
+
+/// A name from a server becomes a file name in a client: it must be one component.
+fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
+    if name.contains(&b'/') || matches!(&*name, b"." | b"..") {
+        return Err(DecodeError::Invalid { what: "name of a directory entry" });
+    }
+    Ok(name)
+}
+
+/// `stat text [ alg:hex ]`
+fn parse_stat_line(line: &[u8]) -> Result<(StatInfo, Option<EntryChecksum>), DecodeError> {
+    let Some(bracket) = line.iter().position(|&byte| byte == b'[') else {
+        return Ok((StatInfo::parse(line)?, None));
+    };
+    let (stat, sum) = line.split_at(bracket);
+    let sum = String::from_utf8_lossy(sum);
+    let sum = sum.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace()).split_once(':');
+    let checksum = sum.map(|(algorithm, value)| EntryChecksum { algorithm: algorithm.into(), value: value.into() });
+    Ok((StatInfo::parse(stat)?, checksum))
+}

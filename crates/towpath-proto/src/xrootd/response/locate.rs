@@ -1,0 +1,76 @@
+//! The answer to `locate`.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Body;
+use crate::xrootd::DecodeError;
+use crate::xrootd::wire::text;
+
+/// One server that has the path: `XYhost:port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// A manager, to be asked in turn, rather than a data server.
+    pub manager: bool,
+    /// The file is not on line there yet.
+    pub pending: bool,
+    /// The file can be written there.
+    pub writable: bool,
+    /// `host:port`; an IPv6 address stands in brackets.
+    pub address: String,
+}
+
+/// All servers that have the path; empty if there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Locations(pub Vec<Location>);
+
+impl Location {
+    fn letters(&self) -> [u8; 2] {
+        let kind = match (self.manager, self.pending) {
+            (false, false) => b'S',
+            (false, true) => b's',
+            (true, false) => b'M',
+            (true, true) => b'm',
+        };
+        [kind, if self.writable { b'w' } else { b'r' }]
+    }
+
+    fn parse(token: &[u8]) -> Result<Self, DecodeError> {
+        const INVALID: DecodeError = DecodeError::Invalid { what: "location" };
+        let [kind, access, address @ ..] = token else {
+            return Err(INVALID);
+        };
+        let (manager, pending) = match kind {
+            b'S' => (false, false),
+            b's' => (false, true),
+            b'M' => (true, false),
+            b'm' => (true, true),
+            _ => return Err(INVALID),
+        };
+        let writable = match access {
+            b'r' => false,
+            b'w' => true,
+            _ => return Err(INVALID),
+        };
+        let address = String::from_utf8(address.to_vec()).map_err(|_| INVALID)?;
+        Ok(Self { manager, pending, writable, address })
+    }
+}
+
+impl Body for Locations {
+    fn encode(&self, out: &mut BytesMut) {
+        for (index, location) in self.0.iter().enumerate() {
+            if index > 0 {
+                out.put_u8(b' ');
+            }
+            out.put_slice(&location.letters());
+            out.put_slice(location.address.as_bytes());
+        }
+        out.put_u8(0);
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let body = text(body, "locate answer")?;
+        let tokens = body.split(|&byte| byte == b' ').filter(|token| !token.is_empty());
+        tokens.map(Location::parse).collect::<Result<_, _>>().map(Self)
+    }
+}

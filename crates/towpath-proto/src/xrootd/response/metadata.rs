@@ -1,0 +1,190 @@
+//! Answers about files: the stat text and what contains it.
+
+use std::fmt::Write as _;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Body;
+use crate::xrootd::wire::{Reader, text};
+use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
+
+/// Metadata of a file: the stat text `id size flags mtime [ctime atime mode owner group]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatInfo {
+    /// Names the file within the server, such as device and inode. Not every server sends a number here; what is not a
+    /// number is read as 0.
+    pub id: u64,
+    /// Bytes.
+    pub size: u64,
+    /// State.
+    pub flags: StatFlags,
+    /// Last modification, seconds since 1970.
+    pub mtime: i64,
+    /// The fields that newer servers add.
+    pub extended: Option<StatExtended>,
+}
+
+/// The second half of a stat text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatExtended {
+    /// Last change of metadata, seconds since 1970.
+    pub ctime: i64,
+    /// Last access, seconds since 1970.
+    pub atime: i64,
+    /// Access mode.
+    pub mode: Mode,
+    /// Name (or number) of the owner. Must hold no blank.
+    pub owner: String,
+    /// Name (or number) of the group. Must hold no blank.
+    pub group: String,
+}
+
+impl StatInfo {
+    /// Appends the text, without a NUL.
+    pub fn write(&self, out: &mut BytesMut) {
+        let written = write!(out, "{} {} {} {}", self.id, self.size, self.flags.0, self.mtime);
+        debug_assert!(written.is_ok(), "BytesMut grows as needed");
+        if let Some(more) = &self.extended {
+            let StatExtended { ctime, atime, mode, owner, group } = more;
+            let written = write!(out, " {ctime} {atime} {:04o} {owner} {group}", mode.0);
+            debug_assert!(written.is_ok(), "BytesMut grows as needed");
+        }
+    }
+
+    /// Reads the text; what follows the known fields is ignored.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if one of size, flags and mtime is absent or not a number. Extended fields that cannot
+    /// be read count as absent.
+    pub fn parse(text: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = text.split(|&byte| byte == b' ' || byte == 0).filter(|field| !field.is_empty());
+        let id = number(fields.next()).unwrap_or(0);
+        Ok(Self {
+            id,
+            size: number(fields.next()).ok_or(DecodeError::Invalid { what: "stat size" })?,
+            flags: StatFlags(number(fields.next()).ok_or(DecodeError::Invalid { what: "stat flags" })?),
+            mtime: number(fields.next()).ok_or(DecodeError::Invalid { what: "stat mtime" })?,
+            extended: StatExtended::parse(&mut fields),
+        })
+    }
+}
+
+impl StatExtended {
+    fn parse<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let name = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+        let ctime = number(fields.next())?;
+        let atime = number(fields.next())?;
+        let mode = fields.next().and_then(|octal| std::str::from_utf8(octal).ok())?;
+        let mode = Mode(u16::from_str_radix(mode, 8).ok()?);
+        Some(Self { ctime, atime, mode, owner: name(fields.next()?), group: name(fields.next()?) })
+    }
+}
+
+/// A decimal number in ASCII.
+fn number<T: std::str::FromStr>(field: Option<&[u8]>) -> Option<T> {
+    std::str::from_utf8(field?).ok()?.parse().ok()
+}
+
+impl Body for StatInfo {
+    fn encode(&self, out: &mut BytesMut) {
+        self.write(out);
+        out.put_u8(0);
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        Self::parse(&body)
+    }
+}
+
+/// The answer to `open`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OpenReply {
+    /// Names the file in later requests.
+    pub handle: FileHandle,
+    /// Metadata, if the client asked with `retstat` (and the server honours it).
+    pub stat: Option<StatInfo>,
+}
+
+impl OpenReply {
+    /// Compression page size and type, which precede the metadata: always zero.
+    const COMPRESSION: [u8; 8] = [0; 8];
+}
+
+impl Body for OpenReply {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.handle.0);
+        if let Some(stat) = &self.stat {
+            out.put_slice(&Self::COMPRESSION);
+            stat.encode(out);
+        }
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let handle = FileHandle(reader.array("file handle")?);
+        if reader.is_empty() {
+            return Ok(Self { handle, stat: None });
+        }
+        reader.take(Self::COMPRESSION.len(), "compression")?;
+        let rest = reader.rest();
+        let stat = if rest.is_empty() { None } else { Some(StatInfo::parse(&rest)?) };
+        Ok(Self { handle, stat })
+    }
+}
+
+/// The answer to `stat` with `vfs`: two kinds of space behind a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VfsInfo {
+    /// Nodes that can provide read-write space.
+    pub rw_nodes: u32,
+    /// Largest free read-write space, in MiB.
+    pub rw_free_mib: u64,
+    /// How much of the read-write space is used, in percent.
+    pub rw_used_percent: u32,
+    /// Nodes that can provide staging space.
+    pub staging_nodes: u32,
+    /// Largest free staging space, in MiB.
+    pub staging_free_mib: u64,
+    /// How much of the staging space is used, in percent.
+    pub staging_used_percent: u32,
+}
+
+impl Body for VfsInfo {
+    fn encode(&self, out: &mut BytesMut) {
+        let Self { rw_nodes, rw_free_mib, rw_used_percent, staging_nodes, staging_free_mib, staging_used_percent } =
+            self;
+        let written = write!(
+            out,
+            "{rw_nodes} {rw_free_mib} {rw_used_percent} {staging_nodes} {staging_free_mib} {staging_used_percent}\0"
+        );
+        debug_assert!(written.is_ok(), "BytesMut grows as needed");
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        const INVALID: DecodeError = DecodeError::Invalid { what: "statvfs answer" };
+        let body = text(body, "statvfs answer")?;
+        let mut fields = body.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+        Ok(Self {
+            rw_nodes: number(fields.next()).ok_or(INVALID)?,
+            rw_free_mib: number(fields.next()).ok_or(INVALID)?,
+            rw_used_percent: number(fields.next()).ok_or(INVALID)?,
+            staging_nodes: number(fields.next()).ok_or(INVALID)?,
+            staging_free_mib: number(fields.next()).ok_or(INVALID)?,
+            staging_used_percent: number(fields.next()).ok_or(INVALID)?,
+        })
+    }
+}
+
+/// The answer to `statx`: the flags of each path, in order. Only the low eight bits fit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatxReply(pub Vec<StatFlags>);
+
+impl Body for StatxReply {
+    fn encode(&self, out: &mut BytesMut) {
+        out.extend(self.0.iter().map(|flags| (flags.0 & 0xff) as u8));
+    }
+
+    fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self(body.iter().map(|&flags| StatFlags(u32::from(flags))).collect()))
+    }
+}

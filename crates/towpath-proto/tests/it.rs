@@ -1,0 +1,6 @@
+//! Tests of the crate from outside, through its public interface.
+
+#[cfg(test)]
+mod it {
+    mod xrootd_golden;
+}
