@@ -1,0 +1,243 @@
+"""Fixtures of the interoperability tests: servers, certificates, tokens, clients and the exported files.
+
+Each server is started once for the whole run and gives each test a fresh directory (`Area`), so tests do not see each
+other. TOWPATH_BINARY names the program under test (interop/run sets it). For work on the tests themselves,
+TOWPATH_INTEROP_SERVER=xrootd puts the real xrootd in towpath's place.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clients import Clients
+from credentials import Authority, Issuer
+from servers import Server, hand_over, start_nginx, start_towpath, start_xrootd
+from table import Table
+
+AUDIENCE = "https://towpath.test"
+STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER") == "xrootd"
+
+
+def pytest_configure(config):
+    """Registers the table of outcomes."""
+    config.addinivalue_line("markers", "pair(client, operation, note=None): what the test proves, for docs/interop.md")
+    config.table = Table()
+    config.pluginmanager.register(config.table)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Writes the table if everything was run against towpath."""
+    whole = not session.config.option.keyword and not session.config.option.collectonly
+    if whole and session.testscollected and not STAND_IN and exitstatus in (0, 1):
+        session.config.table.write()
+
+
+@dataclass
+class Area:
+    """A directory of one test on a server: `path` as the server names it, `local` as the disk does."""
+
+    server: Server
+    path: str
+    local: Path
+
+    def url(self, name: str = "") -> str:
+        """The XRootD URL of a file here."""
+        return self.server.url(f"{self.path}/{name}" if name else self.path)
+
+    def http(self, name: str = "") -> str:
+        """The HTTP URL of a file here."""
+        return self.server.http(f"{self.path}/{name}")
+
+    def put(self, name: str, data: bytes) -> Path:
+        """Places a file here, behind the server's back."""
+        target = self.local / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        if self.server.name != "towpath":
+            hand_over(self.local)
+        return target
+
+
+@pytest.fixture(scope="session")
+def base():
+    """A directory for everything of this run."""
+    directory = Path(tempfile.mkdtemp(prefix="towpath-interop-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    """The towpath program under test."""
+    name = os.environ.get("TOWPATH_BINARY")
+    if not name:
+        pytest.skip("TOWPATH_BINARY is not set")
+    return Path(name).resolve()
+
+
+@pytest.fixture(scope="session")
+def authority(base) -> Authority:
+    """The tests' certificate authority."""
+    made = Authority(base / "tls")
+    hand_over(base / "tls")
+    return made
+
+
+@pytest.fixture(scope="session")
+def issuer(base) -> Issuer:
+    """The tests' token issuer."""
+    return Issuer(base / "tokens")
+
+
+@pytest.fixture(scope="session")
+def clients(base, authority) -> Clients:
+    """Runs client programs."""
+    home = base / "home"
+    home.mkdir()
+    return Clients(home, authority.file, authority.directory)
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """The interpreter of the environment with uproot, ROOT and XRootD's newest client."""
+    return sys.executable
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The directory of real and generated ROOT files (see interop/data)."""
+    name = os.environ.get("TOWPATH_INTEROP_DATA")
+    if not name:
+        pytest.skip("TOWPATH_INTEROP_DATA is not set")
+    return Path(name)
+
+
+@pytest.fixture(scope="session")
+def plain_server(base, request):
+    """towpath without TLS, anonymous clients may write."""
+    if STAND_IN:
+        server = start_xrootd(base / "plain")
+    else:
+        server = start_towpath(request.getfixturevalue("binary"), base / "plain")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def tls_server(base, authority, request):
+    """towpath with a certificate, anonymous clients may write."""
+    if STAND_IN:
+        server = start_xrootd(base / "tls-server", config=xrootd_tls(authority), http=False, tls=True)
+    else:
+        text = f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n'
+        server = start_towpath(request.getfixturevalue("binary"), base / "tls-server", config=text, tls=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def token_server(base, authority, issuer, binary):
+    """towpath with TLS on which nothing is allowed without a token."""
+    text = f"""
+[tls]
+certificate = "{authority.certificate}"
+key = "{authority.key}"
+required = true
+[access]
+anonymous = []
+audiences = ["{AUDIENCE}"]
+[[access.issuers]]
+issuer = "{issuer.url}"
+base_path = "/"
+keys = "{issuer.keys}"
+"""
+    server = start_towpath(binary, base / "token-server", config=text, writable=False, tls=True)
+    yield server
+    server.stop()
+
+
+def xrootd_tls(authority: Authority) -> str:
+    """The lines of xrootd's configuration that turn TLS on."""
+    return f"xrd.tls {authority.certificate} {authority.key}\nxrd.tlsca certdir {authority.directory}\nxrootd.tls capable all\n"
+
+
+@pytest.fixture(scope="session")
+def xrootd_server(base):
+    """The real xrootd without TLS, with its HTTP plug-in."""
+    server = start_xrootd(base / "xrootd")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def xrootd_tls_server(base, authority):
+    """The real xrootd with TLS."""
+    server = start_xrootd(base / "xrootd-tls", config=xrootd_tls(authority), http=False, tls=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def nginx_server(base):
+    """nginx with its WebDAV module."""
+    server = start_nginx(base / "nginx")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def nginx_tls_server(base, authority):
+    """nginx with its WebDAV module and TLS."""
+    server = start_nginx(base / "nginx-tls", certificate=(authority.certificate, authority.key))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def exported(plain_server, data) -> str:
+    """The ROOT files' directory on the plain server."""
+    shutil.copytree(data, plain_server.root / "data")
+    if plain_server.name != "towpath":
+        hand_over(plain_server.root / "data")
+    return "/data"
+
+
+def _area(server: Server, request) -> Area:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    local = server.root / "t" / name
+    local.mkdir(parents=True)
+    if server.name != "towpath":
+        hand_over(server.root / "t")
+    return Area(server, f"/t/{name}", local)
+
+
+def _area_fixture(server_fixture: str):
+    def fixture(request):
+        area = _area(request.getfixturevalue(server_fixture), request)
+        yield area
+        shutil.rmtree(area.local, ignore_errors=True)
+
+    return fixture
+
+
+area = pytest.fixture(_area_fixture("plain_server"), name="area")
+tls_area = pytest.fixture(_area_fixture("tls_server"), name="tls_area")
+token_area = pytest.fixture(_area_fixture("token_server"), name="token_area")
+xrootd_area = pytest.fixture(_area_fixture("xrootd_server"), name="xrootd_area")
+xrootd_tls_area = pytest.fixture(_area_fixture("xrootd_tls_server"), name="xrootd_tls_area")
+nginx_area = pytest.fixture(_area_fixture("nginx_server"), name="nginx_area")
+nginx_tls_area = pytest.fixture(_area_fixture("nginx_tls_server"), name="nginx_tls_area")
+
+
+@pytest.fixture
+def here(clients, request) -> Path:
+    """A fresh local directory of one test."""
+    directory = Path(tempfile.mkdtemp(dir=clients.home))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,201 @@
+"""The servers of the tests: towpath, XRootD and nginx, each on a free port of 127.0.0.1 with its own directory.
+
+A `Server` is started by `start_towpath`, `start_xrootd` or `start_nginx`, which return when it answers, and ended by
+`stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
+"""
+
+import os
+import re
+import select
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+START_DEADLINE_S = 20
+STOP_DEADLINE_S = 15
+POLL_S = 0.02
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Server:
+    """A running server that exports the directory `root`."""
+
+    name: str
+    root: Path
+    port: int
+    process: subprocess.Popen
+    log: Path
+    http_port: int | None = None
+    tls: bool = False
+
+    def url(self, path: str, scheme: str | None = None) -> str:
+        """The XRootD URL of an absolute path."""
+        return f"{scheme or ('roots' if self.tls else 'root')}://{HOST}:{self.port}/{path}"
+
+    def http(self, path: str, scheme: str | None = None) -> str:
+        """The HTTP URL of an absolute path."""
+        return f"{scheme or ('https' if self.tls else 'http')}://{HOST}:{self.http_port or self.port}{path}"
+
+    @property
+    def address(self) -> str:
+        """What xrdfs takes: `root://host:port`."""
+        return f"{'roots' if self.tls else 'root'}://{HOST}:{self.port}"
+
+    def requests(self, face: str, *verbs: str) -> int:
+        """How many requests of these verbs (all, if none is named) the server has answered, as its metrics tell."""
+        with urllib.request.urlopen(self.http("/metrics"), timeout=10) as answer:
+            text = answer.read().decode()
+        total = 0
+        for labels, value in re.findall(r"^towpath_requests_total\{([^}]*)\} (\d+)", text, re.MULTILINE):
+            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if found["face"] == face and (not verbs or found["verb"] in verbs):
+                total += int(value)
+        return total
+
+    @property
+    def counts_requests(self) -> bool:
+        """Whether `requests` can be asked."""
+        return self.name == "towpath"
+
+    def stop(self) -> None:
+        """Ends the server; kills it if it does not go by itself."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: bool = True, tls: bool = False) -> Server:
+    """`towpath serve` on `directory/export`, with a configuration file if one is given."""
+    export = directory / "export"
+    export.mkdir(parents=True, exist_ok=True)
+    command = [binary, "serve", export, "--listen", f"{HOST}:0"]
+    if writable:
+        command.append("--writable")
+    if config:
+        (directory / "serve.toml").write_text(config)
+        command += ["--config", directory / "serve.toml"]
+    log = directory / "log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, stdin=subprocess.DEVNULL)
+    ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+    line = process.stdout.readline().decode() if ready else ""
+    match = re.fullmatch(rf"listening on {re.escape(HOST)}:(\d+)\n", line)
+    if not match:
+        process.kill()
+        raise RuntimeError(f"towpath serve did not come up; it said {line!r}\n{log.read_text()}")
+    return Server("towpath", export, int(match[1]), process, log, tls=tls)
+
+
+def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False) -> Server:
+    """A real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root)."""
+    for name in ("export", "run"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    hand_over(directory)
+    port, http_port = free_port(), free_port()
+    lines = [
+        "all.role server",
+        "all.export /",
+        f"oss.localroot {directory}/export",
+        f"all.adminpath {directory}/run",
+        f"all.pidpath {directory}/run",
+        "xrd.network nodnr norpipa",
+        "xrootd.async off",
+        "xrootd.chksum max 4 adler32 crc32c md5",
+        config,
+    ]
+    if http:
+        lines += [f"xrd.protocol http:{http_port} libXrdHttp.so", "http.listingdeny no", "http.selfhttps2http no"]
+    (directory / "xrootd.cfg").write_text("\n".join(lines) + "\n")
+    log = directory / "run" / "log"
+    command = ["xrootd", "-I", "v4", "-p", str(port), "-c", directory / "xrootd.cfg", "-l", log]
+    process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, **unprivileged())
+    server = Server("xrootd", directory / "export", port, process, log, http_port if http else None, tls)
+    for wanted in (port, http_port) if http else (port,):
+        wait_for_port(server, wanted)
+    return server
+
+
+NGINX = """
+daemon off;
+error_log {log};
+pid {directory}/pid;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy; fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+    client_max_body_size 0;
+    server {{
+        listen 127.0.0.1:{port} {ssl};
+        {certificate}
+        root {directory}/export;
+        autoindex on;
+        dav_methods PUT DELETE MKCOL COPY MOVE;
+        create_full_put_path on;
+    }}
+}}
+"""
+
+
+def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None) -> Server:
+    """nginx with its WebDAV module on `directory/export`."""
+    (directory / "export").mkdir(parents=True, exist_ok=True)
+    hand_over(directory)
+    port, log = free_port(), directory / "log"
+    lines = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};" if certificate else ""
+    text = NGINX.format(directory=directory, port=port, log=log, ssl="ssl" if certificate else "", certificate=lines)
+    (directory / "nginx.conf").write_text(text)
+    command = ["/usr/sbin/nginx", "-p", directory, "-e", log, "-c", directory / "nginx.conf"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, **unprivileged())
+    server = Server("nginx", directory / "export", port, process, log, port, tls=certificate is not None)
+    wait_for_port(server, port)
+    return server
+
+
+def unprivileged() -> dict:
+    """Popen's arguments that make a child of root run as nobody; none for other users."""
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def hand_over(directory: Path) -> None:
+    """Gives a directory and what is in it to the user that servers run as."""
+    if os.geteuid() == 0:
+        for path in (directory, *directory.rglob("*")):
+            shutil.chown(path, "nobody", "nogroup")
+
+
+def wait_for_port(server: Server, port: int) -> None:
+    """Returns when something accepts connections on `port`; raises if the server dies or the deadline passes."""
+    end = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < end:
+        try:
+            socket.create_connection((HOST, port), timeout=1).close()
+            return
+        except OSError:
+            pass
+        try:
+            server.process.wait(POLL_S)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    server.stop()
+    text = server.log.read_text() if server.log.exists() else "(no log)"
+    raise RuntimeError(f"{server.name} did not come up on port {port}\n{text}")

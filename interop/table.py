@@ -1,0 +1,92 @@
+"""Collects what each test found out about a pair of client and operation, and writes docs/interop.md.
+
+A test names its pair with `@pytest.mark.pair(client, operation)`, or by the fixture-less form in a parameter's marks. A pair
+passes if all its tests pass. `note=` adds a remark. The document is written only by a run over everything, and holds neither dates nor paths nor
+durations, so that a run that finds the same writes the same.
+"""
+
+import importlib.metadata
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
+
+HEAD = """# Interoperability
+
+Written by `interop/run` (part of `make test`); do not edit. Every row is a test in [`interop/`](../interop) with the
+real program on the other side, all on one machine over loopback. A test compares bytes, values and error codes; an exit
+status alone proves nothing here.
+
+"""
+
+PACKAGES = ["xrootd-server", "xrootd-client", "python3-xrootd", "davix", "gfal2-util-scripts", "gfal2-plugin-http",
+            "rclone", "curl", "cadaver", "litmus", "nginx-light"]
+WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens"]
+RANK = {"failed": 0, "skipped": 1, "passed": 2}
+WORD = {"failed": "**fail**", "skipped": "not run", "passed": "pass"}
+
+
+class Table:
+    """A pytest plug-in: outcomes by (client, operation), in the order of the tests."""
+
+    def __init__(self):
+        self.outcomes: dict[tuple[str, str], str] = {}
+        self.notes: dict[tuple[str, str], str] = {}
+        self.litmus: list[tuple[str, str]] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """Keeps the worst outcome of each pair's tests."""
+        report = yield
+        if report.when == "call" or report.outcome != "passed":
+            for mark in item.iter_markers("pair"):
+                pair = mark.args
+                known = self.outcomes.setdefault(pair, "passed")
+                self.outcomes[pair] = min(known, report.outcome, key=RANK.__getitem__)
+                if note := mark.kwargs.get("note"):
+                    self.notes[pair] = note
+        return report
+
+    def write(self, path: Path = DOCUMENT) -> None:
+        """Writes the document."""
+        text = HEAD + self._versions() + self._results() + self._litmus()
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def _versions(self) -> str:
+        rows = [("Debian 12", name, _package_version(name)) for name in PACKAGES]
+        rows += [("PyPI", name, _wheel_version(name)) for name in WHEELS]
+        lines = [f"| {name} | {version} | {origin} |" for origin, name, version in rows]
+        return "## Versions\n\n| software | version | from |\n| --- | --- | --- |\n" + "\n".join(lines) + "\n\n"
+
+    def _results(self) -> str:
+        clients = list(dict.fromkeys(client for client, _ in self.outcomes))
+        lines = []
+        for client in clients:
+            for (name, operation), outcome in self.outcomes.items():
+                if name == client:
+                    note = self.notes.get((name, operation), "")
+                    lines.append(f"| {client} | {operation} | {WORD[outcome]} | {note} |")
+        head = "## Client, operation, result\n\n| client | operation | result | remark |\n| --- | --- | --- | --- |\n"
+        return head + "\n".join(lines) + "\n"
+
+    def _litmus(self) -> str:
+        if not self.litmus:
+            return ""
+        lines = [f"| {suite} | {summary} |" for suite, summary in self.litmus]
+        return "\n## litmus\n\n| suite | its own summary |\n| --- | --- |\n" + "\n".join(lines) + "\n"
+
+
+def _package_version(name: str) -> str:
+    command = ["dpkg-query", "--show", "--showformat=${Version}", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.split("+deb12u")[0] or "absent"
+
+
+def _wheel_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
