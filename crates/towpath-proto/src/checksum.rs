@@ -372,4 +372,4 @@ impl From<Digest> for Digests {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

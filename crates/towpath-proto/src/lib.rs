@@ -2,5 +2,6 @@
 
 pub mod checksum;
 pub mod fault;
+pub mod http;
 pub mod url;
 pub mod xrootd;

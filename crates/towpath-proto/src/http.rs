@@ -1,0 +1,15 @@
+//! The pieces of HTTP and WebDAV that a data server and its clients need beyond what hyper does.
+//!
+//! - [`date`]: dates in headers, as Unix seconds.
+//! - [`condition`]: entity tags, and whether a conditional request is to be carried out.
+//! - [`range`]: which bytes are asked for, and which an answer brings; [`multipart`]: answers with several ranges.
+//! - [`digest`]: the five ways in which checksums travel in headers.
+//! - [`dav`]: the XML of WebDAV requests and answers.
+//!
+//! All of it works on values of header fields and on bytes of bodies. Requests, connections and policy are elsewhere.
+
+pub mod condition;
+pub mod date;
+pub mod digest;
+pub mod multipart;
+pub mod range;
