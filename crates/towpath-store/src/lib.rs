@@ -10,13 +10,17 @@
 //! What is not here: protocols (`towpath-proto`), remote stores (`towpath-client`), policy on who may do what (the faces decide
 //! before they ask a store).
 
+mod attribute;
 mod caller;
 mod error;
+pub mod local;
+pub mod memory;
 mod metadata;
 mod path;
 mod store;
 pub mod sys;
 
+pub use attribute::{MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES};
 pub use caller::{Caller, Secret};
 pub use error::{Blame, Error, Fault, Kind, Result};
 pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};

@@ -1,0 +1,23 @@
+//! The bounds of user attributes, the same for every store.
+
+use crate::{Error, Fault, Result};
+
+/// The longest name, in bytes: what Linux leaves of 255 after XRootD's prefix `user.U.`; XRootD announces the same.
+pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 248;
+
+/// The longest value, in bytes (Linux `XATTR_SIZE_MAX`; XRootD announces the same). A file system may keep less.
+pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 65_536;
+
+/// Fails with `InvalidArgument` for an empty name or one with a NUL, with `NameTooLong` and `TooLarge` beyond the bounds.
+pub(crate) fn check_attribute(name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let (fault, why) = if name.is_empty() || name.contains(&0) {
+        (Fault::InvalidArgument, "an attribute's name must have bytes, none of them NUL".to_owned())
+    } else if name.len() > MAX_ATTRIBUTE_NAME_BYTES {
+        (Fault::NameTooLong, format!("an attribute's name has at most {MAX_ATTRIBUTE_NAME_BYTES} bytes"))
+    } else if value.is_some_and(|value| value.len() > MAX_ATTRIBUTE_VALUE_BYTES) {
+        (Fault::TooLarge, format!("an attribute's value has at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes"))
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(fault, why))
+}

@@ -1,0 +1,372 @@
+//! A store in a local directory.
+//!
+//! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it ([`root`](self)), so neither
+//! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only reads from the
+//! page cache happen on the calling thread.
+//!
+//! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read` and `vector` (reading),
+//! `staging` and `write` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as extended
+//! attributes, as XRootD keeps them), `pool` (threads).
+//!
+//! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
+
+mod attributes;
+mod copy;
+mod digests;
+mod errno;
+mod in_order;
+mod inode;
+mod list;
+mod pool;
+mod read;
+mod root;
+mod staging;
+mod vector;
+mod write;
+
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatVfsMountFlags, XattrFlags};
+use tokio::sync::watch;
+use towpath_proto::checksum::{Algorithm, Digest};
+
+use self::{
+    errno::Doing as _,
+    inode::{Inode, Stamp},
+    pool::DiskPool,
+    read::LocalFile,
+    root::{Parent, Root},
+    staging::{Staged, Staging},
+    write::LocalWriter,
+};
+use crate::{
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
+    ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+};
+
+/// How sure a finished upload is to survive a power failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Nothing is waited for. After a power failure a file may be there with holes.
+    None,
+    /// The data are on the disk before the file gets its name: it is there whole, or not at all.
+    #[default]
+    File,
+    /// The name is on the disk too before the commit returns; so are directories made, renamed and removed.
+    FileAndDirectory,
+}
+
+/// How a local store works.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// What a commit waits for.
+    pub durability: Durability,
+    /// How many system calls may wait for the disk at once, each on a thread of its own.
+    pub disk_jobs: usize,
+}
+
+impl Default for LocalOptions {
+    /// 64 jobs: the depth of a disk's queue at which more requests no longer make it faster.
+    fn default() -> Self {
+        Self { durability: Durability::default(), disk_jobs: 64 }
+    }
+}
+
+/// A store in a local directory. Its methods must be called on a tokio runtime.
+#[derive(Debug, Clone)]
+pub struct LocalStore(Arc<Local>);
+
+/// What the store and all its handles share.
+#[derive(Debug)]
+struct Local {
+    root: Root,
+    staging: Staging,
+    pool: DiskPool,
+    options: LocalOptions,
+    capabilities: Capabilities,
+}
+
+impl LocalStore {
+    /// Opens the directory `root`, and removes what uploads left there that a crash interrupted.
+    ///
+    /// # Errors
+    /// `root` cannot be opened, is no directory, or its staging directory cannot be cleaned.
+    pub fn open(root: &Path, options: LocalOptions) -> Result<Self> {
+        let root = Root::open(root)?;
+        let staging = Staging::default();
+        staging.clean_root(&root)?;
+        let capabilities = capabilities(&root)?;
+        let pool = DiskPool::new(options.disk_jobs);
+        Ok(Self(Arc::new(Local { root, staging, pool, options, capabilities })))
+    }
+
+    /// Runs `job` for `path` in the disk pool.
+    async fn at<T: Send + 'static>(
+        &self,
+        path: &StorePath,
+        job: impl FnOnce(&Arc<Local>, &StorePath) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (local, path) = (Arc::clone(&self.0), path.clone());
+        self.0.pool.run(move || job(&local, &path).map_err(|error| error.at(&path))).await
+    }
+}
+
+#[async_trait]
+impl Store for LocalStore {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities.clone()
+    }
+
+    async fn stat(&self, _: &Caller, path: &StorePath) -> Result<Metadata> {
+        self.at(path, |local, path| {
+            let inode = Inode::open(&local.root, path)?;
+            Ok(Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) })
+        })
+        .await
+    }
+
+    fn list(&self, _: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        list::list(Arc::clone(&self.0), path.clone(), options)
+    }
+
+    async fn open(&self, _: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        let file = self.at(path, move |local, path| LocalFile::open(local, path, &options)).await?;
+        Ok(Arc::new(file))
+    }
+
+    async fn create(&self, _: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        let writer = self.at(path, move |local, path| LocalWriter::create(local, path, &options)).await?;
+        Ok(Arc::new(writer))
+    }
+
+    async fn update(&self, _: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
+        let writer = self.at(path, LocalWriter::update).await?;
+        Ok(Arc::new(writer))
+    }
+
+    async fn make_directory(&self, _: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
+        self.at(path, move |local, path| {
+            if path.is_root() {
+                return if parents { Ok(()) } else { Err(Error::new(Fault::AlreadyExists, "it exists already")) };
+            }
+            if let Some(above) = path.parent().filter(|_| parents) {
+                local.make_directories(&above)?;
+            }
+            match local.make_directory(path, mode) {
+                Err(error) if parents && error.fault() == Fault::AlreadyExists => {
+                    local.root.expect_directory(path).map_err(|_| error)
+                }
+                outcome => outcome,
+            }
+        })
+        .await
+    }
+
+    async fn remove_file(&self, _: &Caller, path: &StorePath) -> Result<()> {
+        self.at(path, |local, path| local.remove(path, AtFlags::empty())).await
+    }
+
+    async fn remove_directory(&self, _: &Caller, path: &StorePath) -> Result<()> {
+        self.at(path, |local, path| local.remove(path, AtFlags::REMOVEDIR)).await
+    }
+
+    async fn rename(&self, _: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let to = to.clone();
+        self.at(from, move |local, from| local.rename(from, &to, overwrite)).await
+    }
+
+    async fn copy(&self, _: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let (local, source, target) = (Arc::clone(&self.0), from.clone(), to.clone());
+        let job = move |cancelled: &_| copy::copy(&local, &source, &target, overwrite, cancelled);
+        self.0.pool.run_long(job).await.map_err(|error| error.at(from))
+    }
+
+    async fn change(&self, _: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+        self.at(path, move |local, path| local.change(path, changes)).await
+    }
+
+    async fn digest(
+        &self,
+        _: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        let (file, known) = self.at(path, move |local, path| local.known_digest(path, algorithm)).await?;
+        if let Some(digest) = known {
+            return Ok(digest);
+        }
+        let (bytes_read, mut news) = watch::channel(0);
+        let mut job = std::pin::pin!(self.0.pool.run_long(move |cancelled| {
+            let inode = Inode::of(file.as_fd())?;
+            let stamp = Stamp::of(inode.status());
+            let report = |bytes| {
+                bytes_read.send_replace(bytes);
+            };
+            let digests = digests::compute(&file, [algorithm].into_iter().collect(), Some(cancelled), report)?;
+            stamp.check(&file)?;
+            digests::keep(&inode, &digests);
+            digests.get(algorithm).ok_or_else(|| Error::new(Fault::Internal, "the digest was not computed"))
+        }));
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = news.changed() => progress(*news.borrow_and_update()),
+                outcome = &mut job => return outcome.map_err(|error| error.at(path)),
+            }
+        }
+    }
+
+    async fn attributes(&self, _: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
+        self.at(path, |local, path| attributes::list(&Inode::open(&local.root, path)?)).await
+    }
+
+    async fn set_attribute(
+        &self,
+        _: &Caller,
+        path: &StorePath,
+        name: &[u8],
+        value: Option<&[u8]>,
+        create: bool,
+    ) -> Result<()> {
+        let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
+        let flags = if create { XattrFlags::CREATE } else { XattrFlags::empty() };
+        self.at(path, move |local, path| {
+            attributes::set(&Inode::open(&local.root, path)?, &name, value.as_deref(), flags)
+        })
+        .await
+    }
+
+    async fn space(&self, _: &Caller, path: &StorePath) -> Result<Space> {
+        self.at(path, |local, path| space_of(&local.root.open_at(path, OFlags::PATH)?)).await
+    }
+}
+
+/// The calls that change names and attributes; they block.
+impl Local {
+    fn make_directory(&self, path: &StorePath, mode: Option<u32>) -> Result<()> {
+        let parent = self.root.parent(path)?;
+        let initial = Mode::from_raw_mode(mode.unwrap_or(0o777) & 0o7777);
+        fs::mkdirat(&parent.directory, parent.name, initial).doing("making the directory")?;
+        if let Some(mode) = mode {
+            // What the process's umask took away.
+            Inode::open(&self.root, path)?.set_mode(mode)?;
+        }
+        self.sync_names(&parent)
+    }
+
+    /// Makes `path` and all that is missing above it.
+    fn make_directories(&self, path: &StorePath) -> Result<()> {
+        match self.root.expect_directory(path) {
+            Err(error) if error.fault() == Fault::NotFound => {}
+            outcome => return outcome,
+        }
+        if let Some(above) = path.parent() {
+            self.make_directories(&above)?;
+        }
+        match self.make_directory(path, None) {
+            // Somebody else makes it too.
+            Err(error) if error.fault() == Fault::AlreadyExists => self.root.expect_directory(path),
+            outcome => outcome,
+        }
+    }
+
+    fn remove(&self, path: &StorePath, flags: AtFlags) -> Result<()> {
+        let parent = self.root.parent(path)?;
+        fs::unlinkat(&parent.directory, parent.name, flags).doing("removing")?;
+        self.sync_names(&parent)
+    }
+
+    fn rename(&self, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let (source, target) = (self.root.parent(from)?, self.root.parent(to)?);
+        match overwrite {
+            Overwrite::Replace => fs::renameat(&source.directory, source.name, &target.directory, target.name),
+            Overwrite::Refuse => staging::rename_without_replacing(&source.directory, source.name, &target),
+        }
+        .map_err(|errno| errno::across_devices(errno, "renaming"))?;
+        self.sync_names(&source)?;
+        self.sync_names(&target)
+    }
+
+    /// The size is changed first: it takes the known digests with it, which a new time alone must not.
+    fn change(&self, path: &StorePath, changes: Changes) -> Result<()> {
+        if let Some(size) = changes.size {
+            let file = File::from(self.root.open_at(path, root::CHANGE)?);
+            let inode = Inode::of(file.as_fd())?;
+            inode::expect_regular(inode.status())?;
+            digests::forget(&inode)?;
+            fs::ftruncate(&file, size).doing("setting the size")?;
+        }
+        let mut inode = Inode::open(&self.root, path)?;
+        if let Some(mode) = changes.mode {
+            inode.set_mode(mode)?;
+        }
+        if let Some(mtime_ns) = changes.mtime_ns {
+            let known = digests::known(&inode);
+            inode.set_mtime(mtime_ns)?;
+            inode.refresh()?;
+            digests::keep(&inode, &known);
+        }
+        Ok(())
+    }
+
+    fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, Option<Digest>)> {
+        let file = File::from(self.root.open_at(path, root::READ)?);
+        let inode = Inode::of(file.as_fd())?;
+        inode::expect_regular(inode.status())?;
+        let known = digests::known(&inode).get(algorithm);
+        Ok((file, known))
+    }
+
+    /// Makes a staged file durable and gives it its name.
+    fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
+        self.sync_file(staged.file())?;
+        staged.publish(target, overwrite)?;
+        self.sync_names(target)
+    }
+
+    fn sync_file(&self, file: &File) -> Result<()> {
+        match self.options.durability {
+            Durability::None => Ok(()),
+            Durability::File | Durability::FileAndDirectory => fs::fdatasync(file).doing("syncing the file"),
+        }
+    }
+
+    fn sync_names(&self, directory: &Parent<'_>) -> Result<()> {
+        match self.options.durability {
+            Durability::None | Durability::File => Ok(()),
+            Durability::FileAndDirectory => directory.sync(),
+        }
+    }
+}
+
+fn capabilities(root: &Root) -> Result<Capabilities> {
+    let mount = fs::fstatvfs(root.directory()).doing("asking for the file system")?;
+    let write = !mount.f_flag.contains(StatVfsMountFlags::RDONLY);
+    Ok(Capabilities {
+        write,
+        write_any_order: write,
+        update: write,
+        rename: write,
+        copy: write,
+        attributes: attributes::are_supported(&Inode::of(root.directory())?),
+        set_mtime: write,
+        vector_ranges: vector::RANGES,
+        vector_range_bytes: vector::BATCH_BYTES,
+        digests: Algorithm::ALL.into_iter().collect(),
+    })
+}
+
+/// The room of the file system that `directory`, or any file, lies on.
+fn space_of(descriptor: &OwnedFd) -> Result<Space> {
+    let mount = fs::fstatvfs(descriptor).doing("asking for free space")?;
+    let bytes = |blocks: u64| blocks.saturating_mul(mount.f_frsize);
+    Ok(Space { total: bytes(mount.f_blocks), free: bytes(mount.f_bavail) })
+}

@@ -1,0 +1,101 @@
+//! Copying a file inside a local store: staged like an upload, without its bytes passing through this process.
+//!
+//! Shared blocks (`FICLONE`) where the file system can, else `copy_file_range` over the parts that hold data, so that holes stay
+//! holes, else reading and writing.
+
+use std::{fs::File, os::fd::AsFd as _, sync::Arc};
+
+use rustix::{
+    fs::{self, Mode, SeekFrom, XattrFlags},
+    io::Errno,
+};
+
+use super::{
+    Local, attributes, digests,
+    errno::Doing as _,
+    inode::{self, Inode, Stamp},
+    pool::Cancelled,
+    read, root, write,
+};
+use crate::{Error, Fault, Overwrite, Result, StorePath};
+
+/// How much is copied before it is asked whether the copy is still wanted.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// The buffer where the kernel cannot copy by itself.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Copies the file at `from` to `to`, with mode, known digests and user attributes.
+pub(super) fn copy(
+    local: &Arc<Local>,
+    from: &StorePath,
+    to: &StorePath,
+    overwrite: Overwrite,
+    cancelled: &Cancelled,
+) -> Result<()> {
+    let source = File::from(local.root.open_at(from, root::READ)?);
+    let source_inode = Inode::of(source.as_fd())?;
+    inode::expect_regular(source_inode.status())?;
+    let stamp = Stamp::of(source_inode.status());
+    let parent = local.root.parent(to)?;
+    write::expect_replaceable(local, to, overwrite)?;
+    let staged = local.staging.create(&local.root, &parent.directory)?;
+    let copy = Arc::clone(staged.file());
+    copy_data(&source, &copy, stamp.size, cancelled)?;
+    let known = digests::known(&source_inode);
+    stamp.check(&source)?;
+    fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).doing("setting the mode")?;
+    let copy_inode = Inode::of(copy.as_fd())?;
+    for (name, value) in attributes::list(&source_inode)? {
+        attributes::set(&copy_inode, &name, Some(&value), XattrFlags::empty())?;
+    }
+    digests::keep(&copy_inode, &known);
+    local.publish(&staged, &parent, overwrite)
+}
+
+fn copy_data(source: &File, copy: &File, size: u64, cancelled: &Cancelled) -> Result<()> {
+    if fs::ioctl_ficlone(copy, source).is_ok() {
+        return Ok(());
+    }
+    fs::ftruncate(copy, size).doing("setting the size")?;
+    let mut offset = 0;
+    while let Some((start, end)) = next_data(source, offset, size).doing("looking for holes")? {
+        offset = start;
+        while offset < end {
+            cancelled.check()?;
+            match copy_some(source, copy, offset, (end - offset).min(STEP_BYTES)).doing("copying")? {
+                0 => return Err(Error::new(Fault::Changed, "the file was cut while it was copied")),
+                copied => offset += copied,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The next part at or after `offset` that holds data, up to `size`. A file system that knows no holes is all data.
+fn next_data(file: &File, offset: u64, size: u64) -> rustix::io::Result<Option<(u64, u64)>> {
+    if offset >= size {
+        return Ok(None);
+    }
+    match fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) if start >= size => Ok(None),
+        Ok(start) => Ok(Some((start, fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size)))),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((offset, size))),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn copy_some(source: &File, copy: &File, offset: u64, length: u64) -> rustix::io::Result<u64> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let (mut from, mut to) = (offset, offset);
+    match read::retry(|| fs::copy_file_range(source, Some(&mut from), copy, Some(&mut to), length)) {
+        Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let mut buffer = vec![0; length.min(BUFFER_BYTES)];
+            let got = read::fill(source, offset, &mut buffer)?;
+            write::write_all(copy, offset, buffer.get(..got).unwrap_or_default())?;
+            Ok(got as u64)
+        }
+        outcome => outcome.map(|copied| copied as u64),
+    }
+}

@@ -1,0 +1,99 @@
+//! Digests that are kept with a file as extended attributes, in XRootD's layout, and the computation of new ones.
+
+use std::{fs::File, os::fd::AsFd};
+
+use rustix::{
+    fs::{self, Advice, XattrFlags},
+    io::Errno,
+};
+use towpath_proto::checksum::{
+    Algorithms, Digest, Digests, Hasher,
+    xattr::{self, StoredDigest},
+};
+
+use super::{
+    errno::Doing as _,
+    inode::{self, Inode},
+    pool::Cancelled,
+};
+use crate::{Error, Fault, Result, sys::clock};
+
+/// How much is read at a time to compute a digest: large enough that the calls cost nothing, small enough to stay in the
+/// second-level cache between the kernel's copy and the computation.
+const PIECE_BYTES: usize = 256 * 1024;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// The digests kept with a file that still count. What cannot be read is not known.
+pub(super) fn known<Fd: AsFd>(inode: &Inode<Fd>) -> Digests {
+    let Ok(names) = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()) else { return Digests::new() };
+    names.iter().filter_map(|name| known_one(inode, name)).collect()
+}
+
+fn known_one<Fd: AsFd>(inode: &Inode<Fd>, name: &[u8]) -> Option<Digest> {
+    let algorithm = xattr::algorithm_of(std::str::from_utf8(name).ok()?)?;
+    let value = inode.attribute(name, xattr::ENCODED_BYTES).ok()?;
+    let stored = StoredDigest::decode(algorithm, &value).ok()?;
+    stored.is_current(mtime_s(inode)).then_some(stored.digest)
+}
+
+/// Keeps `digests` with the file for its present modification time. File systems without attributes, or without room
+/// for them, just do not keep them: a digest can always be computed again.
+pub(super) fn keep<Fd: AsFd>(inode: &Inode<Fd>, digests: &Digests) {
+    for digest in digests.iter() {
+        let stored = StoredDigest::new(*digest, mtime_s(inode), clock::unix_s());
+        let name = xattr::attribute_name(digest.algorithm());
+        if let Err(errno) = inode.set_attribute(name.as_bytes(), &stored.encode(), XattrFlags::empty()) {
+            tracing::debug!(%name, %errno, "a digest is not kept");
+            return;
+        }
+    }
+}
+
+/// Forgets all kept digests, because the content is about to change. Unlike in [`keep`], a failure matters here: a digest that
+/// stays would be wrong.
+pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<()> {
+    for name in inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).doing("listing the kept digests")? {
+        match inode.remove_attribute(&name) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno).doing("dropping a kept digest"),
+        }
+    }
+    Ok(())
+}
+
+/// Computes digests by reading the file from start to end. `progress` gets the bytes read so far, after each piece.
+pub(super) fn compute(
+    file: &File,
+    algorithms: Algorithms,
+    cancelled: Option<&Cancelled>,
+    mut progress: impl FnMut(u64),
+) -> Result<Digests> {
+    // Only advice: without it the kernel reads ahead less.
+    let _ = fs::fadvise(file, 0, None, Advice::Sequential);
+    let mut hasher = Hasher::new(algorithms);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        if let Some(cancelled) = cancelled {
+            cancelled.check()?;
+        }
+        let length = super::read::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).doing("reading")?;
+        if length == 0 {
+            return Ok(hasher.finish());
+        }
+        hasher.update(piece.get(..length).unwrap_or_default());
+        progress(hasher.bytes());
+    }
+}
+
+/// Fails with `ChecksumMismatch` if `actual` is another value of the same algorithm.
+pub(super) fn compare(expected: &Digest, actual: &Digest) -> Result<()> {
+    if expected == actual {
+        return Ok(());
+    }
+    Err(Error::new(Fault::ChecksumMismatch, format!("the data have {actual:#}, but {expected:#} was promised")))
+}
+
+fn mtime_s<Fd: AsFd>(inode: &Inode<Fd>) -> i64 {
+    inode::mtime_ns(inode.status()).div_euclid(NS_PER_S)
+}

@@ -1,0 +1,189 @@
+//! One inode: what the kernel knows of it, and the calls that change it by descriptor.
+//!
+//! An `O_PATH` descriptor is had without permission to read and without side effects on devices, but most calls refuse it.
+//! Its link in `/proc/self/fd` names exactly the same inode, whatever happens to its path meanwhile, and works for all of
+//! them. Without `/proc` digests and attributes are not kept, and mode and times cannot be changed.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::{
+    fs::{self, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags},
+    io::Errno,
+};
+
+use super::{errno::Doing as _, root::Root};
+use crate::{Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag};
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// An inode that is open, perhaps only with `O_PATH`, and its status at that moment.
+#[derive(Debug)]
+pub(super) struct Inode<Fd = OwnedFd> {
+    descriptor: Fd,
+    status: Stat,
+}
+
+impl Inode {
+    /// The inode at `path`, following links.
+    pub(super) fn open(root: &Root, path: &StorePath) -> Result<Self> {
+        Self::of(root.open_at(path, OFlags::PATH)?)
+    }
+}
+
+impl<Fd: AsFd> Inode<Fd> {
+    /// The inode of an open descriptor.
+    pub(super) fn of(descriptor: Fd) -> Result<Self> {
+        let status = fs::fstat(&descriptor).doing("asking the status")?;
+        Ok(Self { descriptor, status })
+    }
+
+    /// The status when it was opened.
+    pub(super) fn status(&self) -> &Stat {
+        &self.status
+    }
+
+    /// Asks the status anew.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        self.status = fs::fstat(&self.descriptor).doing("asking the status")?;
+        Ok(())
+    }
+
+    /// Sets the permission bits.
+    pub(super) fn set_mode(&self, mode: u32) -> Result<()> {
+        fs::chmod(self.link(), Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")
+    }
+
+    /// Sets the modification time and leaves the access time.
+    pub(super) fn set_mtime(&self, mtime_ns: i64) -> Result<()> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            last_modification: Timespec {
+                tv_sec: mtime_ns.div_euclid(NS_PER_S),
+                tv_nsec: mtime_ns.rem_euclid(NS_PER_S),
+            },
+        };
+        fs::utimensat(fs::CWD, self.link(), &times, fs::AtFlags::empty()).doing("setting the time")
+    }
+
+    /// The names of all extended attributes that start with `prefix`; none where the file system has no attributes.
+    pub(super) fn attribute_names(&self, prefix: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
+        let mut list = Vec::with_capacity(1024);
+        loop {
+            match fs::listxattr(self.link(), rustix::buffer::spare_capacity(&mut list)) {
+                Ok(_) => break,
+                // The kernel bounds a list to 64 KiB (XATTR_LIST_MAX).
+                Err(Errno::RANGE) if list.capacity() < 65_536 => list.reserve(65_536),
+                Err(Errno::OPNOTSUPP) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(list.split(|b| *b == 0).filter(|name| name.starts_with(prefix)).map(<[u8]>::to_vec).collect())
+    }
+
+    /// The value of one extended attribute; `ERANGE` if it is longer than `limit_bytes`.
+    pub(super) fn attribute(&self, name: &[u8], limit_bytes: usize) -> rustix::io::Result<Vec<u8>> {
+        // Without any room the kernel would tell the length instead.
+        let mut value = Vec::with_capacity(limit_bytes.max(1));
+        fs::getxattr(self.link(), name, rustix::buffer::spare_capacity(&mut value))?;
+        value.shrink_to_fit();
+        Ok(value)
+    }
+
+    /// Sets one extended attribute.
+    pub(super) fn set_attribute(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> rustix::io::Result<()> {
+        fs::setxattr(self.link(), name, value, flags)
+    }
+
+    /// Removes one extended attribute.
+    pub(super) fn remove_attribute(&self, name: &[u8]) -> rustix::io::Result<()> {
+        fs::removexattr(self.link(), name)
+    }
+
+    /// A path that names this inode as long as the descriptor is open.
+    fn link(&self) -> String {
+        format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd())
+    }
+}
+
+impl<Fd: AsFd> AsFd for Inode<Fd> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// What tells one version of a file's content from another: inode, size and modification time.
+///
+/// Two changes of one size within one tick of the file system's clock (4 ms or less; Linux 6.13 has finer ones) look alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    pub(super) size: u64,
+    mtime_ns: i64,
+}
+
+impl Stamp {
+    pub(super) fn of(status: &Stat) -> Self {
+        Self { inode: status.st_ino, size: size_of(status), mtime_ns: mtime_ns(status) }
+    }
+
+    /// The tag that callers see.
+    pub(super) fn tag(self) -> Option<VersionTag> {
+        VersionTag::new(&format!("{:x}-{:x}-{:x}", self.inode, self.size, self.mtime_ns))
+    }
+
+    /// Fails with `Changed` unless the file behind `descriptor` is still this version.
+    pub(super) fn check(self, descriptor: impl AsFd) -> Result<()> {
+        let now = fs::fstat(descriptor).doing("asking the status")?;
+        if Stamp::of(&now) != self {
+            return Err(Error::new(Fault::Changed, "the file was changed while it was open"));
+        }
+        Ok(())
+    }
+}
+
+/// Metadata as `status` tells them, without digests.
+pub(super) fn metadata(status: &Stat) -> Metadata {
+    let kind = kind(FileType::from_raw_mode(status.st_mode));
+    let stamp = Stamp::of(status);
+    Metadata {
+        mtime_ns: Some(stamp.mtime_ns),
+        ctime_ns: Some(time_ns(status.st_ctime, status.st_ctime_nsec)),
+        atime_ns: Some(time_ns(status.st_atime, status.st_atime_nsec)),
+        mode: Some(status.st_mode & 0o7777),
+        version: stamp.tag().filter(|_| kind == FileKind::File),
+        file_id: Some(stamp.inode),
+        ..Metadata::new(kind, if kind == FileKind::File { stamp.size } else { 0 })
+    }
+}
+
+/// The store's kinds; a symbolic link is `Other` until it has been followed.
+pub(super) fn kind(file_type: FileType) -> FileKind {
+    match file_type {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        _ => FileKind::Other,
+    }
+}
+
+/// Fails with `IsDirectory` or `NotRegular` unless `status` is that of a regular file.
+pub(super) fn expect_regular(status: &Stat) -> Result<()> {
+    match kind(FileType::from_raw_mode(status.st_mode)) {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Error::new(Fault::IsDirectory, "it is a directory")),
+        FileKind::Other => Err(Error::new(Fault::NotRegular, "it is not a regular file")),
+    }
+}
+
+/// The size of a file in bytes.
+pub(super) fn size_of(status: &Stat) -> u64 {
+    u64::try_from(status.st_size).unwrap_or(0)
+}
+
+/// The modification time in nanoseconds since the Unix epoch.
+pub(super) fn mtime_ns(status: &Stat) -> i64 {
+    time_ns(status.st_mtime, status.st_mtime_nsec)
+}
+
+fn time_ns(seconds: i64, nanoseconds: u64) -> i64 {
+    seconds.saturating_mul(NS_PER_S).saturating_add(nanoseconds as i64)
+}

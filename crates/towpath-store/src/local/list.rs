@@ -1,0 +1,116 @@
+//! Listing a directory: one `getdents64` call and one disk job for each batch.
+//!
+//! Nothing is read ahead: a listing that nobody polls holds a descriptor and one buffer, no thread.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, Stat},
+    io::Errno,
+};
+
+use super::{
+    Local, digests,
+    errno::{self, Doing as _},
+    inode::{self, Inode},
+    root::RESERVED_NAME,
+};
+use crate::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
+
+/// The smallest record that the kernel writes takes 24 bytes, so one call never gives more than a thousand entries.
+const BUFFER_BYTES: usize = 24_000;
+
+/// The batches of the directory at `path`.
+pub(super) fn list(local: Arc<Local>, path: StorePath, options: ListOptions) -> Listing {
+    let lister = Lister { local, path, options, directory: None };
+    stream::try_unfold(lister, |lister| async {
+        let (pool, path) = (lister.local.pool.clone(), lister.path.clone());
+        let outcome = pool.run(move || lister.next()).await;
+        outcome.map_err(|error| error.at(&path))
+    })
+    .boxed()
+}
+
+#[derive(Debug)]
+struct Lister {
+    local: Arc<Local>,
+    path: StorePath,
+    options: ListOptions,
+    directory: Option<OwnedFd>,
+}
+
+impl Lister {
+    /// The next batch that is not empty, and the lister to ask for the one after it.
+    fn next(mut self) -> Result<Option<(Vec<Entry>, Self)>> {
+        let directory = match self.directory.take() {
+            Some(directory) => directory,
+            None => self.local.root.open_at(&self.path, OFlags::RDONLY | OFlags::DIRECTORY)?,
+        };
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        loop {
+            let mut records = RawDir::new(&directory, buffer.spare_capacity_mut());
+            let mut batch = Vec::new();
+            let mut count = 0_usize;
+            while count == 0 || !records.is_buffer_empty() {
+                let Some(record) = records.next() else { break };
+                let record = record.doing("reading the directory")?;
+                count += 1;
+                batch.extend(self.entry(&directory, record.file_name().to_bytes(), record.file_type())?);
+            }
+            if count == 0 {
+                return Ok(None);
+            }
+            if !batch.is_empty() {
+                self.directory = Some(directory);
+                return Ok(Some((batch, self)));
+            }
+        }
+    }
+
+    /// One entry; none for those that are hidden and those that vanished meanwhile.
+    fn entry(&self, directory: &OwnedFd, name: &[u8], file_type: FileType) -> Result<Option<Entry>> {
+        if matches!(name, b"." | b".." | RESERVED_NAME) {
+            return Ok(None);
+        }
+        let wants_status = self.options.metadata || matches!(file_type, FileType::Unknown | FileType::Symlink);
+        let mut metadata = if wants_status {
+            let Some(status) = status(directory, name)? else { return Ok(None) };
+            self.described(name, &status)
+        } else {
+            Metadata::new(inode::kind(file_type), 0)
+        };
+        if self.options.digests && metadata.kind == FileKind::File {
+            metadata.digests = self.digests(directory, name);
+        }
+        Ok(Some(Entry { name: Bytes::copy_from_slice(name), metadata }))
+    }
+
+    /// Metadata of an entry; of a link, those of what it points to, if that is inside the store.
+    fn described(&self, name: &[u8], status: &Stat) -> Metadata {
+        let own = inode::metadata(status);
+        if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
+            return own;
+        }
+        let target = self.path.join(name).ok().and_then(|path| Inode::open(&self.local.root, &path).ok());
+        target.map_or(own, |target| inode::metadata(target.status()))
+    }
+
+    fn digests(&self, directory: &OwnedFd, name: &[u8]) -> towpath_proto::checksum::Digests {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty());
+        let inode = opened.ok().and_then(|descriptor| Inode::of(descriptor).ok());
+        inode.map(|inode| digests::known(&inode)).unwrap_or_default()
+    }
+}
+
+/// The status of the entry itself, not of what it points to; none if it is gone.
+fn status(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>> {
+    match fs::statat(directory, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(status) => Ok(Some(status)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno::error(errno, "asking the status of an entry")),
+    }
+}

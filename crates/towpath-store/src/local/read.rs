@@ -1,0 +1,198 @@
+//! A file of a local store that is open for reading.
+//!
+//! The life of a short read: `read_now` copies it out of the page cache on the calling thread (`RWF_NOWAIT`), compares
+//! size, time and inode (`fstat`), and is done. If some of it is not in memory, the disk pool reads it.
+//! The version is compared *after* each read: a writer changes the modification time before it changes the data, so data
+//! of another version cannot pass.
+
+use std::{fs::File, io::IoSliceMut, os::fd::AsFd, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::{
+    fs,
+    io::{self, Errno, ReadWriteFlags},
+};
+
+use super::{
+    Local, digests,
+    errno::Doing as _,
+    inode::{self, Inode, Stamp},
+    root, vector,
+};
+use crate::{ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads};
+
+/// The most that is copied on a network thread: about 10 µs of its time. Longer reads go to the disk pool.
+const READ_NOW_BYTES: usize = 64 * 1024;
+
+/// File systems that hold their files in memory, from `linux/magic.h`. They do not know `RWF_NOWAIT`, and need not.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994 /* tmpfs */, 0x8584_58f6 /* ramfs */];
+
+/// One version of a local file, open for reading.
+#[derive(Debug)]
+pub(super) struct LocalFile {
+    pub(super) local: Arc<Local>,
+    pub(super) file: Arc<File>,
+    pub(super) path: StorePath,
+    pub(super) stamp: Stamp,
+    pub(super) in_memory: bool,
+    metadata: Metadata,
+}
+
+impl LocalFile {
+    /// Opens the file at `path`.
+    pub(super) fn open(local: &Arc<Local>, path: &StorePath, options: &OpenOptions) -> Result<Self> {
+        let file = File::from(local.root.open_at(path, root::READ)?);
+        let inode = Inode::of(file.as_fd())?;
+        inode::expect_regular(inode.status())?;
+        let metadata = Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) };
+        if options.version.is_some() && options.version != metadata.version {
+            return Err(Error::new(Fault::Changed, "the file is no longer the version that was asked for"));
+        }
+        let stamp = Stamp::of(inode.status());
+        let in_memory = is_in_memory(&file)?;
+        Ok(Self { local: Arc::clone(local), file: Arc::new(file), path: path.clone(), stamp, in_memory, metadata })
+    }
+
+    /// The length of a read of `length` bytes at `offset`, less where the file ends before.
+    fn clamp(&self, offset: u64, length: usize) -> usize {
+        let rest = self.stamp.size.saturating_sub(offset);
+        usize::try_from(rest).map_or(length, |rest| rest.min(length))
+    }
+
+    fn try_read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        let before = buffer.len();
+        // The zeros cost 2 µs at most; `preadv2` takes no uninitialized memory in safe code.
+        buffer.resize(before + length, 0);
+        let outcome = read_without_waiting(&self.file, self.in_memory, offset, buffer.get_mut(before..)?)
+            .transpose()?
+            .doing("reading")
+            .and_then(|got| self.stamp.check(&*self.file).map(|()| got));
+        match outcome {
+            Ok(got) if got == length => Some(Ok(length)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error.at(&self.path))),
+        }
+    }
+}
+
+#[async_trait]
+impl ReadHandle for LocalFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        Ok(self.metadata.clone())
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let length = self.clamp(offset, length);
+        self.read_into(offset, length, Vec::with_capacity(length)).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(outcome) = self.read_now(offset, length, &mut buffer) {
+            return outcome.map(|_| buffer);
+        }
+        let (file, stamp, length) = (Arc::clone(&self.file), self.stamp, self.clamp(offset, length));
+        let job = move || {
+            let got = append(&file, offset, length, &mut buffer).doing("reading")?;
+            stamp.check(&*file)?;
+            if got < length {
+                return Err(Error::new(Fault::Io, "the file ended before its size"));
+            }
+            Ok(buffer)
+        };
+        self.local.pool.run(job).await.map_err(|error| error.at(&self.path))
+    }
+
+    fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        let length = self.clamp(offset, length);
+        if length > READ_NOW_BYTES {
+            return None;
+        }
+        let before = buffer.len();
+        let outcome = self.try_read_now(offset, length, buffer);
+        if !matches!(outcome, Some(Ok(_))) {
+            buffer.truncate(before);
+        }
+        outcome
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        vector::read(self, &ranges)
+    }
+
+    fn local_file(&self) -> Option<Arc<File>> {
+        Some(Arc::clone(&self.file))
+    }
+
+    fn check_version(&self) -> Result<()> {
+        self.stamp.check(&*self.file).map_err(|error| error.at(&self.path))
+    }
+}
+
+/// Reads into `buffer` what can be had without waiting for a disk, up to its length; `None` if that is nothing.
+pub(super) fn read_without_waiting(
+    file: &File,
+    in_memory: bool,
+    offset: u64,
+    buffer: &mut [u8],
+) -> io::Result<Option<usize>> {
+    if buffer.is_empty() {
+        return Ok(Some(0));
+    }
+    if in_memory {
+        return fill(file, offset, buffer).map(Some);
+    }
+    match retry(|| io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)) {
+        Ok(got) => Ok(Some(got)),
+        // AGAIN: not in the page cache. OPNOTSUPP: a file system that cannot say.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read.
+pub(super) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match retry(|| io::pread(file, &mut *rest, offset + filled as u64))? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    Ok(filled)
+}
+
+/// As [`fill`], appended to `buffer`, without first writing zeros where its room allows.
+pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let before = buffer.len();
+    buffer.reserve_exact(length);
+    // The kernel fills all the room there is: if that is more than was asked for, the read is made in two steps.
+    if buffer.capacity() - before > length {
+        buffer.resize(before + length, 0);
+        let filled = fill(file, offset, buffer.get_mut(before..).unwrap_or_default())?;
+        buffer.truncate(before + filled);
+        return Ok(filled);
+    }
+    while buffer.len() < before + length {
+        let at = offset + (buffer.len() - before) as u64;
+        if retry(|| io::pread(file, rustix::buffer::spare_capacity(buffer), at))? == 0 {
+            break;
+        }
+    }
+    Ok(buffer.len() - before)
+}
+
+/// Repeats a call that a signal interrupted.
+pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn is_in_memory(file: &File) -> Result<bool> {
+    let file_system = fs::fstatfs(file).doing("asking for the file system")?;
+    Ok(MEMORY_FILE_SYSTEMS.contains(&(file_system.f_type as u64)))
+}

@@ -1,0 +1,265 @@
+//! Where uploads are before they are visible: a hidden directory `.towpath` on the same mount as the target, so that
+//! the last step is one rename.
+//!
+//! A staged file is named `upload-` and 16 hexadecimal digits and is locked (`flock`) by the process that writes it. The lock
+//! goes with the process: a file without one is what a crash left, and is removed when the area is used for the first
+//! time. Areas lie as high in the tree as possible (at the store's root or a mount point), lower only where the
+//! process may not write there.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, OsStr},
+    fs::File,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, atomic::Ordering},
+};
+
+use rustix::{
+    fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, StatxFlags},
+    io::Errno,
+};
+
+use super::{
+    errno::{self, Doing as _},
+    root::{Parent, Root},
+};
+use crate::{Error, Fault, Overwrite, Result, sys::random};
+
+const DIRECTORY_NAME: &str = ".towpath";
+const FILE_PREFIX: &str = "upload-";
+
+/// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
+const ATTEMPTS: usize = 8;
+
+/// One mount: renames work within it and nowhere else (not even between two mounts of one file system).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Mount {
+    id: u64,
+    device: (u32, u32),
+}
+
+/// A directory in the kernel's eyes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    mount: Mount,
+    inode: u64,
+}
+
+/// The staging areas of a store, one for each mount that has been written to.
+#[derive(Debug, Default)]
+pub(super) struct Staging(Mutex<HashMap<Mount, Arc<OwnedFd>>>);
+
+impl Staging {
+    /// Removes what a crash left in the root's area, if there is one.
+    pub(super) fn clean_root(&self, root: &Root) -> Result<()> {
+        match open_area(root.directory()) {
+            Ok(area) => remove_stale(&area),
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno::error(errno, "opening the staging directory")),
+        }
+    }
+
+    /// A new staged file from which a rename into `parent` works.
+    pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
+        let place = place_of(parent)?;
+        let area = self.area(root, parent, place)?;
+        match Staged::create(&area) {
+            // Somebody removed the directory meanwhile.
+            Err(Errno::NOENT) => {
+                self.lock().remove(&place.mount);
+                Staged::create(&self.area(root, parent, place)?)
+            }
+            outcome => outcome,
+        }
+        .doing("creating a temporary file")
+    }
+
+    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<OwnedFd>> {
+        if let Some(area) = self.lock().get(&place.mount) {
+            return Ok(Arc::clone(area));
+        }
+        // Two uploads may come here at once; they find or make the same directory.
+        let area = Arc::new(make_area(root, parent, place)?);
+        remove_stale(&area)?;
+        self.lock().insert(place.mount, Arc::clone(&area));
+        Ok(area)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Mount, Arc<OwnedFd>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A file that nobody can see yet. Dropping it removes it, unless it has been published.
+#[derive(Debug)]
+pub(super) struct Staged {
+    area: Arc<OwnedFd>,
+    name: String,
+    file: Arc<File>,
+    is_gone: AtomicBool,
+}
+
+impl Staged {
+    fn create(area: &Arc<OwnedFd>) -> rustix::io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut last = Errno::EXIST;
+        for _ in 0..ATTEMPTS {
+            let name = format!("{FILE_PREFIX}{:016x}", random::number());
+            let file = match fs::openat(&**area, &name, flags, Mode::from_raw_mode(0o666)) {
+                Ok(descriptor) => File::from(descriptor),
+                Err(errno @ Errno::EXIST) => {
+                    last = errno;
+                    continue;
+                }
+                Err(errno) => return Err(errno),
+            };
+            match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // A cleaner has it: it takes the new file for a stale one.
+                Err(errno @ Errno::WOULDBLOCK) => {
+                    last = errno;
+                    continue;
+                }
+                // A file system without locks: cleaners cannot lock either, and leave it.
+                Err(errno) => tracing::debug!(%errno, "the staging directory has no locks"),
+                Ok(()) => {}
+            }
+            if fs::fstat(&file)?.st_nlink > 0 {
+                return Ok(Self {
+                    area: Arc::clone(area),
+                    name,
+                    file: Arc::new(file),
+                    is_gone: AtomicBool::new(false),
+                });
+            }
+        }
+        Err(last)
+    }
+
+    /// The file itself.
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Gives it its name. If that fails it is still staged.
+    pub(super) fn publish(&self, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
+        let (area, name) = (&*self.area, self.name.as_str());
+        let outcome = match overwrite {
+            Overwrite::Replace => fs::renameat(area, name, &target.directory, target.name),
+            Overwrite::Refuse => rename_without_replacing(area, OsStr::new(name), target),
+        };
+        outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
+        self.is_gone.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(errno) = fs::unlinkat(&*self.area, &self.name, AtFlags::empty()) {
+            tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
+        }
+        // The name is gone at once; giving back the blocks of a large file takes a while and happens when it is closed.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let file = Arc::clone(&self.file);
+            runtime.spawn_blocking(move || drop(file));
+        }
+    }
+}
+
+/// As `renameat2(RENAME_NOREPLACE)`; of files also where the file system does not know it (NFS).
+pub(super) fn rename_without_replacing(from: &OwnedFd, name: &OsStr, target: &Parent<'_>) -> rustix::io::Result<()> {
+    match fs::renameat_with(from, name, &target.directory, target.name, RenameFlags::NOREPLACE) {
+        Err(errno @ Errno::INVAL) => match fs::linkat(from, name, &target.directory, target.name, AtFlags::empty()) {
+            Ok(()) => fs::unlinkat(from, name, AtFlags::empty()),
+            // A directory: the first answer was about something else (it was to be moved into itself).
+            Err(Errno::PERM) => Err(errno),
+            Err(other) => Err(other),
+        },
+        outcome => outcome,
+    }
+}
+
+/// Makes or finds the area for files in `parent`: in the topmost directory on its mount in which that is possible.
+fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<OwnedFd> {
+    let mut last = Errno::NOENT;
+    for directory in ancestors_on_mount(root, parent, place)?.iter().rev() {
+        match make_area_in(directory) {
+            Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => last = errno,
+            outcome => return outcome.doing("making the staging directory"),
+        }
+    }
+    Err(errno::error(last, "making the staging directory"))
+}
+
+fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    match fs::mkdirat(directory, DIRECTORY_NAME, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => open_area(directory),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn open_area(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(directory, DIRECTORY_NAME, flags, Mode::empty())
+}
+
+/// `start` and the directories above it, up to the store's root or the mount point, lowest first.
+fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Result<Vec<OwnedFd>> {
+    let root_place = place_of(root.directory())?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |from: &OwnedFd, name: &str| {
+        fs::openat(from, name, flags, Mode::empty()).doing("looking for the staging directory")
+    };
+    let mut current = open(start, ".")?;
+    let mut place = start_place;
+    let mut found = Vec::new();
+    while place != root_place {
+        let above = open(&current, "..")?;
+        let place_above = place_of(&above)?;
+        if place_above.mount != start_place.mount || place_above == place {
+            if start_place.mount == root_place.mount {
+                return Err(Error::new(Fault::PermissionDenied, "the directory was moved out of the store"));
+            }
+            break;
+        }
+        found.push(std::mem::replace(&mut current, above));
+        place = place_above;
+    }
+    found.push(current);
+    Ok(found)
+}
+
+fn place_of(directory: &OwnedFd) -> Result<Place> {
+    let mask = StatxFlags::INO | StatxFlags::MNT_ID;
+    let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).doing("asking for the mount")?;
+    let device = (status.stx_dev_major, status.stx_dev_minor);
+    Ok(Place { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino })
+}
+
+/// Removes the files in `area` that no process has locked.
+fn remove_stale(area: &OwnedFd) -> Result<()> {
+    for entry in Dir::read_from(area).doing("listing the staging directory")? {
+        let entry = entry.doing("listing the staging directory")?;
+        if entry.file_name().to_bytes().starts_with(FILE_PREFIX.as_bytes()) {
+            remove_if_stale(area, entry.file_name())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_stale(area: &OwnedFd, name: &CStr) -> Result<()> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = fs::openat(area, name, flags, Mode::empty()) else { return Ok(()) };
+    if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(());
+    }
+    match fs::unlinkat(area, name, AtFlags::empty()) {
+        Ok(()) => tracing::info!(name = %name.to_string_lossy(), "removed an upload that was never finished"),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno::error(errno, "removing an unfinished upload")),
+    }
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! A file of a local store that is being written: an upload, or an update in place.
+//!
+//! The life of an upload: a staged file that nobody sees; pieces are written to it from many tasks at once, and their
+//! checksums are collected in passing; `commit` waits for the last of them, compares size and digests with what was promised,
+//! keeps the digests with the file, brings it to the disk as the store's policy says, and renames it to its name. An update has no
+//! staged file and no rename, and forgets the digests that were known.
+//!
+//! Pieces hold the body's lock shared and `commit` and `abort` hold it alone, so no piece is written after the end.
+
+use std::{
+    fs::File,
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::{
+    fs::{self, Gid, Mode, OFlags},
+    io,
+};
+use tokio::sync::RwLock;
+use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes, Unknown};
+
+use super::{
+    Local, digests,
+    errno::Doing as _,
+    in_order::InOrder,
+    inode::{self, Inode},
+    read, root,
+    staging::Staged,
+};
+use crate::{CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle};
+
+/// Offsets are signed in the kernel.
+const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
+
+/// A local file being written.
+#[derive(Debug)]
+pub(super) struct LocalWriter {
+    local: Arc<Local>,
+    path: StorePath,
+    /// None once it has been committed or aborted.
+    body: Arc<RwLock<Option<Body>>>,
+}
+
+#[derive(Debug)]
+struct Body {
+    local: Arc<Local>,
+    path: StorePath,
+    file: Arc<File>,
+    end: End,
+}
+
+/// What happens to the file in the end.
+#[derive(Debug)]
+enum End {
+    /// It gets its name.
+    Publish { staged: Staged, overwrite: Overwrite, mode: Option<u32>, sums: Mutex<Sums> },
+    /// It has it already. The flag tells that its known digests are forgotten.
+    Stay { is_forgotten: Mutex<bool> },
+}
+
+/// The checksums of what has been written so far.
+#[derive(Debug)]
+struct Sums {
+    extents: ExtentDigests,
+    in_order: Option<InOrder>,
+}
+
+impl LocalWriter {
+    /// Starts an upload.
+    pub(super) fn create(local: &Arc<Local>, path: &StorePath, options: &CreateOptions) -> Result<Self> {
+        if path.is_root() {
+            return Err(Error::new(Fault::IsDirectory, "it is a directory"));
+        }
+        if let Some(above) = path.parent().filter(|_| options.parents) {
+            local.make_directories(&above)?;
+        }
+        let parent = local.root.parent(path)?;
+        expect_replaceable(local, path, options.overwrite)?;
+        if let Some(size) = options.size_hint {
+            expect_space(&parent.directory, size)?;
+        }
+        let staged = local.staging.create(&local.root, &parent.directory)?;
+        let sums = Mutex::new(Sums::new(options.digests));
+        let file = Arc::clone(staged.file());
+        let end = End::Publish { staged, overwrite: options.overwrite, mode: options.mode, sums };
+        Ok(Self::new(local, path, file, end))
+    }
+
+    /// Opens an existing file for changes in place.
+    pub(super) fn update(local: &Arc<Local>, path: &StorePath) -> Result<Self> {
+        let file = File::from(local.root.open_at(path, root::CHANGE)?);
+        inode::expect_regular(Inode::of(file.as_fd())?.status())?;
+        Ok(Self::new(local, path, Arc::new(file), End::Stay { is_forgotten: Mutex::new(false) }))
+    }
+
+    fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, end: End) -> Self {
+        let body = Body { local: Arc::clone(local), path: path.clone(), file, end };
+        Self { local: Arc::clone(local), path: path.clone(), body: Arc::new(RwLock::new(Some(body))) }
+    }
+
+    /// Runs `job` on the body, beside other jobs. The job ends even if nobody waits for it any more.
+    async fn with_body<T: Send + 'static>(&self, job: impl FnOnce(&Body) -> Result<T> + Send + 'static) -> Result<T> {
+        let body = Arc::clone(&self.body).read_owned().await;
+        let outcome = self.local.pool.run(move || job(body.as_ref().ok_or_else(finished)?)).await;
+        outcome.map_err(|error| error.at(&self.path))
+    }
+}
+
+#[async_trait]
+impl WriteHandle for LocalWriter {
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.with_body(move |body| body.write(offset, &data)).await
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.with_body(move |body| body.read(offset, length)).await
+    }
+
+    async fn set_size(&self, size: u64) -> Result<()> {
+        self.with_body(move |body| body.set_size(size)).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.with_body(Body::sync).await
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        self.with_body(|body| Ok(inode::metadata(Inode::of(body.file.as_fd())?.status()))).await
+    }
+
+    async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        let mut body = Arc::clone(&self.body).write_owned().await;
+        let job = move || body.take().ok_or_else(finished)?.commit(&expected);
+        self.local.pool.run(job).await.map_err(|error| error.at(&self.path))
+    }
+
+    async fn abort(&self) -> Result<()> {
+        let mut body = Arc::clone(&self.body).write_owned().await;
+        let job = move || {
+            body.take();
+            Ok(())
+        };
+        self.local.pool.run(job).await
+    }
+}
+
+impl Body {
+    fn write(&self, offset: u64, data: &Bytes) -> Result<()> {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > LARGEST_FILE_BYTES) {
+            return Err(Error::new(Fault::TooLarge, "the piece ends beyond the largest file"));
+        }
+        self.forget_digests()?;
+        write_all(&self.file, offset, data).doing("writing")?;
+        if let End::Publish { sums, .. } = &self.end {
+            Sums::add(sums, offset, data);
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
+        let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut buffer = Vec::new();
+        read::append(&self.file, offset, length.min(rest), &mut buffer).doing("reading")?;
+        Ok(buffer.into())
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        if size > LARGEST_FILE_BYTES {
+            return Err(Error::new(Fault::TooLarge, "larger than the largest file"));
+        }
+        self.forget_digests()?;
+        fs::ftruncate(&self.file, size).doing("setting the size")?;
+        if let End::Publish { sums, .. } = &self.end {
+            lock(sums).truncate(size);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.local.sync_file(&self.file)
+    }
+
+    /// Of a file that is changed in place, the known digests go before the first change.
+    fn forget_digests(&self) -> Result<()> {
+        let End::Stay { is_forgotten } = &self.end else { return Ok(()) };
+        let mut is_forgotten = lock(is_forgotten);
+        if !*is_forgotten {
+            digests::forget(&Inode::of(self.file.as_fd())?)?;
+            *is_forgotten = true;
+        }
+        Ok(())
+    }
+
+    fn commit(self, expected: &Expectation) -> Result<Metadata> {
+        let mut inode = Inode::of(self.file.as_fd())?;
+        let size = inode::size_of(inode.status());
+        if let Some(promised) = expected.size.filter(|promised| *promised != size) {
+            return Err(Error::new(
+                Fault::Truncated,
+                format!("{promised} bytes were promised, but {size} were written"),
+            ));
+        }
+        let digests = self.verify(size, expected)?;
+        if let End::Publish { mode, .. } = &self.end {
+            self.set_owner_and_mode(*mode)?;
+        }
+        if let Some(mtime_ns) = expected.mtime_ns {
+            inode.set_mtime(mtime_ns)?;
+        }
+        inode.refresh()?;
+        digests::keep(&inode, &digests);
+        match &self.end {
+            // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
+            End::Publish { staged, overwrite, .. } => {
+                self.local.publish(staged, &self.local.root.parent(&self.path)?, *overwrite)?;
+            }
+            End::Stay { .. } => self.sync()?,
+        }
+        inode.refresh()?;
+        Ok(Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) })
+    }
+
+    /// The digests of the file, computed in passing or because they are needed now; fails unless they are those promised.
+    fn verify(&self, size: u64, expected: &Expectation) -> Result<Digests> {
+        let mut known = match &self.end {
+            End::Publish { sums, .. } => lock(sums).finish(size),
+            End::Stay { .. } => Digests::new(),
+        };
+        let promised = expected.digests.algorithms();
+        let unknown: Algorithms = promised.iter().filter(|wanted| known.get(*wanted).is_none()).collect();
+        if !unknown.is_empty() {
+            let computed = digests::compute(&self.file, unknown, None, |_| {})?;
+            computed.iter().for_each(|digest| known.insert(*digest));
+        }
+        for promised in expected.digests.iter() {
+            let actual = known.get(promised.algorithm()).unwrap_or(*promised);
+            digests::compare(promised, &actual)?;
+        }
+        Ok(known)
+    }
+
+    /// What a file made in its directory would have got at once: the group of a directory with the set-group-ID bit; and the mode.
+    fn set_owner_and_mode(&self, mode: Option<u32>) -> Result<()> {
+        let parent = Inode::of(self.local.root.parent(&self.path)?.directory)?;
+        if Mode::from_raw_mode(parent.status().st_mode).contains(Mode::SGID) {
+            fs::fchown(&*self.file, None, Some(Gid::from_raw(parent.status().st_gid))).doing("setting the group")?;
+        }
+        match mode {
+            Some(mode) => fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sums {
+    fn new(wanted: Algorithms) -> Self {
+        let sequential: Algorithms = wanted.iter().filter(|algorithm| !algorithm.is_combinable()).collect();
+        Self {
+            extents: ExtentDigests::new(wanted.union(Algorithms::DEFAULT)),
+            in_order: (!sequential.is_empty()).then(|| InOrder::new(sequential)),
+        }
+    }
+
+    /// Takes a piece. Its checksums are computed without the lock, so that many pieces are at once.
+    fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) {
+        let algorithms = lock(sums).extents.algorithms();
+        let extent = Extent::of(algorithms, offset, data);
+        let mut sums = lock(sums);
+        if let Some(extent) = extent {
+            sums.extents.insert(extent);
+        }
+        sums.in_order =
+            sums.in_order.take().and_then(|mut in_order| in_order.add(offset, data).ok().map(|()| in_order));
+    }
+
+    /// The file was cut or extended to `size`: if something that was written is gone, the sums no longer hold.
+    fn truncate(&mut self, size: u64) {
+        if self.extents.extents().any(|extent| extent.end() > size) {
+            self.extents.give_up(Unknown::Rewritten { offset: size });
+            self.in_order = None;
+        }
+    }
+
+    /// The digests of the file of `size` bytes, as far as they are known; what was never written is zeros.
+    fn finish(&mut self, size: u64) -> Digests {
+        let mut digests = self.extents.finish(size, Holes::AreZeros).unwrap_or_default();
+        let in_order = self.in_order.take().and_then(|in_order| in_order.finish(size)).unwrap_or_default();
+        in_order.iter().for_each(|digest| digests.insert(*digest));
+        digests
+    }
+}
+
+/// Fails early if a commit to `path` could not succeed as things are now.
+pub(super) fn expect_replaceable(local: &Local, path: &StorePath, overwrite: Overwrite) -> Result<()> {
+    let existing = local.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW);
+    match existing.and_then(Inode::of).map(|inode| inode::metadata(inode.status()).kind) {
+        Ok(FileKind::Directory) => Err(Error::new(Fault::IsDirectory, "it is a directory")),
+        Ok(_) if overwrite == Overwrite::Refuse => Err(Error::new(Fault::AlreadyExists, "it exists already")),
+        Ok(_) => Ok(()),
+        Err(error) if error.fault() == Fault::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Fails with `NoSpace` if the file system has less room than `size` bytes.
+fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
+    let space = super::space_of(directory)?;
+    if size > space.free {
+        return Err(Error::new(Fault::NoSpace, format!("{size} bytes do not fit: {} are free", space.free)));
+    }
+    Ok(())
+}
+
+/// Writes all of `data`. `pwrite` may take less than it is given, for instance just before the disk is full.
+pub(super) fn write_all(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
+        match read::retry(|| io::pwrite(file, rest, offset + written as u64))? {
+            0 => return Err(io::Errno::IO),
+            more => written += more,
+        }
+    }
+    Ok(())
+}
+
+fn finished() -> Error {
+    Error::new(Fault::HandleNotOpen, "the file was committed or aborted already")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
