@@ -10,6 +10,7 @@
 
 pub mod condition;
 pub mod date;
+pub mod dav;
 pub mod digest;
 pub mod multipart;
 pub mod range;

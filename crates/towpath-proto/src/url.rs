@@ -332,6 +332,22 @@ pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, NOT_IN_PATH).to_string()
 }
 
+/// The path behind a WebDAV `href` or a `Location` field: a path or a whole URL, percent-encoded.
+///
+/// Host and query are dropped; the path comes out as [`Url::path`] has it.
+pub fn decode_href(href: &str) -> Result<String, InvalidUrl> {
+    if href.len() > MAX_URL_BYTES {
+        return Err(InvalidUrl::TooLong);
+    }
+    let encoded = match split_scheme(href) {
+        Some((_, rest)) => &rest[rest.find('/').unwrap_or(rest.len())..],
+        None if href.starts_with('/') => href,
+        None => return Err(InvalidUrl::Characters),
+    };
+    let encoded = encoded.split(['?', '#']).next().unwrap_or_default();
+    clean_path(&percent_decode_str(encoded).decode_utf8().map_err(|_| InvalidUrl::Characters)?)
+}
+
 impl Url {
     /// The scheme.
     pub fn scheme(&self) -> Scheme {

@@ -1,4 +1,4 @@
-//! Dates in HTTP header fields, as seconds since the Unix epoch.
+//! Dates in HTTP header fields and WebDAV properties, as seconds since the Unix epoch.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,6 +17,77 @@ pub fn parse(text: &str) -> Option<i64> {
 pub fn format(unix_s: i64) -> String {
     let unix_s = u64::try_from(unix_s).unwrap_or(0).min(LAST_S);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s))
+}
+
+/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it; clamped like [`format()`].
+pub fn format_rfc3339(unix_s: i64) -> String {
+    let unix_s = unix_s.clamp(0, LAST_S as i64);
+    let (days, second_of_day) = (unix_s / 86_400, unix_s % 86_400);
+    let (year, month, day) = date_of_day(days);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Reads an RFC 3339 date and time; fractions of a second are dropped. `None` if the text is none, or not a date.
+pub fn parse_rfc3339(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let number = |range: std::ops::Range<usize>| -> Option<i64> {
+        let digits = text.get(range)?;
+        digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+    };
+    let separators = [(4, "-"), (7, "-"), (10, "Tt "), (13, ":"), (16, ":")];
+    let well_separated = separators
+        .iter()
+        .all(|(at, allowed)| text.get(*at..at + 1).is_some_and(|separator| allowed.contains(separator)));
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let days = day_of_date(year, month, day);
+    // 60 is a leap second, which Unix time does not count.
+    let valid = well_separated && date_of_day(days) == (year, month, day) && hour < 24 && minute < 60 && second <= 60;
+    let rest = text
+        .get(19..)?
+        .strip_prefix('.')
+        .map_or(text.get(19..)?, |fraction| fraction.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+    let unix_s = days * 86_400 + hour * 3600 + minute * 60 + second - offset_s(rest)?;
+    (valid && unix_s >= 0).then_some(unix_s)
+}
+
+/// Seconds east of Greenwich: `Z`, `+hh:mm` or `-hh:mm`.
+fn offset_s(text: &str) -> Option<i64> {
+    if text.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let (sign, offset) = match text.strip_prefix('+') {
+        Some(offset) => (1, offset),
+        None => (-1, text.strip_prefix('-')?),
+    };
+    let (hours, minutes) = offset.split_once(':')?;
+    let number = |digits: &str| (digits.len() == 2).then(|| digits.parse::<u8>().ok())?;
+    Some(sign * (i64::from(number(hours)?) * 3600 + i64::from(number(minutes)?) * 60))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar; nonsense for dates that do not exist.
+fn day_of_date(year: i64, month: i64, day: i64) -> i64 {
+    // Counted in years that start in March, so that the leap day is the last day of one.
+    let year_from_march = year - i64::from(month <= 2);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let leap_days = year_from_march.div_euclid(4) - year_from_march.div_euclid(100) + year_from_march.div_euclid(400);
+    year_from_march * 365 + leap_days + day_of_year - 719_468
+}
+
+/// The year, month and day that is so many days after 1970-01-01; the inverse of [`day_of_date`].
+fn date_of_day(days: i64) -> (i64, i64, i64) {
+    // An estimate that ignores leap days is a few years too late, at most seven in the year 9999.
+    let mut year = (days + 719_468).div_euclid(365);
+    while day_of_date(year, 3, 1) > days {
+        year -= 1;
+    }
+    let day_of_year = days - day_of_date(year, 3, 1);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    (year + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
@@ -43,16 +114,48 @@ mod tests {
         assert_eq!(format(i64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 
+    #[test]
+    fn rfc3339_is_read_and_written() {
+        assert_eq!(format_rfc3339(784_111_777), "1994-11-06T08:49:37Z");
+        assert_eq!(format_rfc3339(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(format_rfc3339(i64::MAX), "9999-12-31T23:59:59Z");
+        assert_eq!(format_rfc3339(-1), "1970-01-01T00:00:00Z");
+        for text in ["1994-11-06T08:49:37Z", "1994-11-06t10:49:37.123+02:00", "1994-11-06 00:49:37-08:00"] {
+            assert_eq!(parse_rfc3339(text), Some(784_111_777), "{text}");
+        }
+        for text in [
+            "",
+            "1994-11-06",
+            "1994-11-06T08:49:37",
+            "1994-02-29T00:00:00Z",
+            "1994-13-01T00:00:00Z",
+            "1994-00-01T00:00:00Z",
+            "1994-11-06T24:00:00Z",
+            "1994-11-06T08:49:37+2:00",
+            "1994/11/06T08:49:37Z",
+            "1994-11-06T08:49:37Zx",
+            "1969-12-31T23:59:59Z",
+            "+994-11-06T08:49:37Z",
+        ] {
+            assert_eq!(parse_rfc3339(text), None, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn dates_round_trip(unix_s in 0..=LAST_S as i64) {
             prop_assert_eq!(parse(&format(unix_s)), Some(unix_s));
+            prop_assert_eq!(parse_rfc3339(&format_rfc3339(unix_s)), Some(unix_s));
+            // Two independent calendars agree.
+            prop_assert_eq!(&format(unix_s)[5..7], &format_rfc3339(unix_s)[8..10]);
         }
 
         #[test]
         fn no_text_panics(text in "\\PC{0,40}", unix_s: i64) {
             let _ = parse(&text);
+            let _ = parse_rfc3339(&text);
             let _ = format(unix_s);
+            let _ = format_rfc3339(unix_s);
         }
     }
 }

@@ -2,12 +2,11 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
+/// Offsets, size of the file, data.
+type Part = (Range<u64>, Option<u64>, Vec<u8>);
+
 /// Everything that a reader finds in a body that arrives in pieces of `step` bytes, with data joined.
-fn read(
-    boundary: &Boundary,
-    body: &[u8],
-    step: usize,
-) -> Result<Vec<(Range<u64>, Option<u64>, Vec<u8>)>, InvalidMultipart> {
+fn read(boundary: &Boundary, body: &[u8], step: usize) -> Result<Vec<Part>, InvalidMultipart> {
     let mut reader = PartReader::new(boundary);
     let mut parts = Vec::new();
     for piece in body.chunks(step) {

@@ -1,0 +1,181 @@
+//! A client's view of an answer 207 to a PROPFIND.
+
+use std::iter::FusedIterator;
+
+use super::{
+    DAV, LCGDM,
+    xml::{DECLARATIONS, Element, InvalidXml, Limits, Name, Source, Token},
+};
+use crate::{
+    checksum::Digests,
+    http::{condition::EntityTag, date, digest},
+    url::decode_href,
+};
+
+/// A file or directory as the answer describes it; `None` where the server does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`.
+    pub path: String,
+    /// The status of the resource, if it is not 200: its properties could not be had.
+    pub status: Option<u16>,
+    /// Whether it is a directory.
+    pub is_collection: bool,
+    /// The size in bytes; never there for directories, for which servers invent one.
+    pub size_bytes: Option<u64>,
+    /// The time of the last change, Unix seconds.
+    pub modified_s: Option<i64>,
+    /// The time of creation, Unix seconds.
+    pub created_s: Option<i64>,
+    /// The version.
+    pub etag: Option<EntityTag>,
+    /// The checksums that the server knows.
+    pub digests: Digests,
+    /// Type and permissions, as in `st_mode`.
+    pub mode: Option<u32>,
+    /// Free space in bytes.
+    pub quota_available_bytes: Option<u64>,
+    /// Used space in bytes.
+    pub quota_used_bytes: Option<u64>,
+}
+
+impl Entry {
+    /// The last component of the path; empty for the root.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// Why an answer cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAnswer {
+    /// The XML is not acceptable.
+    #[error(transparent)]
+    Xml(#[from] InvalidXml),
+    /// A resource has no path, or one that leads out of the tree.
+    #[error("the answer has a resource without a usable path")]
+    Path,
+}
+
+/// What to ask a server for, to get everything that an [`Entry`] can hold.
+pub fn propfind_body() -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:propfind {DECLARATIONS}><D:prop><D:resourcetype/>\
+         <D:getcontentlength/><D:getlastmodified/><D:creationdate/><D:getetag/><D:quota-available-bytes/>\
+         <D:quota-used-bytes/><oc:checksums/><lcgdm:mode/></D:prop></D:propfind>"
+    )
+}
+
+/// The resources of an answer, read one by one, so that memory beyond the answer itself is one resource
+/// ([`Limits::RESPONSE`]).
+///
+/// Tolerant of what servers do: any prefixes, several `propstat` with any status, unknown elements, paths or whole URLs
+/// in `href`. After an error the iterator ends.
+pub struct Entries<'a> {
+    source: Source<'a>,
+    in_multistatus: bool,
+    done: bool,
+}
+
+impl<'a> Entries<'a> {
+    /// Starts to read the body of an answer.
+    pub fn new(body: &'a [u8]) -> Result<Self, InvalidAnswer> {
+        let text = std::str::from_utf8(body).map_err(|_| InvalidXml::Malformed)?;
+        Ok(Self { source: Source::new(text), in_multistatus: false, done: false })
+    }
+
+    fn read(&mut self) -> Result<Option<Entry>, InvalidAnswer> {
+        loop {
+            match self.source.next()? {
+                Token::Start(name) if !self.in_multistatus => {
+                    if !name.is_dav("multistatus") {
+                        return Err(InvalidXml::Unexpected("a multistatus is needed").into());
+                    }
+                    self.in_multistatus = true;
+                }
+                Token::Start(name) => {
+                    let element = self.source.read_element(name, Limits::RESPONSE)?;
+                    if element.name.is_dav("response") {
+                        return entry(&element).map(Some);
+                    }
+                }
+                Token::Text(_) | Token::End => {}
+                Token::Eof if self.in_multistatus => return Ok(None),
+                Token::Eof => return Err(InvalidXml::Unexpected("a multistatus is needed").into()),
+            }
+        }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<Entry, InvalidAnswer>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let item = self.read().transpose();
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl FusedIterator for Entries<'_> {}
+
+fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
+    let href = response.dav_child("href").ok_or(InvalidAnswer::Path)?;
+    let mut path = decode_href(href.text.trim()).map_err(|_| InvalidAnswer::Path)?;
+    let slash_at_end = path.len() > 1 && path.ends_with('/');
+    if slash_at_end {
+        path.pop();
+    }
+    let status = response.dav_child("status").and_then(status_of).filter(|status| !is_success(*status));
+    let mut entry = Entry { path, status, ..Entry::default() };
+    let propstats = response.children.iter().filter(|child| child.name.is_dav("propstat"));
+    for propstat in propstats.filter(|propstat| propstat.dav_child("status").and_then(status_of).is_none_or(is_success))
+    {
+        let properties = propstat.children.iter().filter(|child| child.name.is_dav("prop"));
+        properties.flat_map(|prop| &prop.children).for_each(|property| entry.set(property));
+    }
+    // Some servers tell directories by nothing but the slash.
+    entry.is_collection |= slash_at_end;
+    if entry.is_collection {
+        entry.size_bytes = None;
+    }
+    Ok(entry)
+}
+
+impl Entry {
+    /// Takes one property; values that cannot be read are left unknown.
+    fn set(&mut self, property: &Element) {
+        let Name { namespace, local } = &property.name;
+        let text = property.text.trim();
+        match (namespace.as_ref(), local.as_ref()) {
+            (DAV, "resourcetype") => self.is_collection |= property.dav_child("collection").is_some(),
+            (DAV, "getcontentlength") => self.size_bytes = text.parse().ok(),
+            (DAV, "getlastmodified") => self.modified_s = date::parse(text).or_else(|| date::parse_rfc3339(text)),
+            (DAV, "creationdate") => self.created_s = date::parse_rfc3339(text).or_else(|| date::parse(text)),
+            (DAV, "getetag") => self.etag = EntityTag::parse(text),
+            (DAV, "quota-available-bytes") => self.quota_available_bytes = text.parse().ok(),
+            (DAV, "quota-used-bytes") => self.quota_used_bytes = text.parse().ok(),
+            (LCGDM, "mode") => self.mode = u32::from_str_radix(text, 8).ok(),
+            // ownCloud: checksum elements; dCache and StoRM: the text of a Digest field, in namespaces of their own.
+            (_, "checksums" | "Checksums" | "Checksum") => {
+                let listed = property.children.iter().map(|child| digest::parse_owncloud(&child.text));
+                for known in listed.chain([digest::parse_digest(text)]).flatten() {
+                    known.iter().for_each(|digest| self.digests.insert(*digest));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// The number in `HTTP/1.1 200 OK`.
+fn status_of(element: &Element) -> Option<u16> {
+    element.text.split_ascii_whitespace().nth(1)?.parse().ok()
+}

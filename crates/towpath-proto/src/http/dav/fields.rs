@@ -1,0 +1,153 @@
+//! Header fields of WebDAV (RFC 4918 §10).
+
+/// How far a request reaches below its target (§10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The target alone.
+    Zero,
+    /// The target and what is directly in it.
+    One,
+    /// Everything below the target.
+    Infinity,
+}
+
+impl Depth {
+    /// Reads a `Depth` field; `None` if the value is none of the three.
+    pub fn parse(value: &str) -> Option<Self> {
+        match value.trim() {
+            "0" => Some(Self::Zero),
+            "1" => Some(Self::One),
+            infinity if infinity.eq_ignore_ascii_case("infinity") => Some(Self::Infinity),
+            _ => None,
+        }
+    }
+
+    /// The value of the field.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Zero => "0",
+            Self::One => "1",
+            Self::Infinity => "infinity",
+        }
+    }
+}
+
+/// Reads a `Timeout` field (§10.7): how many seconds a lock is to last, at most 2^32 - 1; `None` if nothing is asked for.
+///
+/// `Infinite` is the longest. Of several values the first that can be read counts.
+pub fn parse_timeout(value: &str) -> Option<u32> {
+    value.split(',').map(str::trim).find_map(|choice| {
+        if choice.eq_ignore_ascii_case("infinite") {
+            return Some(u32::MAX);
+        }
+        let (unit, digits) = choice.split_once('-')?;
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        // A number that does not fit is longer than anything.
+        (unit.eq_ignore_ascii_case("second") && is_number).then(|| digits.parse().unwrap_or(u32::MAX))
+    })
+}
+
+/// The URL in `<...>`, as in a `Lock-Token` field (§10.1, §10.5).
+pub fn parse_coded_url(value: &str) -> Option<&str> {
+    let url = value.trim().strip_prefix('<')?.strip_suffix('>')?;
+    (!url.is_empty() && !url.contains(['<', '>', ' '])).then_some(url)
+}
+
+/// The value of an `If` field (§10.4): the request counts if one of the lists holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IfHeader {
+    /// The lists, in their order; at least one.
+    pub lists: Vec<IfList>,
+}
+
+/// A list of conditions that must all hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IfList {
+    /// The resource that the conditions are about; `None` for the target of the request.
+    pub resource: Option<String>,
+    /// The conditions, at least one; `true` in front of those that must *not* hold.
+    pub conditions: Vec<(bool, IfCondition)>,
+}
+
+/// One condition of an [`IfList`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IfCondition {
+    /// The resource is locked with this token.
+    Token(String),
+    /// The resource has this entity tag; as written, with quotes.
+    ETag(String),
+}
+
+/// The largest number of conditions in an `If` field.
+const MAX_CONDITIONS: usize = 256;
+
+impl IfHeader {
+    /// Reads the field; `None` if it breaks the grammar, for which the request is to be refused with 400.
+    pub fn parse(value: &str) -> Option<Self> {
+        let mut lists = Vec::new();
+        let mut resource = None;
+        let mut budget = MAX_CONDITIONS;
+        let mut rest = value.trim_start();
+        // A resource is about all lists up to the next one, and must have at least one.
+        let mut resource_has_list = true;
+        while !rest.is_empty() {
+            if let Some(list) = rest.strip_prefix('(') {
+                let (conditions, after) = parse_conditions(list, &mut budget)?;
+                lists.push(IfList { resource: resource.clone(), conditions });
+                resource_has_list = true;
+                rest = after.trim_start();
+            } else {
+                // Lists with and without resource must not be mixed.
+                if !resource_has_list || (resource.is_none() && !lists.is_empty()) {
+                    return None;
+                }
+                let (url, after) = rest.strip_prefix('<')?.split_once('>')?;
+                resource = Some(url.to_owned());
+                resource_has_list = false;
+                rest = after.trim_start();
+            }
+        }
+        (!lists.is_empty() && resource_has_list).then_some(Self { lists })
+    }
+
+    /// All lock tokens that the client shows that it knows, whether or not they must hold.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.lists.iter().flat_map(|list| &list.conditions).filter_map(|(_, condition)| match condition {
+            IfCondition::Token(token) => Some(token.as_str()),
+            IfCondition::ETag(_) => None,
+        })
+    }
+
+    /// Whether one of the lists holds; `holds` tells for a resource (`None`: the request's target) and a condition.
+    pub fn evaluate(&self, holds: impl Fn(Option<&str>, &IfCondition) -> bool) -> bool {
+        self.lists.iter().any(|list| {
+            let resource = list.resource.as_deref();
+            list.conditions.iter().all(|(not, condition)| holds(resource, condition) != *not)
+        })
+    }
+}
+
+type Conditions<'a> = (Vec<(bool, IfCondition)>, &'a str);
+
+/// The conditions up to the closing parenthesis, and what follows it.
+fn parse_conditions<'a>(text: &'a str, budget: &mut usize) -> Option<Conditions<'a>> {
+    let mut conditions = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(after) = rest.strip_prefix(')') {
+            return (!conditions.is_empty()).then_some((conditions, after));
+        }
+        *budget = budget.checked_sub(1)?;
+        let not = rest.get(..3).is_some_and(|word| word.eq_ignore_ascii_case("not"));
+        let item = if not { rest[3..].trim_start() } else { rest };
+        let (condition, after) = if let Some(token) = item.strip_prefix('<') {
+            let (token, after) = token.split_once('>')?;
+            (IfCondition::Token(token.to_owned()), after)
+        } else {
+            let (tag, after) = item.strip_prefix('[')?.split_once(']')?;
+            (IfCondition::ETag(tag.trim().to_owned()), after)
+        };
+        conditions.push((not, condition));
+        rest = after.trim_start();
+    }
+}

@@ -1,0 +1,176 @@
+//! The properties that a server tells about a file, and how they are written.
+
+use std::fmt::Write as _;
+
+use super::{
+    Depth, LCGDM, OWNCLOUD,
+    xml::{Element, Name, WRITING, close_tag, empty_tag, escape_text, open_tag},
+};
+use crate::{
+    checksum::Digests,
+    http::{condition::EntityTag, date, digest},
+};
+
+/// A property of a file, with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// `resourcetype`: whether it is a collection (a directory).
+    ResourceType {
+        /// True for directories.
+        is_collection: bool,
+    },
+    /// `getcontentlength`: the size in bytes.
+    ContentLength(u64),
+    /// `getcontenttype`.
+    ContentType(String),
+    /// `getlastmodified`, in Unix seconds.
+    LastModified(i64),
+    /// `creationdate`, in Unix seconds.
+    CreationDate(i64),
+    /// `getetag`.
+    ETag(EntityTag),
+    /// `displayname`: the last component of the path.
+    DisplayName(String),
+    /// `quota-available-bytes` (RFC 4331 §3).
+    QuotaAvailableBytes(u64),
+    /// `quota-used-bytes` (RFC 4331 §4).
+    QuotaUsedBytes(u64),
+    /// `supportedlock`: write locks, exclusive and shared.
+    SupportedLock,
+    /// `lockdiscovery`: the locks on it now.
+    LockDiscovery(Vec<ActiveLock>),
+    /// ownCloud's `checksums`; those without a name there are left out.
+    Checksums(Digests),
+    /// Type and permissions as `st_mode` has them, where grid clients look for them.
+    Mode(u32),
+    /// A property that a client has set, kept as it came.
+    Other(Element),
+}
+
+/// Whether others may hold a lock on the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockScope {
+    /// They may not.
+    Exclusive,
+    /// They may, if theirs are shared, too.
+    Shared,
+}
+
+impl LockScope {
+    /// The element's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// A write lock that somebody holds (RFC 4918 §14.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveLock {
+    /// Whether others may hold one, too.
+    pub scope: LockScope,
+    /// [`Depth::Zero`] or [`Depth::Infinity`].
+    pub depth: Depth,
+    /// The element `owner` as the holder sent it.
+    pub owner: Option<Element>,
+    /// How long it will last, in seconds; `None` for ever.
+    pub timeout_s: Option<u32>,
+    /// The token: a URI such as `urn:uuid:...`.
+    pub token: String,
+    /// The path of what was locked, encoded ([`crate::url::encode_path`]).
+    pub root_href: String,
+}
+
+impl Property {
+    /// The name under which it is asked for.
+    pub fn name(&self) -> Name {
+        match self {
+            Self::ResourceType { .. } => Name::dav("resourcetype"),
+            Self::ContentLength(_) => Name::dav("getcontentlength"),
+            Self::ContentType(_) => Name::dav("getcontenttype"),
+            Self::LastModified(_) => Name::dav("getlastmodified"),
+            Self::CreationDate(_) => Name::dav("creationdate"),
+            Self::ETag(_) => Name::dav("getetag"),
+            Self::DisplayName(_) => Name::dav("displayname"),
+            Self::QuotaAvailableBytes(_) => Name::dav("quota-available-bytes"),
+            Self::QuotaUsedBytes(_) => Name::dav("quota-used-bytes"),
+            Self::SupportedLock => Name::dav("supportedlock"),
+            Self::LockDiscovery(_) => Name::dav("lockdiscovery"),
+            Self::Checksums(_) => Name::new(OWNCLOUD, "checksums"),
+            Self::Mode(_) => Name::new(LCGDM, "mode"),
+            Self::Other(element) => element.name.clone(),
+        }
+    }
+
+    /// Whether `allprop` brings it. Quotas cost the server something and are told only when asked for (RFC 4331 §3).
+    pub fn is_usual(&self) -> bool {
+        !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_))
+    }
+
+    /// Writes the element.
+    pub(super) fn write(&self, output: &mut String) {
+        let name = self.name();
+        let value = match self {
+            Self::Other(element) => return element.write(output),
+            Self::ResourceType { is_collection: true } => "<D:collection/>".to_owned(),
+            Self::ResourceType { is_collection: false } => String::new(),
+            Self::ContentLength(bytes) | Self::QuotaAvailableBytes(bytes) | Self::QuotaUsedBytes(bytes) => {
+                bytes.to_string()
+            }
+            Self::ContentType(text) | Self::DisplayName(text) => escape_text(text),
+            Self::LastModified(unix_s) => date::format(*unix_s),
+            Self::CreationDate(unix_s) => date::format_rfc3339(*unix_s),
+            Self::ETag(tag) => escape_text(&tag.to_string()),
+            Self::SupportedLock => [LockScope::Exclusive, LockScope::Shared].map(lock_entry).concat(),
+            Self::LockDiscovery(locks) => locks.iter().map(ActiveLock::to_xml).collect(),
+            Self::Checksums(digests) => match digest::write_owncloud(digests) {
+                Some(text) => format!("<oc:checksum>{text}</oc:checksum>"),
+                None => String::new(),
+            },
+            Self::Mode(mode) => format!("0{mode:o}"),
+        };
+        if value.is_empty() {
+            return empty_tag(output, &name);
+        }
+        open_tag(output, &name);
+        output.push_str(&value);
+        close_tag(output, &name);
+    }
+}
+
+fn lock_entry(scope: LockScope) -> String {
+    let scope = scope.as_str();
+    format!(
+        "<D:lockentry><D:lockscope><D:{scope}/></D:lockscope>\
+         <D:locktype><D:write/></D:locktype></D:lockentry>"
+    )
+}
+
+impl ActiveLock {
+    fn to_xml(&self) -> String {
+        let mut xml = String::new();
+        let timeout = self.timeout_s.map_or("Infinite".to_owned(), |seconds| format!("Second-{seconds}"));
+        write!(
+            xml,
+            "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{}/></D:lockscope>\
+             <D:depth>{}</D:depth>",
+            self.scope.as_str(),
+            self.depth.as_str(),
+        )
+        .expect(WRITING);
+        if let Some(owner) = &self.owner {
+            owner.write(&mut xml);
+        }
+        write!(
+            xml,
+            "<D:timeout>{timeout}</D:timeout><D:locktoken><D:href>{}</D:href></D:locktoken>\
+             <D:lockroot><D:href>{}</D:href></D:lockroot></D:activelock>",
+            escape_text(&self.token),
+            escape_text(&self.root_href),
+        )
+        .expect(WRITING);
+        xml
+    }
+}

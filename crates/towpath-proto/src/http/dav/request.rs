@@ -1,0 +1,124 @@
+//! The bodies of PROPFIND, PROPPATCH and LOCK.
+
+use super::{
+    property::LockScope,
+    xml::{Element, InvalidXml, Limits, Name},
+};
+
+/// What a PROPFIND asks for (RFC 4918 §9.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Propfind {
+    /// All properties that the server counts among the usual ones, and these.
+    AllProp {
+        /// What is asked for beyond the usual.
+        include: Vec<Name>,
+    },
+    /// The names of all properties.
+    PropName,
+    /// These properties.
+    Prop(Vec<Name>),
+}
+
+impl Propfind {
+    /// Reads a request body; none at all means all properties.
+    pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Self::AllProp { include: Vec::new() });
+        }
+        let root = root(body, "propfind")?;
+        let names = |element: &Element| element.children.iter().map(|child| child.name.clone()).collect();
+        let kinds = ["allprop", "propname", "prop"].map(|kind| root.dav_child(kind));
+        match kinds {
+            [Some(_), None, None] => {
+                Ok(Self::AllProp { include: root.dav_child("include").map(names).unwrap_or_default() })
+            }
+            [None, Some(_), None] => Ok(Self::PropName),
+            [None, None, Some(prop)] => Ok(Self::Prop(names(prop))),
+            _ => Err(InvalidXml::Unexpected("exactly one of allprop, propname and prop is needed")),
+        }
+    }
+}
+
+/// What a PROPPATCH wants to have changed, in this order (RFC 4918 §9.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proppatch(pub Vec<Change>);
+
+/// One change of a property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The property.
+    pub name: Name,
+    /// What is to happen to it.
+    pub action: Action,
+}
+
+/// What is to happen to a property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is to have this value: the property's element itself.
+    Set(Element),
+    /// It is to be gone.
+    Remove,
+}
+
+impl Proppatch {
+    /// Reads a request body.
+    pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
+        let mut changes = Vec::new();
+        for instruction in root(body, "propertyupdate")?.children {
+            let set = instruction.name.is_dav("set");
+            if !set && !instruction.name.is_dav("remove") {
+                continue; // Unknown elements are ignored (RFC 4918 §17).
+            }
+            for prop in instruction.children.into_iter().filter(|child| child.name.is_dav("prop")) {
+                changes.extend(prop.children.into_iter().map(|property| Change {
+                    name: property.name.clone(),
+                    action: if set { Action::Set(property) } else { Action::Remove },
+                }));
+            }
+        }
+        if changes.is_empty() {
+            return Err(InvalidXml::Unexpected("nothing to set or remove"));
+        }
+        Ok(Self(changes))
+    }
+}
+
+/// What a LOCK asks for (RFC 4918 §9.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockRequest {
+    /// A new write lock.
+    New {
+        /// Whether others may lock it, too.
+        scope: LockScope,
+        /// The element `owner`, to be given back as it came.
+        owner: Option<Element>,
+    },
+    /// More time for the lock that the `If` field names.
+    Refresh,
+}
+
+impl LockRequest {
+    /// Reads a request body; none at all means to refresh.
+    pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Self::Refresh);
+        }
+        let root = root(body, "lockinfo")?;
+        let is_write = root.dav_child("locktype").is_some_and(|kind| kind.dav_child("write").is_some());
+        let scope = root.dav_child("lockscope").and_then(|scope| {
+            let named = |scope_name| scope.dav_child(scope_name).is_some();
+            [LockScope::Exclusive, LockScope::Shared].into_iter().find(|scope| named(scope.as_str()))
+        });
+        match scope {
+            Some(scope) if is_write => Ok(Self::New { scope, owner: root.dav_child("owner").cloned() }),
+            _ => Err(InvalidXml::Unexpected("a lock needs a scope and the type write")),
+        }
+    }
+}
+
+/// The root element, which must have that name.
+fn root(body: &[u8], local: &str) -> Result<Element, InvalidXml> {
+    let root = Element::parse(body, Limits::REQUEST)?;
+    if root.name.is_dav(local) { Ok(root) } else { Err(InvalidXml::Unexpected("another root element is needed")) }
+}

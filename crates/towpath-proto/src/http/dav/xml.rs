@@ -1,0 +1,296 @@
+//! A small tree of XML elements, read with bounds from bytes that nobody vouches for.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use quick_xml::{
+    escape,
+    events::{BytesRef, BytesStart, Event},
+    name::ResolveResult,
+    reader::NsReader,
+};
+
+/// How much XML is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Length of the document in bytes.
+    pub bytes: usize,
+    /// How deep elements may be nested.
+    pub depth: usize,
+    /// How many elements there may be.
+    pub elements: usize,
+}
+
+impl Limits {
+    /// For a request: no client asks for more than a few dozen properties.
+    pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 2048 };
+
+    /// For one `response` of an answer; answers with many are read one by one.
+    pub const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
+}
+
+/// The name of an element or property: a namespace, empty for none, and a name in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// The namespace's URI; empty for none.
+    pub namespace: Cow<'static, str>,
+    /// The name without prefix.
+    pub local: Cow<'static, str>,
+}
+
+impl Name {
+    /// A name that is known when the program is compiled.
+    pub const fn new(namespace: &'static str, local: &'static str) -> Self {
+        Self { namespace: Cow::Borrowed(namespace), local: Cow::Borrowed(local) }
+    }
+
+    /// A name in the namespace `DAV:`.
+    pub const fn dav(local: &'static str) -> Self {
+        Self::new(super::DAV, local)
+    }
+
+    /// Whether this is `local` in the namespace `DAV:`.
+    pub fn is_dav(&self, local: &str) -> bool {
+        self.namespace == super::DAV && self.local == local
+    }
+}
+
+/// An element with what is in it. Attributes, comments and processing instructions are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// Its name.
+    pub name: Name,
+    /// All character data directly in it, joined, with references replaced.
+    pub text: String,
+    /// The elements directly in it.
+    pub children: Vec<Element>,
+}
+
+/// Why bytes are not the XML that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidXml {
+    /// More bytes, depth or elements than the [`Limits`].
+    #[error("the XML is too large or too deeply nested")]
+    TooLarge,
+    /// It is not well-formed, or not UTF-8.
+    #[error("the XML is not well-formed")]
+    Malformed,
+    /// It has a document type or an entity that is not predefined, which are refused for safety.
+    #[error("the XML has a document type or an entity reference")]
+    Entity,
+    /// It is well-formed, but not what the protocol asks for.
+    #[error("the XML is not what the protocol expects: {0}")]
+    Unexpected(&'static str),
+}
+
+impl Element {
+    /// Reads a whole document.
+    pub fn parse(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
+        if document.len() > limits.bytes {
+            return Err(InvalidXml::TooLarge);
+        }
+        let text = std::str::from_utf8(document).map_err(|_| InvalidXml::Malformed)?;
+        let mut source = Source::new(text);
+        let root = loop {
+            match source.next()? {
+                Token::Start(name) => break source.read_element(name, limits)?,
+                Token::Text(text) if text.trim().is_empty() => {}
+                Token::Text(_) | Token::End | Token::Eof => return Err(InvalidXml::Malformed),
+            }
+        };
+        loop {
+            match source.next()? {
+                Token::Eof => return Ok(root),
+                Token::Text(text) if text.trim().is_empty() => {}
+                _ => return Err(InvalidXml::Malformed),
+            }
+        }
+    }
+
+    /// The first child of that name.
+    pub fn child(&self, name: &Name) -> Option<&Element> {
+        self.children.iter().find(|child| child.name == *name)
+    }
+
+    /// The first child of that name in the namespace `DAV:`.
+    pub fn dav_child(&self, local: &str) -> Option<&Element> {
+        self.children.iter().find(|child| child.name.is_dav(local))
+    }
+
+    /// Writes the element, with its namespace declared on it.
+    pub fn write(&self, output: &mut String) {
+        open_tag(output, &self.name);
+        output.push_str(&escape_text(&self.text));
+        self.children.iter().for_each(|child| child.write(output));
+        close_tag(output, &self.name);
+    }
+}
+
+/// The declarations of the prefixes in [`prefix_of`], for a document's root element.
+pub(super) const DECLARATIONS: &str = r#"xmlns:D="DAV:" xmlns:oc="http://owncloud.org/ns" xmlns:lcgdm="LCGDM:""#;
+
+/// The prefix that [`DECLARATIONS`] gives a namespace.
+fn prefix_of(namespace: &str) -> Option<&'static str> {
+    match namespace {
+        super::DAV => Some("D"),
+        super::OWNCLOUD => Some("oc"),
+        super::LCGDM => Some("lcgdm"),
+        _ => None,
+    }
+}
+
+/// Writes `<prefix:local>`, or `<local xmlns="namespace">` for namespaces without prefix.
+pub(super) fn open_tag(output: &mut String, name: &Name) {
+    write_tag(output, name, "");
+}
+
+/// Writes an element without content.
+pub(super) fn empty_tag(output: &mut String, name: &Name) {
+    write_tag(output, name, "/");
+}
+
+fn write_tag(output: &mut String, name: &Name, end: &str) {
+    let local = &name.local;
+    match prefix_of(&name.namespace) {
+        Some(prefix) => write!(output, "<{prefix}:{local}{end}>"),
+        None => write!(output, "<{local} xmlns=\"{}\"{end}>", escape_text(&name.namespace)),
+    }
+    .expect(WRITING);
+}
+
+/// Writes the end of an element.
+pub(super) fn close_tag(output: &mut String, name: &Name) {
+    match prefix_of(&name.namespace) {
+        Some(prefix) => write!(output, "</{prefix}:{}>", name.local),
+        None => write!(output, "</{}>", name.local),
+    }
+    .expect(WRITING);
+}
+
+pub(super) const WRITING: &str = "writing to a String cannot fail";
+
+/// Character data with markup escaped; characters that XML 1.0 cannot express become U+FFFD.
+pub(super) fn escape_text(text: &str) -> String {
+    let allowed = |character: char| match character {
+        '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'.. => character,
+        _ => char::REPLACEMENT_CHARACTER,
+    };
+    escape::escape(text.chars().map(allowed).collect::<String>()).into_owned()
+}
+
+/// What a document consists of, as far as it matters here.
+pub(super) enum Token {
+    /// The start of an element.
+    Start(Name),
+    /// Character data, with references replaced.
+    Text(String),
+    /// The end of an element.
+    End,
+    /// The end of the document.
+    Eof,
+}
+
+/// The tokens of a document, checked.
+pub(super) struct Source<'a> {
+    reader: NsReader<&'a [u8]>,
+    open_elements: usize,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+        reader.config_mut().expand_empty_elements = true;
+        Self { reader, open_elements: 0 }
+    }
+
+    /// Where the next token starts, in bytes from the start of the document.
+    pub(super) fn position(&self) -> usize {
+        usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Token, InvalidXml> {
+        loop {
+            let (namespace, event) = self.reader.read_resolved_event().map_err(|_| InvalidXml::Malformed)?;
+            return Ok(match event {
+                Event::Start(start) | Event::Empty(start) => {
+                    let name = name_of(&namespace, &start)?;
+                    self.open_elements += 1;
+                    Token::Start(name)
+                }
+                Event::End(_) => {
+                    self.open_elements = self.open_elements.saturating_sub(1);
+                    Token::End
+                }
+                Event::Text(text) => Token::Text(text.xml10_content().into_owned()),
+                Event::CData(data) => Token::Text(data.xml10_content().into_owned()),
+                Event::GeneralRef(reference) => Token::Text(resolve(&reference)?),
+                Event::DocType(_) => return Err(InvalidXml::Entity),
+                Event::Eof if self.open_elements > 0 => return Err(InvalidXml::Malformed),
+                Event::Eof => Token::Eof,
+                Event::Decl(_) | Event::Comment(_) | Event::PI(_) => continue,
+            });
+        }
+    }
+
+    /// Reads an element whose start has been read, up to and with its end.
+    pub(super) fn read_element(&mut self, name: Name, limits: Limits) -> Result<Element, InvalidXml> {
+        let start = self.position();
+        let mut elements = 1;
+        let mut stack = Vec::new();
+        let mut current = Element { name, text: String::new(), children: Vec::new() };
+        loop {
+            match self.next()? {
+                Token::Start(name) => {
+                    elements += 1;
+                    if elements > limits.elements || stack.len() + 1 >= limits.depth {
+                        return Err(InvalidXml::TooLarge);
+                    }
+                    let child = Element { name, text: String::new(), children: Vec::new() };
+                    stack.push(std::mem::replace(&mut current, child));
+                }
+                Token::Text(text) => current.text.push_str(&text),
+                Token::End => match stack.pop() {
+                    None => return Ok(current),
+                    Some(mut parent) => {
+                        parent.children.push(current);
+                        current = parent;
+                    }
+                },
+                Token::Eof => return Err(InvalidXml::Malformed),
+            }
+            if self.position() - start > limits.bytes {
+                return Err(InvalidXml::TooLarge);
+            }
+        }
+    }
+}
+
+fn name_of(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<Name, InvalidXml> {
+    // The reader overlooks attributes that are not well-formed, and with them perhaps a namespace.
+    if start.attributes().any(|attribute| attribute.is_err()) {
+        return Err(InvalidXml::Malformed);
+    }
+    let namespace = match namespace {
+        ResolveResult::Bound(namespace) => escape::unescape(namespace.0).map_err(|_| InvalidXml::Entity)?.into_owned(),
+        ResolveResult::Unbound => String::new(),
+        ResolveResult::Unknown(_) => return Err(InvalidXml::Malformed),
+    };
+    let local = start.local_name();
+    if !is_name(local.as_ref()) {
+        return Err(InvalidXml::Malformed);
+    }
+    Ok(Name { namespace: namespace.into(), local: local.as_ref().to_owned().into() })
+}
+
+/// Whether this is an NCName; the letters are a little more liberal than those of XML.
+fn is_name(name: &str) -> bool {
+    let starts_well = name.starts_with(|first: char| first.is_alphabetic() || first == '_');
+    starts_well && name.chars().all(|other| other.is_alphanumeric() || "-_.·".contains(other))
+}
+
+/// The text for a reference: to a character by number, or to one of the five predefined entities.
+fn resolve(reference: &BytesRef<'_>) -> Result<String, InvalidXml> {
+    if let Some(character) = reference.resolve_char_ref().map_err(|_| InvalidXml::Malformed)? {
+        return Ok(character.into());
+    }
+    escape::resolve_xml_entity(reference).map(str::to_owned).ok_or(InvalidXml::Entity)
+}
