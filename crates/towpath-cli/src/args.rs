@@ -1,0 +1,232 @@
+//! The command line, as clap reads it.
+
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use towpath_proto::checksum::Algorithm;
+
+/// Moves, serves and reads scientific data over long distances, and says why when it is slow.
+#[derive(Debug, Parser)]
+#[command(name = "towpath", version, max_term_width = 110, propagate_version = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to reach remote storages.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// How to reach remote storages.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Remote {
+    /// PEM file with certificates to trust beside the system's.
+    #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = "Remote storages")]
+    pub ca_file: Option<PathBuf>,
+    /// Say more on the standard error stream (repeat for still more).
+    #[arg(long, short = 'v', global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a directory over XRootD, HTTP and WebDAV on one port.
+    Serve(Serve),
+    /// Copy files and trees between storages, verified.
+    Cp(Copy),
+    /// List directories.
+    Ls(List),
+    /// Show what a storage knows of a path.
+    Stat(Paths),
+    /// Write files, or a range of one, to the standard output.
+    Cat(Cat),
+    /// Print digests of files.
+    Sum(Sum),
+    /// Make directories.
+    Mkdir(MakeDirectory),
+    /// Rename inside one storage.
+    Mv(Move),
+    /// Remove files and trees.
+    Rm(Remove),
+    /// Show the room that a storage has.
+    Df(Paths),
+    /// Measure the round trip to a storage.
+    Ping(Ping),
+    /// Show settings and where each comes from.
+    Config(Config),
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The directory to export.
+    pub directory: Option<PathBuf>,
+    /// Address to listen on (repeat for more) [default: 127.0.0.1:1094].
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<SocketAddr>,
+    /// Settings (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Let callers without a token write. For tests and trusted networks.
+    #[arg(long)]
+    pub writable: bool,
+    /// PEM file with the server's certificate chain: turns TLS on.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the certificate's key.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+}
+
+/// Arguments of `cp`.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// Sources, then the destination. Each is a path, a URL (root, roots, http, https, dav, davs), or `-`.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    pub paths: Vec<OsString>,
+    /// Copy directories with everything below them.
+    #[arg(long, short = 'r')]
+    pub recursive: bool,
+    /// Replace existing files.
+    #[arg(long, short = 'f')]
+    pub force: bool,
+    /// Compare this digest at both ends too, even if one of them must read the file for it.
+    #[arg(long, value_name = "ALGORITHM")]
+    pub checksum: Option<Algorithm>,
+    /// Files copied at once [default: as many as the bytes in flight allow].
+    #[arg(long, value_name = "N")]
+    pub files: Option<usize>,
+    /// No progress.
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// The outcome as JSON, one object a file and one for all.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `ls`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// Sizes, times and modes too.
+    #[arg(long, short = 'l')]
+    pub long: bool,
+    /// Everything below too.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    /// One JSON object an entry.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of commands that take paths.
+#[derive(Debug, Args)]
+pub(crate) struct Paths {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// One JSON object a path.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `cat`.
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// Only these bytes, as HTTP counts them: `0-99` (the first 100), `100-` (from there on), `-100` (the last 100).
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    pub range: Option<String>,
+}
+
+/// Arguments of `sum`.
+#[derive(Debug, Args)]
+pub(crate) struct Sum {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// Which digest: adler32, crc32c, crc32, crc64, md5 or sha256.
+    #[arg(long, short = 'a', default_value = "adler32")]
+    pub algorithm: Algorithm,
+    /// One JSON object a file.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `mkdir`.
+#[derive(Debug, Args)]
+pub(crate) struct MakeDirectory {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// Make missing parents too, and do not mind a directory that exists.
+    #[arg(long, short = 'p')]
+    pub parents: bool,
+}
+
+/// Arguments of `mv`.
+#[derive(Debug, Args)]
+pub(crate) struct Move {
+    /// What to rename.
+    pub from: OsString,
+    /// Its new name, in the same storage.
+    pub to: OsString,
+    /// Replace an existing file.
+    #[arg(long, short = 'f')]
+    pub force: bool,
+}
+
+/// Arguments of `rm`.
+#[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// Paths or URLs.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+    /// Remove directories with everything below them.
+    #[arg(long, short = 'r')]
+    pub recursive: bool,
+}
+
+/// Arguments of `ping`.
+#[derive(Debug, Args)]
+pub(crate) struct Ping {
+    /// URL of a storage.
+    pub url: OsString,
+    /// How many times.
+    #[arg(long, short = 'c', default_value_t = 5)]
+    pub count: u32,
+    /// One JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+pub(crate) struct Config {
+    /// What about them.
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Print every setting of a role and where it comes from.
+    Show(ConfigShow),
+}
+
+/// Arguments of `config show`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
+    /// The role.
+    #[arg(value_parser = ["serve"])]
+    pub role: String,
+    /// Settings (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}

@@ -1,0 +1,325 @@
+//! The commands that ask or change names: `ls`, `stat`, `cat`, `sum`, `mkdir`, `mv`, `rm`, `df`, `ping`.
+
+use std::{
+    ffi::OsString,
+    io::{BufWriter, Write as _},
+    ops::Range,
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+use towpath_proto::http::range::{RangeRequest, Resolution};
+use towpath_store::{Error, Fault, ListOptions, Metadata, OpenOptions, Overwrite, StorePath, sys::clock};
+
+use crate::{
+    args::{Cat, List, MakeDirectory, Move, Paths, Ping, Remove, Sum},
+    failure::{Failure, print_error},
+    location::{Place, Places},
+    output::{self, Described},
+    walk::Walk,
+};
+
+/// Bytes asked for at once when a file is written to the standard output.
+const PIECE_BYTES: usize = 4 << 20;
+/// Pieces asked for ahead of the one being written.
+const PIECES_AHEAD: usize = 4;
+/// Files removed at once.
+const REMOVALS: usize = 64;
+
+/// Does `one` for each path; an error is printed, and the others are still done.
+async fn for_each<'a>(
+    paths: &'a [OsString],
+    places: &'a Places,
+    mut one: impl AsyncFnMut(&'a OsString, Place) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut failed = None;
+    for path in paths {
+        let outcome = match places.place(path) {
+            Ok(place) => one(path, place).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(failure) if paths.len() == 1 => return Err(failure),
+            Err(failure) => {
+                failure.print();
+                let (count, exit) = failed.unwrap_or((0, failure.exit_code()));
+                failed = Some((count + 1, exit));
+            }
+        }
+    }
+    failed.map_or(Ok(()), |(count, exit)| Err(Failure::Several { count, exit }))
+}
+
+/// `towpath ls`.
+pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |typed, place| {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };
+        if arguments.recursive {
+            list_tree(arguments, &place, options, places, &mut out).await?;
+        } else {
+            list_directory(arguments, typed, &place, options, places, &mut out).await?;
+        }
+        Ok(out.flush()?)
+    })
+    .await
+}
+
+fn print_entry(
+    arguments: &List,
+    path: String,
+    metadata: &Metadata,
+    out: &mut impl std::io::Write,
+) -> std::io::Result<()> {
+    if arguments.json {
+        let described = serde_json::to_string(&Described::new(path, metadata)).map_err(std::io::Error::other)?;
+        writeln!(out, "{described}")
+    } else if arguments.long {
+        writeln!(out, "{}", Described::new(path, metadata).line())
+    } else {
+        writeln!(out, "{path}")
+    }
+}
+
+async fn list_directory(
+    arguments: &List,
+    typed: &OsString,
+    place: &Place,
+    options: ListOptions,
+    places: &Places,
+    out: &mut impl std::io::Write,
+) -> Result<(), Failure> {
+    let mut entries = Vec::new();
+    let mut listing = place.store.list(&places.caller, &place.path, options);
+    while let Some(batch) = listing.next().await {
+        match batch {
+            Ok(batch) => entries.extend(batch),
+            // As `ls` does: a file lists as itself.
+            Err(error) if error.fault() == Fault::NotDirectory => {
+                let metadata = place.store.stat(&places.caller, &place.path).await?;
+                return Ok(print_entry(arguments, typed.to_string_lossy().into_owned(), &metadata, out)?);
+            }
+            Err(error) => return Err(error.at(&place.path).into()),
+        }
+    }
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    for entry in entries {
+        let name = place.path.join(&entry.name).map_or_else(
+            |_| String::from_utf8_lossy(&entry.name).into_owned(),
+            |path| output::relative(&path, &place.path),
+        );
+        print_entry(arguments, name, &entry.metadata, out)?;
+    }
+    Ok(())
+}
+
+async fn list_tree(
+    arguments: &List,
+    place: &Place,
+    options: ListOptions,
+    places: &Places,
+    out: &mut impl std::io::Write,
+) -> Result<(), Failure> {
+    let mut walk = Walk::new(place, places, options);
+    let mut failed = None;
+    while let Some(batch) = walk.next().await {
+        let mut batch = match batch {
+            Ok(batch) => batch,
+            Err(error) if error.path() == Some(&place.path) => return Err(error.into()),
+            Err(error) => {
+                print_error(&error);
+                let (count, exit) = failed.unwrap_or((0, error.fault().exit_code()));
+                failed = Some((count + 1, exit));
+                continue;
+            }
+        };
+        batch.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for entry in batch.entries {
+            let Ok(path) = batch.directory.join(&entry.name) else { continue };
+            print_entry(arguments, output::relative(&path, &place.path), &entry.metadata, out)?;
+        }
+    }
+    failed.map_or(Ok(()), |(count, exit)| Err(Failure::Several { count, exit }))
+}
+
+/// `towpath stat`.
+pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |typed, place| {
+        let metadata = place.store.stat(&places.caller, &place.path).await?;
+        let described = Described::new(typed.to_string_lossy().into_owned(), &metadata);
+        let mut out = std::io::stdout().lock();
+        if arguments.json {
+            writeln!(out, "{}", json!(described))?;
+            return Ok(());
+        }
+        let unknown = || "unknown".to_string();
+        writeln!(out, "path:     {}", described.path)?;
+        writeln!(out, "kind:     {}", described.kind)?;
+        writeln!(out, "size:     {} ({})", described.size, output::size(described.size))?;
+        writeln!(out, "modified: {}", described.mtime.unwrap_or_else(unknown))?;
+        writeln!(out, "mode:     {}", described.mode.unwrap_or_else(unknown))?;
+        writeln!(out, "version:  {}", described.version.unwrap_or_else(unknown))?;
+        let digests = if described.digests.is_empty() { unknown() } else { described.digests.join(" ") };
+        Ok(writeln!(out, "digests:  {digests}")?)
+    })
+    .await
+}
+
+/// `towpath cat`.
+pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure> {
+    let range = arguments.range.as_deref().map(parse_range).transpose()?;
+    for_each(&arguments.paths, places, async |_, place| {
+        let handle = place.store.open(&places.caller, &place.path, OpenOptions::default()).await?;
+        let size = handle.metadata().await?.size;
+        let whole = 0..size;
+        let Range { start, end } = match range.as_ref().map(|range| range.resolve(size)) {
+            Some(Resolution::Partial(parts)) => parts.first().cloned().unwrap_or(whole),
+            Some(Resolution::Unsatisfiable | Resolution::Abusive) => {
+                let message = format!("the range lies beyond the file's {size} bytes");
+                return Err(Error::new(Fault::InvalidArgument, message).at(&place.path).into());
+            }
+            Some(Resolution::Whole) | None => whole,
+        };
+        let offsets = (start..end).step_by(PIECE_BYTES);
+        let mut pieces = stream::iter(offsets)
+            .map(|offset| {
+                let length = usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                let handle = &handle;
+                async move { (length, handle.read(offset, length).await) }
+            })
+            .buffered(PIECES_AHEAD);
+        while let Some((length, piece)) = pieces.next().await {
+            let piece = piece?;
+            std::io::stdout().lock().write_all(&piece)?;
+            if piece.len() < length {
+                return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
+            }
+        }
+        Ok(std::io::stdout().lock().flush()?)
+    })
+    .await
+}
+
+fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
+    let wrong = || Failure::Usage(format!("`{text}` is no range: write `0-99`, `100-` or `-100`"));
+    RangeRequest::parse(&format!("bytes={text}")).filter(|range| range.specs().len() == 1).ok_or_else(wrong)
+}
+
+/// `towpath sum`.
+pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |typed, place| {
+        let digest = place.store.digest(&places.caller, &place.path, arguments.algorithm, &|_| {}).await?;
+        let mut out = std::io::stdout().lock();
+        let path = typed.to_string_lossy();
+        if arguments.json {
+            let line =
+                json!({"path": path, "algorithm": arguments.algorithm.to_string(), "digest": digest.to_string()});
+            Ok(writeln!(out, "{line}")?)
+        } else {
+            Ok(writeln!(out, "{digest}  {path}")?)
+        }
+    })
+    .await
+}
+
+/// `towpath mkdir`.
+pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |_, place| {
+        Ok(place.store.make_directory(&places.caller, &place.path, arguments.parents, None).await?)
+    })
+    .await
+}
+
+/// `towpath mv`.
+pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Failure> {
+    let (from, to) = (places.place(&arguments.from)?, places.place(&arguments.to)?);
+    if !std::sync::Arc::ptr_eq(&from.store, &to.store) {
+        return Err(Failure::Usage("mv renames inside one storage; to move to another one, use cp and then rm".into()));
+    }
+    let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
+    Ok(from.store.rename(&places.caller, &from.path, &to.path, overwrite).await?)
+}
+
+/// `towpath rm`.
+pub(crate) async fn remove(arguments: &Remove, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |_, place| {
+        match place.store.remove_file(&places.caller, &place.path).await {
+            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => {
+                remove_tree(&place, places).await
+            }
+            outcome => Ok(outcome?),
+        }
+    })
+    .await
+}
+
+async fn remove_tree(root: &Place, places: &Places) -> Result<(), Failure> {
+    let mut walk = Walk::new(root, places, ListOptions::default());
+    let mut directories = vec![root.path.clone()];
+    while let Some(batch) = walk.next().await {
+        let batch = batch?;
+        let mut files = Vec::new();
+        for entry in batch.entries {
+            let path = batch.directory.join(&entry.name);
+            let path =
+                path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&batch.directory))?;
+            if entry.metadata.is_directory() { directories.push(path) } else { files.push(path) }
+        }
+        let mut removals = stream::iter(files)
+            .map(|path| async move { root.store.remove_file(&places.caller, &path).await })
+            .buffer_unordered(REMOVALS);
+        while let Some(outcome) = removals.next().await {
+            outcome?;
+        }
+    }
+    // A directory comes after all that it holds: the longest paths go first.
+    directories.sort_unstable_by_key(|path: &StorePath| std::cmp::Reverse(path.components().count()));
+    for directory in directories {
+        root.store.remove_directory(&places.caller, &directory).await?;
+    }
+    Ok(())
+}
+
+/// `towpath df`.
+pub(crate) async fn space(arguments: &Paths, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |typed, place| {
+        let space = place.store.space(&places.caller, &place.path).await?;
+        let path = typed.to_string_lossy();
+        let mut out = std::io::stdout().lock();
+        if arguments.json {
+            return Ok(writeln!(out, "{}", json!({"path": path, "total": space.total, "free": space.free}))?);
+        }
+        let (total, free) = (output::size(space.total), output::size(space.free));
+        Ok(writeln!(out, "{path}: {free} free of {total}")?)
+    })
+    .await
+}
+
+/// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the connection.
+pub(crate) async fn ping(arguments: &Ping, places: &Places) -> Result<(), Failure> {
+    let place = places.place(&arguments.url)?;
+    let mut times = Vec::new();
+    for _ in 0..=arguments.count.max(1) {
+        let start = clock::now();
+        place.store.stat(&places.caller, &place.path).await?;
+        times.push(start.elapsed());
+    }
+    let first = times.remove(0);
+    times.sort_unstable();
+    let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let mut out = std::io::stdout().lock();
+    let url = arguments.url.to_string_lossy();
+    if arguments.json {
+        let line = json!({"url": url, "count": times.len(), "connect_ms": ms(first), "min_ms": ms(least), "median_ms": ms(median), "max_ms": ms(most)});
+        return Ok(writeln!(out, "{line}")?);
+    }
+    let (least, median, most, first) = (ms(least), ms(median), ms(most), ms(first));
+    Ok(writeln!(
+        out,
+        "{url}: min {least:.2} ms, median {median:.2} ms, max {most:.2} ms of {}; first, with connecting, {first:.2} ms",
+        times.len()
+    )?)
+}

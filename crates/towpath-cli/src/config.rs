@@ -1,0 +1,193 @@
+//! Settings in layers: flag over environment over file over default, each value with where it came from.
+//!
+//! A layer is a TOML table. Layers are merged key by key, arrays whole. The environment names a key by its path:
+//! `limits.idle` of `serve` is `TOWPATH_SERVE_LIMITS_IDLE`, its value TOML, or plain text where it is no TOML.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Serialize, de::DeserializeOwned};
+use toml::{Table, Value};
+use towpath_store::sys::disk;
+
+/// No settings file is longer.
+const LIMIT_BYTES: u64 = 1 << 20;
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A layer is no TOML, has an unknown key, or a value of the wrong kind.
+    #[error("{origin}: {message}")]
+    Wrong {
+        /// The layer.
+        origin: String,
+        /// What is wrong, with the nearest known key.
+        message: String,
+    },
+}
+
+/// Settings, merged, and where each came from.
+#[derive(Debug)]
+pub(crate) struct Layered<T> {
+    /// The settings.
+    pub settings: T,
+    /// Each key's path with its value and origin, in the order of names.
+    pub origins: BTreeMap<String, (Value, String)>,
+}
+
+/// Merges the layers of `role`: the defaults of `T`, the file, the environment, the flags.
+///
+/// # Errors
+/// [`ConfigError`] names the layer and the key.
+pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
+    role: &str,
+    file: Option<&Path>,
+    environment: impl Iterator<Item = (String, String)>,
+    flags: Table,
+) -> Result<Layered<T>, ConfigError> {
+    let defaults = Table::try_from(T::default()).map_err(|error| wrong("defaults", &error.to_string()))?;
+    let mut layers = vec![("default".to_string(), defaults)];
+    if let Some(path) = file {
+        layers.push((path.display().to_string(), read(path)?));
+    }
+    let from_environment = environment_layer(role, &layers[0].1, environment);
+    layers.extend(from_environment);
+    layers.push(("flag".into(), flags));
+
+    let mut merged = Table::new();
+    let mut origins = BTreeMap::new();
+    for (origin, layer) in layers {
+        merge(&mut merged, layer, &origin, "", &mut origins);
+        // Each layer is checked as it comes, so that an error names the layer it is in.
+        if let Err(error) = merged.clone().try_into::<T>() {
+            return Err(wrong(&origin, error.message()));
+        }
+    }
+    let settings = merged.try_into().map_err(|error| wrong("settings", error.message()))?;
+    Ok(Layered { settings, origins })
+}
+
+fn read(path: &Path) -> Result<Table, ConfigError> {
+    let origin = path.display().to_string();
+    let bytes =
+        disk::read(path, LIMIT_BYTES).map_err(|source| ConfigError::Unreadable { path: origin.clone(), source })?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong(&origin, "it is not UTF-8"))?;
+    text.parse().map_err(|error: toml::de::Error| wrong(&origin, error.to_string().trim_end()))
+}
+
+/// One layer for each variable that names a known key.
+fn environment_layer(
+    role: &str,
+    defaults: &Table,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Vec<(String, Table)> {
+    let prefix = format!("TOWPATH_{}_", role.to_uppercase());
+    let mut layers = Vec::new();
+    for (name, text) in environment {
+        let Some(key) = name.strip_prefix(&prefix) else { continue };
+        let value = format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
+        let value = value.unwrap_or(Value::String(text));
+        layers.push((format!("environment {name}"), nest(&key.to_lowercase(), defaults, value)));
+    }
+    layers
+}
+
+/// The table in which `value` stands at `key`, whose words are joined by `_`: the words that name tables are found in `known`.
+fn nest(key: &str, known: &Table, value: Value) -> Table {
+    for (name, inner) in known {
+        let rest = key.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('_'));
+        if let (Some(rest), Value::Table(inner)) = (rest, inner) {
+            return Table::from_iter([(name.clone(), Value::Table(nest(rest, inner, value)))]);
+        }
+    }
+    Table::from_iter([(key.to_string(), value)])
+}
+
+fn merge(into: &mut Table, layer: Table, origin: &str, prefix: &str, origins: &mut BTreeMap<String, (Value, String)>) {
+    for (key, value) in layer {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(inner)) => merge(below, inner, origin, &path, origins),
+            (_, Value::Table(inner)) => {
+                let mut below = Table::new();
+                merge(&mut below, inner, origin, &path, origins);
+                into.insert(key, Value::Table(below));
+            }
+            (_, value) => {
+                origins.insert(path, (value.clone(), origin.to_string()));
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+fn wrong(origin: &str, message: &str) -> ConfigError {
+    let hint = nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+    ConfigError::Wrong { origin: origin.to_string(), message: format!("{message}{hint}") }
+}
+
+/// The known key nearest to an unknown one, read from serde's message: ``unknown field `a`, expected one of `b`, `c` ``.
+fn nearest_key(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("unknown field `")?;
+    let mut quoted = rest.split('`');
+    let unknown = quoted.next()?;
+    let known = quoted.skip(1).step_by(2);
+    known.map(|key| (distance(unknown, key), key)).min().filter(|(far, key)| *far * 2 <= key.len()).map(|(_, key)| key)
+}
+
+/// Levenshtein's distance in bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_server::ServeConfig;
+
+    fn load_with(environment: &[(&str, &str)], flags: &str) -> Result<Layered<ServeConfig>, ConfigError> {
+        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        load("serve", None, environment, flags.parse().unwrap())
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_which_wins_over_defaults() {
+        let layered = load_with(&[("TOWPATH_SERVE_SITE", "env"), ("TOWPATH_SERVE_LIMITS_IDLE", "5s")], "site = 'flag'");
+        let Layered { settings, origins } = layered.unwrap();
+        assert_eq!(settings.site, "flag");
+        assert_eq!(settings.limits.idle.to_string(), "5s");
+        assert_eq!(origins["site"].1, "flag");
+        assert_eq!(origins["limits.idle"].1, "environment TOWPATH_SERVE_LIMITS_IDLE");
+        assert_eq!(origins["limits.stall"].1, "default");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let error = load_with(&[], "lisen = []").unwrap_err().to_string();
+        assert!(error.starts_with("flag: unknown field `lisen`"), "{error}");
+        assert!(error.ends_with("did you mean `listen`?"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_layer() {
+        let error = load_with(&[("TOWPATH_SERVE_LIMITS_IDLE", "soon")], "").unwrap_err().to_string();
+        assert!(error.starts_with("environment TOWPATH_SERVE_LIMITS_IDLE: `soon` is no duration"), "{error}");
+    }
+}

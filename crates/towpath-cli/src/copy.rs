@@ -1,0 +1,127 @@
+//! `towpath cp`: files and trees from any store to any store, verified in one pass.
+//!
+//! [`plan`] turns the arguments into [`Job`]s (one file each) as the trees are listed; jobs run side by side, bounded by their number
+//! and by the bytes in flight ([`file::Window`]); [`file::copy`] moves one file. Errors of single files are printed and counted, the others go on.
+
+mod file;
+mod plan;
+mod standard;
+
+use std::io::Write as _;
+
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+use towpath_proto::checksum::Algorithm;
+use towpath_store::{Overwrite, sys::clock};
+
+use crate::{
+    args::Copy,
+    failure::{Failure, print_error},
+    location::{Place, Places},
+    output,
+    progress::Progress,
+};
+
+/// Files copied at once unless told otherwise: enough to hide a round trip of 100 ms behind others when files are small.
+const FILES: usize = 192;
+
+/// One file to copy.
+#[derive(Debug)]
+struct Job {
+    from: Place,
+    to: Place,
+}
+
+/// What holds for all files of one command.
+#[derive(Debug)]
+struct Order<'a> {
+    places: &'a Places,
+    overwrite: Overwrite,
+    checksum: Option<Algorithm>,
+    window: file::Window,
+    progress: Progress,
+}
+
+#[derive(Debug, Default)]
+struct Total {
+    files: u64,
+    bytes: u64,
+    failed: usize,
+    exit: u8,
+}
+
+/// Runs `towpath cp`.
+pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure> {
+    let order = Order {
+        places,
+        overwrite: if arguments.force { Overwrite::Replace } else { Overwrite::Refuse },
+        checksum: arguments.checksum,
+        window: file::Window::default(),
+        progress: Progress::new(arguments.quiet),
+    };
+    let start = clock::now();
+    let total = match plan::plan(arguments, places).await? {
+        plan::Plan::Standard { from, to } => standard::copy(from, to, &order).await?,
+        plan::Plan::Jobs(jobs) => run_jobs(arguments, jobs, &order).await?,
+    };
+    order.progress.finish();
+    let seconds = start.elapsed().as_secs_f64();
+    if arguments.json {
+        let line = json!({"files": total.files, "bytes": total.bytes, "failed": total.failed, "seconds": seconds});
+        writeln!(std::io::stdout(), "{line}")?;
+    } else if !arguments.quiet && total.files > 0 {
+        let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
+        eprintln!("{} files, {} in {seconds:.2} s, {rate}/s", total.files, output::size(total.bytes));
+    }
+    match total.failed {
+        0 => Ok(()),
+        count => Err(Failure::Several { count, exit: total.exit }),
+    }
+}
+
+async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> Result<Total, Failure> {
+    let mut total = Total::default();
+    let at_once = arguments.files.unwrap_or(FILES).max(1);
+    let mut running = jobs
+        .map(|job| async move {
+            match job {
+                Ok(job) => {
+                    let outcome = file::copy(&job, order).await.map_err(Failure::from);
+                    (Some(job), outcome)
+                }
+                Err(failure) => (None, Err(failure)),
+            }
+        })
+        .buffer_unordered(at_once);
+    while let Some((job, outcome)) = running.next().await {
+        match outcome {
+            Ok(copied) => {
+                total.files += 1;
+                total.bytes += copied.bytes;
+                order.progress.file_done();
+                if let (true, Some(job)) = (arguments.json, job) {
+                    writeln!(std::io::stdout(), "{}", copied.json(&job))?;
+                }
+            }
+            Err(failure) => {
+                if total.failed == 0 {
+                    total.exit = failure.exit_code();
+                }
+                total.failed += 1;
+                order.progress.say(|| match (&failure, &job) {
+                    (Failure::Store(error), Some(job)) => {
+                        print_error(error);
+                        eprintln!("towpath: {} was not copied to {}", job.from, job.to);
+                    }
+                    _ => failure.print(),
+                });
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// A stream of jobs that is one already made.
+fn one(job: Job) -> plan::Jobs<'static> {
+    stream::iter([Ok(job)]).boxed()
+}

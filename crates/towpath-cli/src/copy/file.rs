@@ -1,0 +1,135 @@
+//! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{TryStreamExt as _, stream};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use towpath_proto::checksum::{Digest, Digests};
+use towpath_store::{CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, WriteHandle};
+
+use super::{Job, Order};
+
+/// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
+const PIECE_BYTES: u64 = 2 << 20;
+/// Bytes asked for together with the metadata: all of a small file.
+const FIRST_BYTES: u64 = 256 << 10;
+/// Pieces of one file at once.
+const PIECES: usize = 8;
+/// Bytes in flight of all files together.
+const WINDOW_BYTES: usize = 128 << 20;
+
+/// The bytes in flight that all files together may have.
+#[derive(Debug)]
+pub(super) struct Window {
+    free: Arc<Semaphore>,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { free: Arc::new(Semaphore::new(WINDOW_BYTES)) }
+    }
+}
+
+/// A file that arrived.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// Its size.
+    pub bytes: u64,
+    /// The digests on which both ends agree; none if the source knew none and none was asked for.
+    pub verified: Digests,
+}
+
+impl Copied {
+    /// What `--json` prints of it.
+    pub(super) fn json(&self, job: &Job) -> Value {
+        let verified: Vec<String> =
+            self.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
+        json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": self.bytes, "verified": verified})
+    }
+}
+
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
+pub(super) async fn copy(job: &Job, order: &Order<'_>) -> Result<Copied> {
+    let caller = &order.places.caller;
+    let source = job.from.store.open(caller, &job.from.path, OpenOptions::default()).await?;
+    let room = order.window.room(FIRST_BYTES).await;
+    let first = source.read_into(0, FIRST_BYTES as usize, Vec::new());
+    let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(|error| error.at(&job.from.path))?;
+    if metadata.is_directory() {
+        return Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path));
+    }
+    order.progress.expect(metadata.size);
+    let options = CreateOptions {
+        overwrite: order.overwrite,
+        parents: true,
+        mode: metadata.mode.map(|mode| mode & 0o777),
+        size_hint: Some(metadata.size),
+        ..CreateOptions::default()
+    };
+    let target = job.to.store.create(caller, &job.to.path, options).await?;
+    let moved = async {
+        put(&*target, 0, first, metadata.size.min(FIRST_BYTES), order).await?;
+        // Given back before more is asked for: no file holds room while it waits for room.
+        drop(room);
+        move_rest(&*source, &*target, metadata.size, order).await
+    };
+    if let Err(error) = moved.await {
+        // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
+        let _ = target.abort().await;
+        return Err(error);
+    }
+    commit(job, order, &metadata, &*target).await
+}
+
+async fn move_rest(source: &dyn ReadHandle, target: &dyn WriteHandle, size: u64, order: &Order<'_>) -> Result<()> {
+    let offsets = (FIRST_BYTES..size).step_by(PIECE_BYTES as usize).map(Ok);
+    stream::iter(offsets)
+        .try_for_each_concurrent(PIECES, |offset| async move {
+            let length = PIECE_BYTES.min(size - offset);
+            let _room = order.window.room(length).await;
+            let piece = source.read_into(offset, length as usize, Vec::with_capacity(length as usize)).await?;
+            put(target, offset, piece, length, order).await
+        })
+        .await
+}
+
+async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, order: &Order<'_>) -> Result<()> {
+    if piece.len() as u64 != length {
+        return Err(Error::new(Fault::Changed, "its size changed while it was read"));
+    }
+    if length > 0 {
+        target.write(offset, Bytes::from(piece)).await?;
+        order.progress.moved(length);
+    }
+    Ok(())
+}
+
+async fn commit(job: &Job, order: &Order<'_>, metadata: &Metadata, target: &dyn WriteHandle) -> Result<Copied> {
+    let mut digests = metadata.digests.clone();
+    if let Some(algorithm) = order.checksum
+        && digests.get(algorithm).is_none()
+    {
+        digests.insert(job.from.store.digest(&order.places.caller, &job.from.path, algorithm, &|_| {}).await?);
+    }
+    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
+    let arrived = target.commit(expected).await.map_err(|error| error.at(&job.to.path))?;
+    let mut verified = Digests::default();
+    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
+        verified.insert(*digest);
+    }
+    Ok(Copied { bytes: metadata.size, verified })
+}
+
+fn agrees(digest: &Digest, others: &Digests) -> bool {
+    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
+}
+
+impl Window {
+    /// Room for `bytes` in flight, once there is.
+    pub(super) async fn room(&self, bytes: u64) -> tokio::sync::OwnedSemaphorePermit {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(WINDOW_BYTES as u32);
+        Arc::clone(&self.free).acquire_many_owned(bytes).await.expect("the semaphore is never closed")
+    }
+}

@@ -1,0 +1,68 @@
+//! Copies from the standard input and to the standard output.
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_store::{CreateOptions, Error, Expectation, Fault, OpenOptions, Result};
+
+use super::{Order, Total};
+use crate::{
+    failure::Failure,
+    location::{End, Place},
+};
+
+/// Bytes moved at once.
+const PIECE_BYTES: usize = 2 << 20;
+
+/// Copies one stream or file.
+pub(super) async fn copy(from: End, to: End, order: &Order<'_>) -> Result<Total, Failure> {
+    let bytes = match (from, to) {
+        (End::Place(from), End::Standard) => to_output(&from, order).await?,
+        (End::Standard, End::Place(to)) => from_input(&to, order).await?,
+        _ => return Err(Failure::Usage("one of source and destination must be a path or URL".into())),
+    };
+    Ok(Total { files: 1, bytes, ..Total::default() })
+}
+
+async fn to_output(from: &Place, order: &Order<'_>) -> Result<u64, Failure> {
+    let source = from.store.open(&order.places.caller, &from.path, OpenOptions::default()).await?;
+    let size = source.metadata().await?.size;
+    order.progress.expect(size);
+    let mut output = tokio::io::stdout();
+    let mut offset = 0;
+    while offset < size {
+        let length = usize::try_from(size - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let piece = source.read(offset, length).await?;
+        if piece.is_empty() {
+            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&from.path).into());
+        }
+        output.write_all(&piece).await?;
+        offset += piece.len() as u64;
+        order.progress.moved(piece.len() as u64);
+    }
+    output.flush().await?;
+    Ok(offset)
+}
+
+async fn from_input(to: &Place, order: &Order<'_>) -> Result<u64, Failure> {
+    let options = CreateOptions { overwrite: order.overwrite, parents: true, ..CreateOptions::default() };
+    let target = to.store.create(&order.places.caller, &to.path, options).await?;
+    let mut input = tokio::io::stdin();
+    let mut offset = 0;
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        while piece.len() < PIECE_BYTES && input.read_buf(&mut piece).await.map_err(|error| unreadable(&error))? > 0 {}
+        if piece.is_empty() {
+            break;
+        }
+        let length = piece.len() as u64;
+        target.write(offset, Bytes::from(piece)).await?;
+        offset += length;
+        order.progress.moved(length);
+    }
+    target.commit(Expectation { size: Some(offset), ..Expectation::default() }).await?;
+    Ok(offset)
+}
+
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::new(Fault::Io, format!("the standard input cannot be read: {error}"))
+}

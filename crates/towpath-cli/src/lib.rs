@@ -1,0 +1,89 @@
+//! The one binary `towpath`: reads the command line and the settings, wires stores, faces and commands together, prints.
+//!
+//! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] picks the command, the command turns its paths and URLs
+//! into stores ([`location`]) and asks them. Data go to the standard output, everything else to the standard error stream. A [`Failure`]
+//! is printed once, here, and becomes the exit code that the error table gives.
+
+mod args;
+mod commands;
+mod config;
+mod copy;
+mod failure;
+mod location;
+mod notify;
+mod output;
+mod progress;
+mod serve;
+mod walk;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use failure::Failure;
+use location::Places;
+use tracing_subscriber::EnvFilter;
+
+/// Runs the command line `arguments` (the program's name first) and gives its exit code.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors for clap: they go to the standard output with exit code 0.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    start_tracing(cli.remote.verbose);
+    match start(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn start_tracing(verbose: u8) {
+    let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
+    let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+fn start(cli: Cli) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::internal(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(run(cli));
+    // A thread that still waits for a disk or for the terminal must not hold up the exit.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let command = match cli.command {
+        Command::Serve(arguments) => return serve::serve(&arguments).await,
+        Command::Config(arguments) => return serve::show_config(&arguments),
+        command => command,
+    };
+    tokio::select! {
+        outcome = run_client(command, Places::new(&cli.remote)) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+    }
+}
+
+/// The commands that a user may interrupt at any time: dropping them leaves nothing half done.
+async fn run_client(command: Command, places: Places) -> Result<(), Failure> {
+    match command {
+        Command::Cp(arguments) => copy::run(&arguments, &places).await,
+        Command::Ls(arguments) => commands::list(&arguments, &places).await,
+        Command::Stat(arguments) => commands::stat(&arguments, &places).await,
+        Command::Cat(arguments) => commands::cat(&arguments, &places).await,
+        Command::Sum(arguments) => commands::sum(&arguments, &places).await,
+        Command::Mkdir(arguments) => commands::make_directories(&arguments, &places).await,
+        Command::Mv(arguments) => commands::rename(&arguments, &places).await,
+        Command::Rm(arguments) => commands::remove(&arguments, &places).await,
+        Command::Df(arguments) => commands::space(&arguments, &places).await,
+        Command::Ping(arguments) => commands::ping(&arguments, &places).await,
+        Command::Serve(_) | Command::Config(_) => Err(Failure::internal("not a client's command")),
+    }
+}

@@ -1,0 +1,155 @@
+//! From what the user typed to a store and a path in it.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use towpath_client::ClientOptions;
+use towpath_proto::url::{Endpoint, Location, Url};
+use towpath_store::{
+    Caller, Error, Fault, Store, StorePath,
+    local::{LocalOptions, LocalStore},
+};
+
+use crate::{args::Remote, failure::Failure};
+
+/// A path in a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The path in it.
+    pub path: StorePath,
+    /// Whether what was typed ends in a slash, and so names a directory.
+    pub is_directory: bool,
+    prefix: Arc<str>,
+}
+
+impl Place {
+    /// The same store with another path.
+    pub(crate) fn with_path(&self, path: StorePath) -> Self {
+        Self { path, is_directory: false, ..self.clone() }
+    }
+
+    /// The entry `name` of this directory.
+    pub(crate) fn join(&self, name: &[u8]) -> Result<Self, Failure> {
+        let path = self.path.join(name);
+        Ok(self.with_path(path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.path))?))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.prefix, self.path)
+    }
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone)]
+pub(crate) enum End {
+    /// A path in a store.
+    Place(Place),
+    /// The standard input or output.
+    Standard,
+}
+
+/// What one remote store serves: a site, and what the user wants to tell it with each path.
+type Site = (Endpoint, Option<String>);
+
+/// Makes stores from what the user typed; one store for each site, so that its connections are shared.
+#[derive(Debug)]
+pub(crate) struct Places {
+    options: Arc<ClientOptions>,
+    local: Mutex<Option<Arc<dyn Store>>>,
+    remote: Mutex<HashMap<Site, Arc<dyn Store>>>,
+    /// Who asks: the user of this process.
+    pub caller: Caller,
+}
+
+impl Places {
+    /// Reaches remote storages as `remote` says.
+    pub(crate) fn new(remote: &Remote) -> Self {
+        let options = ClientOptions { ca_file: remote.ca_file.clone(), ..ClientOptions::default() };
+        Self { options: Arc::new(options), local: Mutex::default(), remote: Mutex::default(), caller: Caller::local() }
+    }
+
+    /// The place that `text` names.
+    pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+        match self.end(text)? {
+            End::Place(place) => Ok(place),
+            End::Standard => Err(Failure::Usage("`-` is no place here: it is neither a file nor a directory".into())),
+        }
+    }
+
+    /// The place or standard stream that `text` names.
+    pub(crate) fn end(&self, text: &OsStr) -> Result<End, Failure> {
+        let location = Location::from_argument(text);
+        match location.map_err(|error| Failure::Usage(format!("{}: {error}", text.display())))? {
+            Location::Standard => Ok(End::Standard),
+            Location::Local(path) => self.local(&path).map(End::Place),
+            Location::Remote(url) => self.remote(&url).map(End::Place),
+        }
+    }
+
+    fn local(&self, path: &Path) -> Result<Place, Failure> {
+        let absolute =
+            std::path::absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let bytes = normal(&absolute);
+        let path = StorePath::parse(&bytes).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let mut local = self.local.lock().expect("no panic while it is held");
+        let store = match &*local {
+            Some(store) => Arc::clone(store),
+            None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), LocalOptions::default())?))),
+        };
+        let is_directory = absolute.as_os_str().as_encoded_bytes().ends_with(b"/");
+        Ok(Place { store, path, is_directory, prefix: "".into() })
+    }
+
+    fn remote(&self, url: &Url) -> Result<Place, Failure> {
+        let path = StorePath::parse(url.path().as_bytes());
+        let path = path.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        let key = (url.endpoint(), url.query().map(str::to_string));
+        let mut remote = self.remote.lock().expect("no panic while it is held");
+        let store = match remote.get(&key) {
+            Some(store) => Arc::clone(store),
+            None => {
+                let (store, _) = towpath_client::connect(url, &self.options)?;
+                remote.insert(key, Arc::clone(&store));
+                store
+            }
+        };
+        let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
+        let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
+        Ok(Place { store, path, is_directory: url.path().ends_with('/'), prefix: prefix.into() })
+    }
+}
+
+/// An absolute path without `..`, resolved by its text as shells show it.
+fn normal(absolute: &Path) -> Vec<u8> {
+    use std::path::Component;
+    let mut names: Vec<&[u8]> = Vec::new();
+    for component in absolute.components() {
+        match component {
+            Component::Normal(name) => names.push(name.as_encoded_bytes()),
+            Component::ParentDir => {
+                names.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    [b"/".as_slice(), &names.join(&b'/')].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_resolved_by_text() {
+        assert_eq!(normal(Path::new("/a/../b/./c")), b"/b/c");
+        assert_eq!(normal(Path::new("/..")), b"/");
+    }
+}

@@ -1,0 +1,20 @@
+//! Readiness, as systemd wants to hear it (sd_notify(3)): a datagram to the socket named by `NOTIFY_SOCKET`.
+
+use std::os::{
+    linux::net::SocketAddrExt as _,
+    unix::net::{SocketAddr, UnixDatagram},
+};
+
+/// Tells systemd, if it listens, that `state` is reached: `READY=1`, `STOPPING=1`.
+pub(crate) fn tell_systemd(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "systemd could not be told `{state}`");
+    }
+}

@@ -1,0 +1,101 @@
+//! How sizes, times and entries are printed.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use towpath_store::{FileKind, Metadata, StorePath};
+
+/// What is printed of a path in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Described {
+    /// The path as given, or the place.
+    pub path: String,
+    /// `file`, `directory` or `other`.
+    pub kind: &'static str,
+    /// In bytes.
+    pub size: u64,
+    /// Last change of the content, RFC 3339; missing where unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<String>,
+    /// Permission bits, octal; missing where unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The version's tag; missing where unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Known digests, `algorithm:hex`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<String>,
+}
+
+impl Described {
+    /// What is known of `path`.
+    pub(crate) fn new(path: String, metadata: &Metadata) -> Self {
+        Self {
+            path,
+            kind: kind_name(metadata.kind),
+            size: metadata.size,
+            mtime: metadata.mtime_ns.map(time),
+            mode: metadata.mode.map(|mode| format!("{mode:04o}")),
+            version: metadata.version.as_ref().map(|version| version.as_str().to_string()),
+            digests: metadata.digests.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect(),
+        }
+    }
+
+    /// One line: kind, mode, size, time, path.
+    pub(crate) fn line(&self) -> String {
+        let kind = match self.kind {
+            "directory" => 'd',
+            "file" => '-',
+            _ => '?',
+        };
+        let mode = self.mode.as_deref().unwrap_or("----");
+        let mtime = self.mtime.as_deref().unwrap_or("-");
+        format!("{kind} {mode:>4} {size:>14} {mtime:<20} {path}", size = self.size, path = self.path)
+    }
+}
+
+/// The name of what a path is.
+pub(crate) fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Other => "other",
+    }
+}
+
+/// Nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 and after 9999 as the nearest of these.
+pub(crate) fn time(ns: i64) -> String {
+    let since = Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string()
+}
+
+/// Bytes with a binary unit, three digits: `1.50 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
+}
+
+/// `path` below `directory`, without a leading slash.
+pub(crate) fn relative(path: &StorePath, directory: &StorePath) -> String {
+    let (path, directory) = (path.to_string(), directory.to_string());
+    path.strip_prefix(&directory).unwrap_or(&path).trim_start_matches('/').to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints() {
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(3 << 29), "1.50 GiB");
+        assert_eq!(time(1_000_000_000), "1970-01-01T00:00:01Z");
+    }
+}

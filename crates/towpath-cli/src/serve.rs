@@ -1,0 +1,106 @@
+//! `towpath serve` and `towpath config show serve`.
+
+use std::{io::Write as _, sync::Arc};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use toml::{Table, Value};
+use towpath_server::{ServeConfig, Server, config::Durability as Configured};
+use towpath_store::{
+    Store,
+    local::{Durability, LocalOptions, LocalStore},
+};
+
+use crate::{
+    args::{Config, ConfigAction, Serve},
+    config::{self, Layered},
+    failure::Failure,
+    notify::tell_systemd,
+};
+
+/// Serves a directory until told to stop by SIGINT or SIGTERM.
+pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
+    let Layered { settings, .. } = load(arguments.config.as_deref(), flags(arguments))?;
+    raise_descriptor_limit();
+    let options = LocalOptions {
+        durability: match settings.durability {
+            Configured::None => Durability::None,
+            Configured::File => Durability::File,
+            Configured::FileAndDirectory => Durability::FileAndDirectory,
+        },
+        disk_jobs: settings.limits.disk_threads,
+    };
+    let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
+    let server = Server::bind(store, &settings)?;
+    let mut stdout = std::io::stdout();
+    for address in server.addresses() {
+        writeln!(stdout, "listening on {address}")?;
+    }
+    stdout.flush()?;
+    tell_systemd("READY=1");
+
+    let stopping = server.stopping();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let running = tokio::spawn(server.run());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    tell_systemd("STOPPING=1");
+    tracing::info!("stopping: requests under way may finish");
+    stopping.cancel();
+    running.await.map_err(|error| Failure::internal(format!("the server ended: {error}")))
+}
+
+/// Prints each setting with its value and where it comes from.
+pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
+    let ConfigAction::Show(show) = &arguments.action;
+    let Layered { origins, .. } = load(show.config.as_deref(), Table::new())?;
+    let mut stdout = std::io::stdout().lock();
+    for (key, (value, origin)) in origins {
+        writeln!(stdout, "{key} = {value}  # {origin}")?;
+    }
+    Ok(())
+}
+
+fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(config::load("serve", file, environment, flags)?)
+}
+
+/// The flags as a layer of settings.
+fn flags(arguments: &Serve) -> Table {
+    let text = |text: &std::path::Path| Value::String(text.to_string_lossy().into_owned());
+    let mut flags = Table::new();
+    if let Some(directory) = &arguments.directory {
+        flags.insert("root".into(), text(directory));
+    }
+    if !arguments.listen.is_empty() {
+        let addresses = arguments.listen.iter().map(|address| Value::String(address.to_string()));
+        flags.insert("listen".into(), Value::Array(addresses.collect()));
+    }
+    if let (Some(certificate), Some(key)) = (&arguments.certificate, &arguments.key) {
+        let tls = Table::from_iter([("certificate".into(), text(certificate)), ("key".into(), text(key))]);
+        flags.insert("tls".into(), Value::Table(tls));
+    }
+    if arguments.writable {
+        let rights = ["read", "modify"].map(|right| Value::String(right.into()));
+        let everywhere = Table::from_iter([
+            ("path".into(), Value::String("/".into())),
+            ("allow".into(), Value::Array(rights.into())),
+        ]);
+        let access = Table::from_iter([("anonymous".into(), Value::Array(vec![Value::Table(everywhere)]))]);
+        flags.insert("access".into(), Value::Table(access));
+    }
+    flags
+}
+
+/// A connection is a descriptor, and so is an open file: take as many as the system lets us have.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
