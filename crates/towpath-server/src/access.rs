@@ -102,7 +102,8 @@ impl Identity {
             return Ok(());
         }
         let verb = activity.verb();
-        Err(match &self.caller.subject {
+        // A SciToken need not name a subject; then the issuer stands for it.
+        Err(match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
             None => {
                 Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token"))
             }

@@ -1,0 +1,94 @@
+//! Keys by OpenID Connect Discovery 1.0: the issuer's metadata name the place of its JWKS.
+
+use std::{path::Path, time::Duration};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+
+use super::{
+    fetch::{Fetch, FetchError, Url},
+    keys::{KeySet, KeySource, KeysError},
+    refusal::clip,
+};
+
+/// Where an issuer's metadata are, below its URL (OpenID Connect Discovery §4).
+const METADATA: &str = "/.well-known/openid-configuration";
+/// Metadata and keys must be there within this time: a request waits for them.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Finds the keys of one issuer.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    issuer: String,
+    metadata: Url,
+    fetch: Fetch,
+}
+
+/// Why keys cannot be found.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DiscoveryError {
+    #[error("{url}: {source}")]
+    Fetch { url: String, source: FetchError },
+    #[error("the issuer's metadata cannot be understood: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the metadata at that place are of another issuer, `{0}`")]
+    OtherIssuer(String),
+    #[error("the issuer's metadata name a place for its keys that is not allowed, `{0}`: it must be https")]
+    KeysPlace(String),
+    #[error("the issuer did not answer within {} s", PATIENCE.as_secs())]
+    TimedOut,
+}
+
+/// What is needed of an issuer's metadata.
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    jwks_uri: String,
+}
+
+/// Where the metadata of `issuer` are.
+///
+/// # Errors
+/// Says what is wrong with the issuer's URL.
+pub(super) fn metadata_url(issuer: &str) -> Result<Url, String> {
+    if issuer.contains(['?', '#']) {
+        return Err("the URL of an issuer has no query and no fragment".into());
+    }
+    let place = format!("{}{METADATA}", issuer.strip_suffix('/').unwrap_or(issuer));
+    Url::parse(&place).map_err(|error| error.to_string())
+}
+
+impl Discovery {
+    /// Discovery for `issuer`, trusting the certificates in the file `ca` besides the system's.
+    ///
+    /// # Errors
+    /// Says what is wrong with the certificates.
+    pub(super) fn new(issuer: &str, metadata: Url, ca: Option<&Path>) -> Result<Self, String> {
+        let fetch = Fetch::new(metadata.is_encrypted(), ca)?;
+        Ok(Self { issuer: issuer.into(), metadata, fetch })
+    }
+
+    async fn find(&self) -> Result<KeySet, KeysError> {
+        let metadata: Metadata =
+            serde_json::from_slice(&self.get(&self.metadata).await?).map_err(DiscoveryError::Malformed)?;
+        if metadata.issuer != self.issuer {
+            return Err(DiscoveryError::OtherIssuer(clip(&metadata.issuer)).into());
+        }
+        let place = Url::parse(&metadata.jwks_uri)
+            .ok()
+            .filter(|place| place.is_encrypted() == self.metadata.is_encrypted())
+            .ok_or_else(|| DiscoveryError::KeysPlace(clip(&metadata.jwks_uri)))?;
+        KeySet::parse(&self.get(&place).await?)
+    }
+
+    async fn get(&self, url: &Url) -> Result<bytes::Bytes, DiscoveryError> {
+        self.fetch.get(url).await.map_err(|source| DiscoveryError::Fetch { url: url.to_string(), source })
+    }
+}
+
+#[async_trait]
+impl KeySource for Discovery {
+    async fn load(&self) -> Result<KeySet, KeysError> {
+        tokio::time::timeout(PATIENCE, self.find()).await.unwrap_or_else(|_| Err(DiscoveryError::TimedOut.into()))
+    }
+}

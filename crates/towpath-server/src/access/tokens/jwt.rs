@@ -1,0 +1,186 @@
+//! A JWT in its compact form (RFC 7515 §7.1, RFC 7519), taken apart and not yet believed.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::Algorithm;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, IgnoredAny},
+};
+
+use super::refusal::{Refusal, clip};
+
+/// The longest token. HTTP servers seldom take a header of more than 8 KiB, so this leaves room for XRootD's.
+pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// The longest subject (WLCG profile §2.1.1).
+const MAX_SUBJECT_BYTES: usize = 255;
+/// The longest key identifier; there is no rule, and real ones are below 100.
+const MAX_KEY_ID_BYTES: usize = 256;
+/// The end of the year 9999: no later date can be written in a message.
+const MAX_DATE_S: i64 = 253_402_300_799;
+
+/// A token in its parts.
+#[derive(Debug)]
+pub(super) struct Jwt<'a> {
+    pub(super) algorithm: Algorithm,
+    /// `kid`, the key that it claims to be signed with.
+    pub(super) key_id: Option<String>,
+    pub(super) claims: Claims,
+    /// The bytes that are signed.
+    pub(super) signed: &'a [u8],
+    /// The signature, in base64url.
+    pub(super) signature: &'a str,
+}
+
+/// The header of a token, as far as it is looked at. Keys and their places (`jwk`, `jku`, `x5c`, `x5u`) are not.
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    typ: Option<String>,
+    kid: Option<String>,
+    crit: Option<IgnoredAny>,
+}
+
+/// What a token claims.
+#[derive(Debug, Deserialize)]
+pub(super) struct Claims {
+    #[serde(rename = "iss")]
+    pub(super) issuer: String,
+    #[serde(rename = "sub")]
+    pub(super) subject: Option<String>,
+    #[serde(rename = "aud")]
+    pub(super) audience: Option<Audience>,
+    #[serde(rename = "exp")]
+    pub(super) expires: Option<NumericDate>,
+    #[serde(rename = "nbf")]
+    pub(super) not_before: Option<NumericDate>,
+    #[serde(rename = "iat")]
+    pub(super) issued: Option<NumericDate>,
+    #[serde(rename = "jti")]
+    pub(super) id: Option<String>,
+    #[serde(rename = "wlcg.ver")]
+    pub(super) wlcg_version: Option<String>,
+    #[serde(rename = "ver")]
+    pub(super) version: Option<String>,
+    pub(super) scope: Option<String>,
+    /// The names of all other claims.
+    #[serde(flatten)]
+    pub(super) others: BTreeMap<String, IgnoredAny>,
+}
+
+/// One audience or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Audience {
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Audience::One(name) => std::slice::from_ref(name),
+            Audience::Several(names) => names,
+        }
+    }
+}
+
+/// Seconds since the Unix epoch, from 1970 to 9999. Fractions, which RFC 7519 §2 allows, are cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NumericDate(i64);
+
+impl NumericDate {
+    pub(super) fn seconds(self) -> i64 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for NumericDate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        // The cast saturates.
+        let seconds = number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds.floor() as i64));
+        match seconds {
+            Some(seconds @ 0..=MAX_DATE_S) => Ok(Self(seconds)),
+            _ => Err(D::Error::custom("a date is outside the years 1970 to 9999")),
+        }
+    }
+}
+
+/// `token`, if it is not too long to be looked at.
+pub(super) fn bounded(token: &str) -> Result<&str, Refusal> {
+    if token.len() > MAX_TOKEN_BYTES { Err(Refusal::TooLong) } else { Ok(token) }
+}
+
+impl<'a> Jwt<'a> {
+    /// Takes `token` apart.
+    pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
+        let not_three = || malformed("it has not three parts between dots");
+        let (signed, signature) = token.rsplit_once('.').ok_or_else(not_three)?;
+        let (header, claims) = signed.split_once('.').ok_or_else(not_three)?;
+        if claims.contains('.') {
+            return Err(not_three());
+        }
+        let header: Header = decode(header, "header")?;
+        let algorithm = header.check()?;
+        let claims: Claims = decode(claims, "claims")?;
+        claims.check()?;
+        Ok(Self { algorithm, key_id: header.kid, claims, signed: signed.as_bytes(), signature })
+    }
+}
+
+impl Header {
+    fn check(&self) -> Result<Algorithm, Refusal> {
+        let algorithm = match self.alg.as_str() {
+            "RS256" => Algorithm::RS256,
+            "ES256" => Algorithm::ES256,
+            other => return Err(Refusal::Algorithm(clip(other))),
+        };
+        // RFC 7515 §4.1.11: whoever does not understand what is critical must refuse.
+        if self.crit.is_some() {
+            return Err(malformed("its header has critical extensions, and none is understood"));
+        }
+        if let Some(typ) = &self.typ {
+            check_type(typ)?;
+        }
+        if self.kid.as_ref().is_some_and(|id| id.len() > MAX_KEY_ID_BYTES) {
+            return Err(malformed("its key identifier is too long"));
+        }
+        Ok(algorithm)
+    }
+}
+
+/// Other kinds of JWT (logout tokens, proofs of possession) are signed with the same keys and must not pass (RFC 8725 §3.11).
+fn check_type(typ: &str) -> Result<(), Refusal> {
+    let lower = typ.to_ascii_lowercase();
+    match lower.strip_prefix("application/").unwrap_or(&lower) {
+        "jwt" | "at+jwt" => Ok(()),
+        _ => Err(malformed(format!("its type `{}` is not that of an access token", clip(typ)))),
+    }
+}
+
+impl Claims {
+    fn check(&self) -> Result<(), Refusal> {
+        match &self.subject {
+            Some(subject) if subject.len() > MAX_SUBJECT_BYTES => {
+                Err(malformed("its subject has more than 255 characters"))
+            }
+            // It goes into logs.
+            Some(subject) if subject.is_empty() || subject.chars().any(char::is_control) => {
+                Err(malformed("its subject is empty or has control characters"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(part: &str, name: &str) -> Result<T, Refusal> {
+    let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed(format!("its {name} is not base64url")))?;
+    serde_json::from_slice(&json)
+        .map_err(|error| malformed(format!("its {name} cannot be understood: {}", clip(&error.to_string()))))
+}
+
+pub(super) fn malformed(why: impl Into<String>) -> Refusal {
+    Refusal::Malformed(why.into())
+}

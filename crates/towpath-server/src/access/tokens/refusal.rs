@@ -1,0 +1,81 @@
+//! Why a token is refused, in words for the one who sent it.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use towpath_store::{Error, Fault};
+
+use super::{
+    claims::Profile,
+    jwt::{MAX_TOKEN_BYTES, NumericDate},
+};
+
+/// As much of a text from a token as a message repeats, in characters.
+const CLIPPED_CHARS: usize = 120;
+
+/// Why a token is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("it has more than {MAX_TOKEN_BYTES} bytes")]
+    TooLong,
+    #[error("it is malformed: {0}")]
+    Malformed(String),
+    #[error("its algorithm `{0}` is refused: only RS256 and ES256 are accepted")]
+    Algorithm(String),
+    #[error("its issuer `{name}` is not believed here{}", twin_hint(.twin.as_deref()))]
+    UnknownIssuer {
+        name: String,
+        /// The configured issuer that differs by a slash at the end only.
+        twin: Option<String>,
+    },
+    #[error("its key {} is not among those of {issuer}", key_name(.id.as_deref()))]
+    UnknownKey { id: Option<String>, issuer: String },
+    #[error("its signature is forged or damaged: it was not made with the key that it names of {0}")]
+    Forged(String),
+    #[error("it lacks the claim `{0}`")]
+    Missing(&'static str),
+    #[error("its version `{0}` is not understood: `wlcg.ver` 1.x or `ver` scitoken:2.0 is")]
+    Version(String),
+    #[error("it is a SciToken 1.0 (it has neither `wlcg.ver` nor `ver`), and those may not have the claim `{0}`")]
+    UnknownClaim(String),
+    #[error("it expired {} s ago, at {}", .now_s - .at.seconds(), date(*.at))]
+    Expired { at: NumericDate, now_s: i64 },
+    #[error("it is not valid before {}", date(*.0))]
+    NotYetValid(NumericDate),
+    #[error("it is for {theirs}; accepted here: {ours}")]
+    Audience { theirs: String, ours: String },
+    #[error("its scope `{0}` lacks a path")]
+    Pathless(String),
+    #[error("its scope `{scope}` has an unusable path: {why}")]
+    ScopePath { scope: String, why: &'static str },
+    #[error("it has more than {0} scopes")]
+    TooManyScopes(usize),
+    #[error("it gives no right on any storage: it needs a scope such as `{}`; groups are not supported", .0.example_scope())]
+    NoCapability(Profile),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Error::new(Fault::AuthenticationFailed, format!("the token is refused: {refusal}"))
+    }
+}
+
+/// Text of a stranger, made fit for a message: short, and without control characters.
+pub(super) fn clip(text: &str) -> String {
+    let mut clipped: String = text.chars().take(CLIPPED_CHARS).collect::<String>().escape_debug().to_string();
+    if clipped.len() < text.len() && text.chars().nth(CLIPPED_CHARS).is_some() {
+        clipped.push_str("...");
+    }
+    clipped
+}
+
+fn twin_hint(twin: Option<&str>) -> String {
+    twin.map_or_else(String::new, |twin| format!(" (`{twin}` is: the slash at the end counts)"))
+}
+
+fn key_name(id: Option<&str>) -> String {
+    id.map_or_else(|| "(it names none)".into(), |id| format!("`{id}`"))
+}
+
+fn date(at: NumericDate) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(at.seconds().unsigned_abs()))
+}

@@ -1,0 +1,75 @@
+//! Scopes become grants (WLCG profile §2.2.1; SciTokens "Claims").
+
+use percent_encoding::percent_decode;
+use towpath_store::{PathError, StorePath};
+
+use super::{
+    claims::Profile,
+    refusal::{Refusal, clip},
+};
+use crate::{access::Grant, config::Right};
+
+/// More scopes are refused: every request is compared with each of them.
+const MAX_SCOPES: usize = 256;
+
+/// What a scope's name gives. `stage` and `poll` give no more here, since everything that is served is on disk.
+const RIGHTS: [(Profile, &str, Right); 7] = [
+    (Profile::Wlcg, "storage.read", Right::Read),
+    (Profile::Wlcg, "storage.create", Right::Create),
+    (Profile::Wlcg, "storage.modify", Right::Modify),
+    (Profile::Wlcg, "storage.stage", Right::Stat),
+    (Profile::Wlcg, "storage.poll", Right::Stat),
+    (Profile::SciTokens, "read", Right::Read),
+    (Profile::SciTokens, "write", Right::Modify),
+];
+
+/// The grants that `scopes`, separated by spaces, give below `base`. Names that are not of the profile give none.
+pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result<Vec<Grant>, Refusal> {
+    let mut grants = Vec::new();
+    for (count, scope) in scopes.split(' ').filter(|scope| !scope.is_empty()).enumerate() {
+        if count == MAX_SCOPES {
+            return Err(Refusal::TooManyScopes(MAX_SCOPES));
+        }
+        let (name, path) = scope.split_once(':').unwrap_or((scope, ""));
+        let Some((_, _, right)) = RIGHTS.iter().find(|(of, known, _)| *of == profile && *known == name) else {
+            continue;
+        };
+        if path.is_empty() {
+            return Err(Refusal::Pathless(clip(scope)));
+        }
+        let below = place(base, path.as_bytes()).map_err(|why| Refusal::ScopePath { scope: clip(scope), why })?;
+        grants.push(Grant { right: *right, path: below, directory: path.ends_with('/') });
+    }
+    if grants.is_empty() { Err(Refusal::NoCapability(profile)) } else { Ok(grants) }
+}
+
+/// `path` below `base`. Each component is percent-decoded once, after the path was cut at its slashes, so that an encoded slash
+/// or `..` stays recognizable and is refused.
+fn place(base: &StorePath, path: &[u8]) -> Result<StorePath, &'static str> {
+    let Some(relative) = path.strip_prefix(b"/") else { return Err("it does not start with /") };
+    let mut place = base.clone();
+    for component in relative.split(|b| *b == b'/') {
+        let name = decode(component)?;
+        if matches!(&*name, b"" | b".") {
+            continue;
+        }
+        place = place.join(&name).map_err(|error| match error {
+            PathError::Parent => "it has a `..` component",
+            PathError::Relative => "it has an encoded slash",
+            PathError::Nul => "it has a NUL byte",
+            PathError::TooLong => "it is too long",
+        })?;
+    }
+    Ok(place)
+}
+
+fn decode(component: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let mut rest = component;
+    while let Some(percent) = rest.iter().position(|b| *b == b'%') {
+        rest = &rest[percent + 1..];
+        if !matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()) {
+            return Err("it has a % that encodes nothing");
+        }
+    }
+    Ok(percent_decode(component).collect())
+}

@@ -1,0 +1,88 @@
+use super::*;
+
+#[tokio::test]
+async fn are_compared_exactly() {
+    for other in [
+        "https://issuer.example/",
+        "https://ISSUER.example",
+        "https://issuer.example:443",
+        "http://issuer.example",
+        "https://evil.example",
+        "",
+    ] {
+        let said = refusal(&wlcg(&json!({"iss": other}))).await;
+        assert!(said.contains("is not believed here"), "{said}");
+        assert_eq!(said.contains("the slash at the end counts"), other.ends_with('/'), "{said}");
+    }
+    let long = format!("https://{}\u{202e}\n", "x".repeat(10_000));
+    let said = refusal(&wlcg(&json!({"iss": long}))).await;
+    assert!(said.len() < 300 && !said.contains('\n'), "{said}");
+}
+
+#[tokio::test]
+async fn keep_to_their_keys_and_base_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let (red, blue) = (SigningKey::es256("same"), SigningKey::es256("same"));
+    let file = |name: &str, key: &SigningKey| {
+        let place = directory.path().join(name);
+        disk::write(&place, jwks([key]).to_string().as_bytes()).unwrap();
+        place
+    };
+    let issuers = vec![
+        issuer("https://red.example", "/red", Some(&file("red", &red))),
+        issuer("https://blue.example", "/blue/data", Some(&file("blue", &blue))),
+    ];
+    let verifier = Verifier::new(&config(issuers)).unwrap();
+    let of = |name: &str, key: &SigningKey| key.token(&wlcg_claims(name, "storage.modify:/"));
+    let alice = verifier.identify(&of("https://red.example", &red), HERE).await.unwrap();
+    assert!(alice.check(Activity::Modify, &path("/red/x")).is_ok());
+    assert!(alice.check(Activity::Modify, &path("/blue/data/x")).is_err());
+    let bob = verifier.identify(&of("https://blue.example", &blue), HERE).await.unwrap();
+    assert!(bob.check(Activity::Modify, &path("/blue/data/x")).is_ok());
+    assert!(bob.check(Activity::Modify, &path("/blue/x")).is_err());
+    assert!(bob.check(Activity::Modify, &path("/red/x")).is_err());
+    assert!(refusal_by(&verifier, &of("https://red.example", &blue)).await.contains("forged"));
+}
+
+#[test]
+fn that_make_no_sense_stop_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let none_usable = directory.path().join("none");
+    disk::write(&none_usable, br#"{"keys":[{"kty":"oct","k":"AAAA","kid":"s"}]}"#).unwrap();
+    let large = directory.path().join("large");
+    disk::write(&large, &vec![b' '; 300 << 10]).unwrap();
+    let mut untrusting = issuer(ISSUER, "/", None);
+    untrusting.ca = Some(none_usable.clone());
+    for (issuers, says) in [
+        (vec![issuer("http://issuer.example", "/", None)], "must be https"),
+        (vec![issuer("http://127.evil.example", "/", None)], "must be https"),
+        (vec![issuer("http://localhost.evil.example", "/", None)], "must be https"),
+        (vec![issuer("ftp://issuer.example", "/", None)], "must be https"),
+        (vec![issuer("issuer.example", "/", None)], "no URL"),
+        (vec![issuer("", "/", None)], "no URL"),
+        (vec![issuer("https://user:secret@issuer.example", "/", None)], "user name"),
+        (vec![issuer("https://issuer.example?x", "/", None)], "no query"),
+        (vec![issuer(ISSUER, "vo", None)], "not absolute"),
+        (vec![issuer(ISSUER, "/vo/..", None)], "`..`"),
+        (vec![issuer(ISSUER, "/", Some(Path::new("/nonexistent/jwks")))], "/nonexistent/jwks"),
+        (vec![issuer(ISSUER, "/", Some(&none_usable))], "RS256 or ES256"),
+        (vec![issuer(ISSUER, "/", Some(&large))], "262144"),
+        (vec![issuer(ISSUER, "/a", None), issuer(ISSUER, "/b", None)], "twice"),
+        (vec![untrusting], "no certificate"),
+    ] {
+        let said = Verifier::new(&config(issuers)).unwrap_err().to_string();
+        assert!(said.contains(says), "{said:?} does not say {says:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_keys_in_a_set_are_passed_over() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let encryption = changed(SigningKey::es256("ec").jwk(), &json!({"use": "enc"}));
+    let other = changed(SigningKey::es256("ec").jwk(), &json!({"alg": "ES384"}));
+    let set = json!({"keys": [{"kty": "new"}, 7, {"kty": "oct", "kid": "ec", "k": "AAAA"}, {"kty": "RSA", "kid": "ec", "n": "!", "e": "AQAB"},
+        encryption, other, ec().jwk()]});
+    disk::write(file.path(), set.to_string().as_bytes()).unwrap();
+    let verifier = verifier_for(|config| config.issuers[0].keys = Some(file.path().into()));
+    verifier.identify(&wlcg(&json!({})), HERE).await.unwrap();
+}
