@@ -16,7 +16,7 @@ build:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	interop/check-licences
+	.ci/deny
 
 unit:
 	cargo test --workspace --locked
