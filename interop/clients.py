@@ -5,7 +5,9 @@ authority) and a deadline, and shows all it printed if its exit status is not th
 """
 
 import subprocess
+import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +73,16 @@ def content(length: int, salt: int = 0) -> bytes:
     words = numpy.arange(length // 8 + 1, dtype="<u8") + numpy.uint64(salt << 40)
     words = (words ^ (words >> numpy.uint64(7))) * numpy.uint64(0x9E3779B97F4A7C15)
     return words.tobytes()[:length]
+
+
+def eventually(condition: Callable[[], bool], deadline_s: float = 10) -> bool:
+    """Whether `condition` becomes true before the deadline; asked again and again, returns as soon as it is."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def tree(directory: Path) -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 Each server is started once for the whole run and gives each test a fresh directory (`Area`), so tests do not see each
 other. TOWPATH_BINARY names the program under test (interop/run sets it). For work on the tests themselves,
-TOWPATH_INTEROP_SERVER=xrootd puts the real xrootd in towpath's place.
+TOWPATH_INTEROP_SERVER=xrootd (or nginx) puts that server in towpath's place.
 """
 
 import os
@@ -20,7 +20,7 @@ from servers import Server, hand_over, start_nginx, start_towpath, start_xrootd
 from table import Table
 
 AUDIENCE = "https://towpath.test"
-STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER") == "xrootd"
+STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER")
 
 
 def pytest_configure(config):
@@ -122,7 +122,7 @@ def data() -> Path:
 def plain_server(base, request):
     """towpath without TLS, anonymous clients may write."""
     if STAND_IN:
-        server = start_xrootd(base / "plain")
+        server = {"xrootd": start_xrootd, "nginx": start_nginx}[STAND_IN](base / "plain")
     else:
         server = start_towpath(request.getfixturevalue("binary"), base / "plain")
     yield server
@@ -132,8 +132,10 @@ def plain_server(base, request):
 @pytest.fixture(scope="session")
 def tls_server(base, authority, request):
     """towpath with a certificate, anonymous clients may write."""
-    if STAND_IN:
+    if STAND_IN == "xrootd":
         server = start_xrootd(base / "tls-server", config=xrootd_tls(authority), http=False, tls=True)
+    elif STAND_IN == "nginx":
+        server = start_nginx(base / "tls-server", certificate=(authority.certificate, authority.key))
     else:
         text = f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n'
         server = start_towpath(request.getfixturevalue("binary"), base / "tls-server", config=text, tls=True)

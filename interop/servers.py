@@ -143,7 +143,7 @@ http {{
     uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
     client_max_body_size 0;
     server {{
-        listen 127.0.0.1:{port} {ssl};
+        listen 127.0.0.1:{port}{ssl};
         {certificate}
         root {directory}/export;
         autoindex on;
@@ -160,7 +160,7 @@ def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None
     hand_over(directory)
     port, log = free_port(), directory / "log"
     lines = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};" if certificate else ""
-    text = NGINX.format(directory=directory, port=port, log=log, ssl="ssl" if certificate else "", certificate=lines)
+    text = NGINX.format(directory=directory, port=port, log=log, ssl=" ssl http2" if certificate else "", certificate=lines)
     (directory / "nginx.conf").write_text(text)
     command = ["/usr/sbin/nginx", "-p", directory, "-e", log, "-c", directory / "nginx.conf"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -1,0 +1,178 @@
+"""What XRootD's Python bindings see of a server, as one JSON object; run by test_xrootd_python.py with either version.
+
+    python xrootd_bindings.py OPERATION ROOT_URL DIRECTORY       (ROOT_URL ends before the directory's path)
+
+Runs in a process of its own, since the bindings' threads do not go well with forking, and since the two versions
+must not meet. Bytes are told by their SHA-256.
+"""
+
+import hashlib
+import json
+import sys
+import threading
+from collections.abc import Callable
+
+from XRootD import client
+from XRootD.client.flags import DirListFlags, OpenFlags, QueryCode, StatInfoFlags
+
+OPERATIONS: dict[str, Callable] = {}
+
+
+def operation(function: Callable) -> Callable:
+    """Registers a function as an operation."""
+    OPERATIONS[function.__name__] = function
+    return function
+
+
+def sha(data: bytes) -> str:
+    """The SHA-256 of bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def text(line: bytes | str) -> str:
+    """A line as text; version 5.5 gives bytes."""
+    return line.decode() if isinstance(line, bytes) else line
+
+
+def outcome(status) -> str:
+    """`ok`, or the error number that the server sent."""
+    if isinstance(status, dict):  # the bindings give the outcome of one attribute like this
+        return "ok" if status["ok"] else str(status["errno"] or status["code"])
+    return "ok" if status.ok else str(status.errno or status.code)
+
+
+def opened(url: str, flags: int = 0) -> client.File:
+    """An open file."""
+    file = client.File()
+    status, _ = file.open(url, flags)
+    assert status.ok, status.message
+    return file
+
+
+@operation
+def read(base: str, directory: str) -> dict:
+    """The whole file, a piece, a piece across the end, a piece behind it, lines."""
+    with opened(f"{base}/{directory}/file") as file:
+        found = {
+            "size": file.stat()[1].size,
+            "whole": sha(file.read()[1]),
+            "piece": sha(file.read(4095, 10_000)[1]),
+            "end": len(file.read(999_000, 10_000)[1]),
+            "behind": len(file.read(2_000_000, 10)[1]),
+        }
+    with opened(f"{base}/{directory}/lines") as file:
+        return found | {"lines": [text(line) for line in file.readlines()]}
+
+
+def vector(file: client.File, chunks: list[tuple[int, int]]) -> tuple[str, str]:
+    """The outcome of a vector read, and the SHA-256 of its buffers."""
+    status, answer = file.vector_read(chunks)
+    if not status.ok:
+        return outcome(status), ""
+    assert [(chunk.offset, chunk.length) for chunk in answer.chunks] == chunks
+    return "ok", sha(b"".join(chunk.buffer for chunk in answer.chunks))
+
+
+@operation
+def vector_read(base: str, directory: str) -> dict:
+    """Vector reads: some ranges in any order, overlapping ones, 1,024 ones, one of the greatest size, and too much of each."""
+    with opened(f"{base}/{directory}/file") as file:
+        size = file.stat()[1].size
+        return {
+            "some": vector(file, [(500_000, 100), (0, 1), (7, 4096), (0, 10), (size - 1, 1)]),
+            "most": vector(file, [(i * 700, 16) for i in range(1024)]),
+            "greatest": vector(file, [(1, 2_097_136)]),
+            "past_end": vector(file, [(0, 10), (size - 5, 10)])[0],
+        }
+
+
+@operation
+def dirlist(base: str, directory: str) -> dict:
+    """A listing with the stat of each entry."""
+    status, listing = client.FileSystem(base).dirlist(f"/{directory}", DirListFlags.STAT)
+    assert status.ok, status.message
+    return {
+        entry.name: [entry.statinfo.size, bool(entry.statinfo.flags & StatInfoFlags.IS_DIR), entry.statinfo.modtime]
+        for entry in listing
+    }
+
+
+@operation
+def asynchronous(base: str, directory: str) -> dict:
+    """64 reads of one file at once, each answered to a callback."""
+    done, lock, answers = threading.Event(), threading.Lock(), {}
+
+    def keep(offset: int) -> Callable:
+        def callback(status, data, _hosts):
+            with lock:
+                answers[offset] = data if status.ok else outcome(status)
+                if len(answers) == 64:
+                    done.set()
+
+        return callback
+
+    with opened(f"{base}/{directory}/file") as file:
+        for index in range(64):
+            file.read(index * 10_000, 10_000, callback=keep(index * 10_000))
+        assert done.wait(30), "not all callbacks came"
+    return {"whole": sha(b"".join(answers[offset] for offset in sorted(answers)))}
+
+
+@operation
+def write(base: str, directory: str) -> dict:
+    """Positional writes in any order, read back through the same handle, truncate, sync."""
+    url = f"{base}/{directory}/written"
+    with opened(url, OpenFlags.NEW | OpenFlags.UPDATE) as file:
+        for offset in (100_000, 0, 200_000):
+            status, _ = file.write(bytes([offset // 100_000 + 1]) * 100_000, offset)
+            assert status.ok, status.message
+        assert file.sync()[0].ok
+        back = sha(file.read(0, 300_000)[1])
+        assert file.truncate(250_000)[0].ok
+    status, info = client.FileSystem(base).stat(f"/{directory}/written")
+    again = client.File().open(url, OpenFlags.NEW | OpenFlags.UPDATE)[0]
+    return {"back": back, "size": info.size, "again": outcome(again)}
+
+
+@operation
+def filesystem(base: str, directory: str) -> dict:
+    """Names: mkdir, mv, stat, rm, rmdir, query, ping, protocol."""
+    server = client.FileSystem(base)
+    steps = {
+        "ping": server.ping()[0],
+        "mkdir": server.mkdir(f"/{directory}/made")[0],
+        "mv": server.mv(f"/{directory}/made", f"/{directory}/moved")[0],
+        "rmdir": server.rmdir(f"/{directory}/moved")[0],
+        "rm absent": server.rm(f"/{directory}/absent")[0],
+        "stat absent": server.stat(f"/{directory}/absent")[0],
+        "statvfs": server.statvfs(f"/{directory}")[0],
+        "protocol": server.protocol()[0],
+    }
+    checksum = server.query(QueryCode.CHECKSUM, f"/{directory}/file")[1].decode().rstrip("\0").split()
+    limits = server.query(QueryCode.CONFIG, "readv_ior_max readv_iov_max")[1].decode().split()
+    return {name: outcome(status) for name, status in steps.items()} | {"checksum": checksum, "limits": limits}
+
+
+@operation
+def attributes(base: str, directory: str) -> dict:
+    """Extended attributes through an open file and through a path."""
+    server = client.FileSystem(base)
+    path = f"/{directory}/file"
+    made = server.set_xattr(path, [("colour", "green"), ("shape", "round")])
+    got = server.get_xattr(path, ["colour", "absent"])
+    with opened(f"{base}/{directory}/file", OpenFlags.UPDATE) as file:
+        by_handle = file.get_xattr(["shape"])
+        deleted = file.del_xattr(["shape"])
+    listed = server.list_xattr(path)
+    return {
+        "set": [[name, outcome(status)] for name, status in made[1]],
+        "get": [[name, value, outcome(status)] for name, value, status in got[1]],
+        "by handle": [[name, value] for name, value, _ in by_handle[1]],
+        "deleted": [outcome(status) for _, status in deleted[1]],
+        "list": [[name, value] for name, value, _ in listed[1]],
+    }
+
+
+if __name__ == "__main__":
+    name, base, directory = sys.argv[1:]
+    print(json.dumps(OPERATIONS[name](base, directory)))
