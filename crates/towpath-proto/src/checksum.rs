@@ -148,6 +148,12 @@ impl Algorithms {
         Algorithms(self.0 | other.0)
     }
 
+    /// What is in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: Algorithms) -> Self {
+        Algorithms(self.0 & other.0)
+    }
+
     /// The members that can be combined from parts.
     #[must_use]
     pub fn combinable(self) -> Self {

@@ -16,10 +16,12 @@ use super::{Algorithm, Algorithms, Digest, Digests, Hasher, combine};
 pub struct Extent {
     offset: u64,
     bytes: u64,
+    /// Which of `sums` are known; all of them combinable.
+    algorithms: Algorithms,
     sums: Sums,
 }
 
-/// The checksums of an extent, one field for each combinable algorithm; those not wanted stay 0.
+/// The checksums of an extent, one field for each combinable algorithm; those not known stay 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     adler32: u32,
@@ -43,7 +45,7 @@ impl Extent {
         offset.checked_add(bytes)?;
         let mut sums = Sums::default();
         digests.iter().for_each(|digest| sums.set(digest.algorithm(), digest.to_integer()));
-        Some(Self { offset, bytes, sums })
+        Some(Self { offset, bytes, algorithms: digests.algorithms().combinable(), sums })
     }
 
     /// Where the extent starts in the file.
@@ -61,32 +63,29 @@ impl Extent {
         self.offset + self.bytes
     }
 
-    /// The digests of the combinable members of `algorithms`, which must be among those it was made with.
-    pub fn digests(&self, algorithms: Algorithms) -> Digests {
-        let combinable = algorithms.combinable();
-        combinable.iter().map(|algorithm| Digest::from_integer(algorithm, self.sums.get(algorithm))).collect()
+    /// The digests of its bytes.
+    pub fn digests(&self) -> Digests {
+        self.algorithms.iter().map(|algorithm| Digest::from_integer(algorithm, self.sums.get(algorithm))).collect()
     }
 
-    fn of_nothing(algorithms: Algorithms) -> Self {
-        Self::of_zeros(algorithms, 0, 0)
-    }
-
+    /// An extent of zero bytes, and for no bytes the one that changes nothing when it is joined.
     fn of_zeros(algorithms: Algorithms, offset: u64, bytes: u64) -> Self {
         let mut sums = Sums::default();
         for algorithm in algorithms.iter() {
             sums.set(algorithm, combine::of_zeros(algorithm, bytes).unwrap_or(0));
         }
-        Self { offset, bytes, sums }
+        Self { offset, bytes, algorithms, sums }
     }
 
-    /// This extent and the one that starts where it ends, as one.
-    fn join(&self, algorithms: Algorithms, next: &Extent) -> Self {
+    /// This extent and the one that starts where it ends, as one, with the checksums that both have.
+    fn join(&self, next: &Extent) -> Self {
+        let algorithms = self.algorithms.intersection(next.algorithms);
         let mut sums = Sums::default();
         for algorithm in algorithms.iter() {
             let (first, second) = (self.sums.get(algorithm), next.sums.get(algorithm));
             sums.set(algorithm, combine::combine(algorithm, first, second, next.bytes).unwrap_or(0));
         }
-        Self { offset: self.offset, bytes: self.bytes + next.bytes, sums }
+        Self { offset: self.offset, bytes: self.bytes + next.bytes, algorithms, sums }
     }
 }
 
@@ -194,7 +193,9 @@ impl ExtentDigests {
         }
     }
 
-    /// Takes an extent that was made with [`ExtentDigests::algorithms`]. Costs O(log n) for n separate extents.
+    /// Takes an extent that was made with [`ExtentDigests::algorithms`]; an algorithm that it lacks is lost for the whole.
+    ///
+    /// Costs O(log n) for n separate extents.
     pub fn insert(&mut self, mut extent: Extent) {
         if self.unknown.is_some() || extent.bytes == 0 {
             return;
@@ -203,12 +204,12 @@ impl ExtentDigests {
             return self.give_up(Unknown::Rewritten { offset });
         }
         if let Some(next) = self.extents.remove(&extent.end()) {
-            extent = extent.join(self.algorithms, &next);
+            extent = extent.join(&next);
         }
         if let Some((_, before)) = self.extents.range_mut(..extent.offset).next_back()
             && before.end() == extent.offset
         {
-            *before = before.join(self.algorithms, &extent);
+            *before = before.join(&extent);
             return;
         }
         self.extents.insert(extent.offset, extent);
@@ -238,25 +239,14 @@ impl ExtentDigests {
         if let Some(reason) = self.unknown {
             return Err(reason);
         }
-        let mut whole = Extent::of_nothing(self.algorithms);
+        let mut whole = Extent::of_zeros(self.algorithms, 0, 0);
         for extent in self.extents() {
             if extent.end() > size {
                 return Err(Unknown::BeyondEnd { end: extent.end(), size });
             }
-            whole = self.fill(&whole, extent.offset, holes)?.join(self.algorithms, extent);
+            whole = fill(&whole, extent.offset, holes)?.join(extent);
         }
-        whole = self.fill(&whole, size, holes)?;
-        Ok(whole.digests(self.algorithms))
-    }
-
-    /// `whole` with what is missing up to `end`.
-    fn fill(&self, whole: &Extent, end: u64, holes: Holes) -> Result<Extent, Unknown> {
-        let (offset, bytes) = (whole.end(), end - whole.end());
-        match holes {
-            _ if bytes == 0 => Ok(*whole),
-            Holes::Refuse => Err(Unknown::Hole { offset, bytes }),
-            Holes::AreZeros => Ok(whole.join(self.algorithms, &Extent::of_zeros(self.algorithms, offset, bytes))),
-        }
+        Ok(fill(&whole, size, holes)?.digests())
     }
 
     /// The first offset that `extent` shares with one that is here.
@@ -267,5 +257,15 @@ impl ExtentDigests {
         }
         let after = self.extents.range(extent.offset..).next();
         after.map(|(offset, _)| *offset).filter(|offset| *offset < extent.end())
+    }
+}
+
+/// `whole` with what is missing up to `end`.
+fn fill(whole: &Extent, end: u64, holes: Holes) -> Result<Extent, Unknown> {
+    let (offset, bytes) = (whole.end(), end - whole.end());
+    match holes {
+        _ if bytes == 0 => Ok(*whole),
+        Holes::Refuse => Err(Unknown::Hole { offset, bytes }),
+        Holes::AreZeros => Ok(whole.join(&Extent::of_zeros(whole.algorithms, offset, bytes))),
     }
 }

@@ -147,10 +147,11 @@ impl PartReader {
         }
     }
 
-    /// Gives the next bytes of the answer; only after [`PartReader::next_item`] has said that it needs more.
+    /// Gives the next bytes of the answer.
+    ///
+    /// Best when [`PartReader::next_item`] has said that it needs more: what is left from before must be copied.
     pub fn push(&mut self, input: Bytes) {
-        debug_assert!(self.input.is_empty(), "what came before has not been used up");
-        self.input = input;
+        self.input = if self.input.is_empty() { input } else { [&self.input[..], &input].concat().into() };
     }
 
     /// The next item, or `None` if more bytes are needed. After an error the reader must not be used.

@@ -32,6 +32,41 @@ fn propfind_bodies_are_read() {
     assert!(matches!(Propfind::parse(b"<propfind/>"), Err(InvalidXml::Unexpected(_))));
 }
 
+/// What davix 0.8.4, rclone 1.60 (vendor owncloud) and cadaver 0.24 send.
+#[test]
+fn propfind_bodies_of_real_clients_are_read() {
+    let names = |body: &str| match Propfind::parse(body.as_bytes()) {
+        Ok(Propfind::Prop(names)) => names.iter().map(|name| format!("{}{}", name.namespace, name.local)).collect(),
+        other => vec![format!("{other:?}")],
+    };
+    let davix = r#"<?xml version="1.0" encoding="utf-8" ?><D:propfind xmlns:D="DAV:" xmlns:L="LCGDM:"><D:prop><D:displayname/><D:getlastmodified/><D:quota-used-bytes/><D:resourcetype><D:collection/></D:resourcetype><L:mode/><D:owner></D:owner></D:prop></D:propfind>"#;
+    let expected = [
+        "DAV:displayname",
+        "DAV:getlastmodified",
+        "DAV:quota-used-bytes",
+        "DAV:resourcetype",
+        "LCGDM:mode",
+        "DAV:owner",
+    ];
+    assert_eq!(names(davix), expected);
+    let rclone = r#"<?xml version="1.0"?>
+<d:propfind  xmlns:d="DAV:" xmlns:oc="http://owncloud.org/ns" xmlns:nc="http://nextcloud.org/ns">
+ <d:prop>
+  <d:getcontentlength />
+  <oc:checksums />
+ </d:prop>
+</d:propfind>
+"#;
+    assert_eq!(names(rclone), ["DAV:getcontentlength", "http://owncloud.org/nschecksums"]);
+    let cadaver = r#"<?xml version="1.0" encoding="utf-8"?>
+<propfind xmlns="DAV:"><prop>
+<executable xmlns="http://apache.org/dav/props/"/>
+<checked-in xmlns="DAV:"/>
+</prop></propfind>
+"#;
+    assert_eq!(names(cadaver), ["http://apache.org/dav/props/executable", "DAV:checked-in"]);
+}
+
 #[test]
 fn xml_that_is_not_well_formed_is_refused() {
     for body in [

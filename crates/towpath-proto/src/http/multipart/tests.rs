@@ -39,6 +39,15 @@ fn an_answer_of_xrootd_is_read_however_it_is_cut() {
 }
 
 #[test]
+fn input_may_be_given_ahead_of_need() {
+    let mut reader = PartReader::new(&boundary("123456"));
+    FROM_XROOTD.as_bytes().chunks(50).for_each(|piece| reader.push(Bytes::from_static(piece)));
+    let items: Vec<_> = std::iter::from_fn(|| reader.next_item().unwrap()).collect();
+    assert_eq!(items.len(), 5);
+    assert_eq!((&items[3], &items[4]), (&Item::Data("45".into()), &Item::End));
+}
+
+#[test]
 fn the_boundary_is_found_in_the_content_type() {
     let of = |value| Boundary::of_content_type(value).map(|boundary| boundary.0);
     assert_eq!(of("multipart/byteranges; boundary=THIS_STRING_SEPARATES"), Some("THIS_STRING_SEPARATES".into()));
