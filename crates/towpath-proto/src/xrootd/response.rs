@@ -39,7 +39,7 @@ pub use session::{LoginReply, ProtocolReply, SecurityLevel, SecurityRequirements
 pub use status::{PgReadStatus, PgWriteStatus, StatusBody, StatusKind};
 pub use vector::{ReadvParser, ReadvPiece};
 
-use super::wire::{non_negative_i32, text};
+use super::wire::{non_negative_i32, until_nul};
 use super::{DecodeError, ErrorCode, PathId, Status, StreamId};
 
 /// The fixed part of every response.
@@ -242,6 +242,6 @@ impl Body for Text {
     }
 
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
-        text(body, "answer").map(Self)
+        Ok(Self(until_nul(body)))
     }
 }

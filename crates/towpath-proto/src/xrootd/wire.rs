@@ -142,7 +142,14 @@ impl Reader {
     }
 }
 
-/// The text without the NULs that some peers append; a NUL inside is refused.
+/// The text of an answer: up to the first NUL. The reference server sends bytes without meaning after it.
+pub(super) fn until_nul(mut body: Bytes) -> Bytes {
+    let end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
+    body.truncate(end);
+    body
+}
+
+/// The text of a request, without the NULs that some clients append; a NUL inside is refused.
 pub(super) fn text(mut payload: Bytes, what: &'static str) -> Result<Bytes, DecodeError> {
     let end = payload.iter().rposition(|&byte| byte != 0).map_or(0, |last| last.saturating_add(1));
     payload.truncate(end);

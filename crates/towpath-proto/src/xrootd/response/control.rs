@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::ResponseHeader;
-use crate::xrootd::wire::{Reader, text};
+use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{ActionCode, DecodeError, ErrorCode};
 
 /// Text for people, wherever the peer's encoding is not known.
@@ -34,9 +34,7 @@ impl ErrorReply {
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let code = ErrorCode(reader.u32("error code")?);
-        let rest = reader.rest();
-        let message = rest.split(|&byte| byte == 0).next().unwrap_or_default();
-        Ok(Self { code, message: lossy(message) })
+        Ok(Self { code, message: lossy(&until_nul(reader.rest())) })
     }
 }
 
@@ -113,7 +111,7 @@ impl Redirect {
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let port = reader.u32("redirect port")?;
-        let target = text(reader.rest(), "redirect target")?;
+        let target = until_nul(reader.rest());
         let utf8 = |bytes: &[u8]| match std::str::from_utf8(bytes) {
             Ok("") => Err(DecodeError::Missing { what: "redirect target" }),
             Ok(text) => Ok(text.to_owned()),
@@ -150,25 +148,29 @@ impl Wait {
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let seconds = reader.length("wait time")?;
-        let rest = reader.rest();
-        Ok(Self { seconds, message: lossy(rest.split(|&byte| byte == 0).next().unwrap_or_default()) })
+        Ok(Self { seconds, message: lossy(&until_nul(reader.rest())) })
     }
 }
 
 /// Body of [`Status::waitresp`](crate::xrootd::Status::waitresp): the answer will come as [`Attn::AsynResp`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitResp {
     /// After how long to give up, in seconds.
     pub seconds: u32,
+    /// Why, for people; may be empty.
+    pub message: String,
 }
 
 impl WaitResp {
-    pub(super) fn encode(self, out: &mut BytesMut) {
+    pub(super) fn encode(&self, out: &mut BytesMut) {
         out.put_u32(self.seconds);
+        out.put_slice(self.message.as_bytes());
     }
 
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
-        Ok(Self { seconds: Reader::new(body).length("wait time")? })
+        let mut reader = Reader::new(body);
+        let seconds = reader.length("wait time")?;
+        Ok(Self { seconds, message: lossy(&until_nul(reader.rest())) })
     }
 }
 
@@ -216,7 +218,7 @@ impl Attn {
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         Ok(match ActionCode(reader.u32("action code")?) {
-            ActionCode::asyncms => Self::AsyncMs(lossy(&text(reader.rest(), "message")?)),
+            ActionCode::asyncms => Self::AsyncMs(lossy(&until_nul(reader.rest()))),
             ActionCode::asynresp => {
                 reader.u32("reserved")?;
                 let header = ResponseHeader::decode(&reader.array("asynresp header")?)?;

@@ -11,12 +11,15 @@ const WITH_STAT: &[u8] = b".\n0 0 0 0\n";
 /// Stat line of an entry about which nothing is known.
 const NO_STAT: &[u8] = b"0 0 0 0";
 
+/// What stands in place of a checksum that is not known.
+const NO_CHECKSUM: &str = "none";
+
 /// Checksum of an entry: ` [ alg:hex ]` after its stat line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChecksum {
     /// Such as `adler32`.
     pub algorithm: String,
-    /// Such as `5c0ebe1f`; `none` if there is no checksum.
+    /// Such as `5c0ebe1f`.
     pub value: String,
 }
 
@@ -27,7 +30,7 @@ pub struct DirlistEntry {
     pub name: Bytes,
     /// Its metadata, if asked for.
     pub stat: Option<StatInfo>,
-    /// Its checksum, if asked for.
+    /// Its checksum, if asked for and known.
     pub checksum: Option<EntryChecksum>,
 }
 
@@ -83,7 +86,7 @@ impl DirlistWriter {
         }
         if self.options.contains(DirlistOptions::dcksm) {
             let (algorithm, value) =
-                entry.checksum.as_ref().map_or(("none", "none"), |sum| (&*sum.algorithm, &*sum.value));
+                entry.checksum.as_ref().map_or((NO_CHECKSUM, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
             for part in [" [ ", algorithm, ":", value, " ]"] {
                 self.piece.put_slice(part.as_bytes());
             }
@@ -232,6 +235,7 @@ fn parse_stat_line(line: &[u8]) -> Result<(StatInfo, Option<EntryChecksum>), Dec
     let (stat, sum) = line.split_at(bracket);
     let sum = String::from_utf8_lossy(sum);
     let sum = sum.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace()).split_once(':');
+    let sum = sum.filter(|(_, value)| *value != NO_CHECKSUM);
     let checksum = sum.map(|(algorithm, value)| EntryChecksum { algorithm: algorithm.into(), value: value.into() });
     Ok((StatInfo::parse(stat)?, checksum))
 }

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Body;
 use crate::xrootd::DecodeError;
-use crate::xrootd::wire::text;
+use crate::xrootd::wire::until_nul;
 
 /// One server that has the path: `XYhost:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Body for Locations {
     }
 
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
-        let body = text(body, "locate answer")?;
+        let body = until_nul(body);
         let tokens = body.split(|&byte| byte == b' ').filter(|token| !token.is_empty());
         tokens.map(Location::parse).collect::<Result<_, _>>().map(Self)
     }

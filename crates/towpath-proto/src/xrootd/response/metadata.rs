@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Body;
-use crate::xrootd::wire::{Reader, text};
+use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
 
 /// Metadata of a file: the stat text `id size flags mtime [ctime atime mode owner group]`.
@@ -162,7 +162,7 @@ impl Body for VfsInfo {
 
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
         const INVALID: DecodeError = DecodeError::Invalid { what: "statvfs answer" };
-        let body = text(body, "statvfs answer")?;
+        let body = until_nul(body);
         let mut fields = body.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
         Ok(Self {
             rw_nodes: number(fields.next()).ok_or(INVALID)?,

@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::Body;
-use crate::xrootd::wire::{Reader, text};
+use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{DecodeError, ServerFlags, SessionId};
 
 /// The answer to `protocol`.
@@ -66,7 +66,7 @@ impl ProtocolReply {
     fn decode_bind_interfaces(reader: &mut Reader) -> Result<Bytes, DecodeError> {
         reader.u16("bind interfaces")?;
         let length = reader.u16("bind interfaces")?;
-        text(reader.take(usize::from(length), "bind interfaces")?, "bind interfaces")
+        Ok(until_nul(reader.take(usize::from(length), "bind interfaces")?))
     }
 }
 
@@ -135,6 +135,6 @@ impl Body for LoginReply {
         let session_id =
             *body.first_chunk().ok_or(DecodeError::Truncated { what: "session id", needed: 16, available })?;
         body.advance(16);
-        Ok(Self { session_id: SessionId(session_id), security: text(body, "security list")? })
+        Ok(Self { session_id: SessionId(session_id), security: until_nul(body) })
     }
 }
