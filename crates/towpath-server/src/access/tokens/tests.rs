@@ -58,8 +58,16 @@ fn verifier() -> Fixture {
 }
 
 fn verifier_for(change: impl FnOnce(&mut AccessConfig)) -> Fixture {
+    fixture(&jwks([ec(), rsa()]), change)
+}
+
+fn verifier_with_keys(jwks: &Value) -> Fixture {
+    fixture(jwks, |_| {})
+}
+
+fn fixture(jwks: &Value, change: impl FnOnce(&mut AccessConfig)) -> Fixture {
     let keys = tempfile::NamedTempFile::new().unwrap();
-    disk::write(keys.path(), jwks([ec(), rsa()]).to_string().as_bytes()).unwrap();
+    disk::write(keys.path(), jwks.to_string().as_bytes()).unwrap();
     let mut config = config(vec![issuer(ISSUER, "/vo", Some(keys.path()))]);
     change(&mut config);
     Fixture { verifier: Verifier::new(&config).unwrap(), _keys: keys }

@@ -99,9 +99,9 @@ async fn ageing_keys_are_used_while_new_ones_are_fetched() {
     advance(Duration::from_secs(1)).await;
     assert!(verify(&ring, &old).now_or_never().unwrap().is_ok(), "it does not wait");
     landed(&ring).await;
+    assert_eq!(script.loads(), 2);
     verify(&ring, &new).await.unwrap();
     assert_eq!(fault(&ring, &old).await, Fault::AuthenticationFailed, "it was withdrawn");
-    assert_eq!(script.loads(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,10 +51,12 @@ async fn a_subject_may_be_missing_but_its_bearer_is_not_anonymous() {
 #[tokio::test]
 async fn a_token_without_key_identifier_if_there_is_one_key_only() {
     let header = json!({"alg": "ES256", "typ": "JWT"});
-    let sciclaims = scitoken_claims(ISSUER, "read:/").to_string();
-    verifier().identify(&ec().sign(&header, &sciclaims), HERE).await.unwrap();
-    let wlcgclaims = wlcg_claims(ISSUER, "storage.read:/").to_string();
-    assert!(refusal(&ec().sign(&header, &wlcgclaims)).await.contains("lacks the claim `kid"));
+    let scitoken = ec().sign(&header, &scitoken_claims(ISSUER, "read:/").to_string());
+    verifier().identify(&scitoken, HERE).await.unwrap();
+    let wlcg = ec().sign(&header, &wlcg_claims(ISSUER, "storage.read:/").to_string());
+    assert!(refusal(&wlcg).await.contains("lacks the claim `kid"));
+    let two = verifier_with_keys(&jwks([ec(), &SigningKey::es256("other")]));
+    assert!(refusal_by(&two, &scitoken).await.contains("its key (it names none) is not among those"));
 }
 
 /// Tokens made with the reference library, PyPI's scitokens 1.9.7 (`tests/data/scitokens/make.py`).

@@ -76,13 +76,23 @@ fn that_make_no_sense_stop_the_start() {
 }
 
 #[tokio::test]
-async fn other_keys_in_a_set_are_passed_over() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let encryption = changed(SigningKey::es256("ec").jwk(), &json!({"use": "enc"}));
-    let other = changed(SigningKey::es256("ec").jwk(), &json!({"alg": "ES384"}));
-    let set = json!({"keys": [{"kty": "new"}, 7, {"kty": "oct", "kid": "ec", "k": "AAAA"}, {"kty": "RSA", "kid": "ec", "n": "!", "e": "AQAB"},
-        encryption, other, ec().jwk()]});
-    disk::write(file.path(), set.to_string().as_bytes()).unwrap();
-    let verifier = verifier_for(|config| config.issuers[0].keys = Some(file.path().into()));
-    verifier.identify(&wlcg(&json!({})), HERE).await.unwrap();
+async fn keys_for_other_uses_are_passed_over() {
+    let claims = wlcg_claims(ISSUER, "storage.read:/");
+    let others = [json!({"use": "enc"}), json!({"alg": "ES384"}), json!({"key_ops": ["sign"]})].map(|change| {
+        let key = SigningKey::es256("ec");
+        (key.token(&claims), changed(key.jwk(), &change))
+    });
+    let mut keys = vec![
+        json!({"kty": "new"}),
+        json!(7),
+        json!({"kty": "oct", "kid": "ec", "k": "AAAA"}),
+        json!({"kty": "RSA", "kid": "ec", "n": "!", "e": "AQAB"}),
+    ];
+    keys.extend(others.iter().map(|(_, jwk)| jwk.clone()));
+    keys.push(ec().jwk());
+    let verifier = verifier_with_keys(&json!({"keys": keys}));
+    verifier.identify(&ec().token(&claims), HERE).await.unwrap();
+    for (token, jwk) in &others {
+        assert!(refusal_by(&verifier, token).await.contains("forged"), "{jwk}");
+    }
 }
