@@ -3,7 +3,8 @@
 //! | the keys held | the token's key | what happens |
 //! | --- | --- | --- |
 //! | younger than [`REFRESH`] | among them | they are used |
-//! | older | among them | they are used, and fetched anew meanwhile |
+//! | up to twice as old | among them | they are used, and fetched anew meanwhile |
+//! | older | among them | they are fetched anew and waited for, once; if that fails, as in the row above |
 //! | any | not among them | they are fetched anew, at most once in [`PAUSE`], and waited for |
 //! | none, or older than [`EXPIRY`] | | they are fetched, at most once in [`EMPTY_PAUSE`], and waited for |
 //!
@@ -29,8 +30,8 @@ use super::{
     refusal::{Refusal, clip},
 };
 
-/// Keys are fetched anew when they are older: the shortest time that WLCG profile §4.3.1 allows, because it is also the time that
-/// a withdrawn key lives on.
+/// Keys are fetched anew when they are older: the shortest time that WLCG profile §4.3.1 allows, because a withdrawn key lives on
+/// for up to twice as long.
 const REFRESH: Duration = Duration::from_secs(3600);
 /// Keys that could not be fetched anew are used until they are older: what WLCG profile §4.3.1 recommends, so that an issuer may
 /// be down for a while.
@@ -115,10 +116,10 @@ impl Ring {
         let good = held.filter(|held| held.keys.has_key_of(jwt)).map(|held| (Arc::clone(&held.keys), age(held)));
         let knows_some = held.is_some();
         if let Some((keys, age)) = good {
-            if age >= REFRESH {
-                self.fetch(&mut state, now, pause);
-            }
-            return Step::Use(keys);
+            let flight = if age >= REFRESH { self.fetch(&mut state, now, pause) } else { None };
+            // After a quiet time the keys may be long withdrawn; but an issuer that is down is not waited for again and again.
+            let wait = may_fetch && age >= 2 * REFRESH && state.failure.is_none();
+            return flight.filter(|_| wait).map_or(Step::Use(keys), Step::Wait);
         }
         if may_fetch && let Some(flight) = self.fetch(&mut state, now, pause) {
             return Step::Wait(flight);

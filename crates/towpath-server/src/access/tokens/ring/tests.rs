@@ -105,15 +105,30 @@ async fn ageing_keys_are_used_while_new_ones_are_fetched() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_quiet_time_a_withdrawn_key_is_not_believed() {
+    let (old, new) = (SigningKey::es256("old"), SigningKey::es256("new"));
+    let (script, ring) = Script::new(&[&old]);
+    verify(&ring, &old).await.unwrap();
+    script.publish(&[&new]);
+    advance(2 * REFRESH).await;
+    assert_eq!(fault(&ring, &old).await, Fault::AuthenticationFailed);
+    assert_eq!(script.loads(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn stale_keys_serve_while_the_issuer_is_down_but_not_for_ever() {
     let key = SigningKey::es256("a");
     let (script, ring) = Script::new(&[&key]);
     verify(&ring, &key).await.unwrap();
     script.break_down();
-    advance(EXPIRY - Duration::from_secs(1)).await;
+    advance(EXPIRY - PAUSE - Duration::from_secs(1)).await;
     verify(&ring, &key).await.unwrap();
+    assert_eq!(script.loads(), 2, "it waited for new ones");
+    script.open.forget_permits(Semaphore::MAX_PERMITS);
+    advance(PAUSE).await;
+    assert!(verify(&ring, &key).now_or_never().unwrap().is_ok(), "it does not wait again");
+    script.open.add_permits(Semaphore::MAX_PERMITS);
     landed(&ring).await;
-    verify(&ring, &key).await.unwrap();
     advance(Duration::from_secs(1)).await;
     assert_eq!(fault(&ring, &key).await, Fault::Unavailable);
     script.publish(&[&key]);

@@ -96,3 +96,19 @@ async fn keys_for_other_uses_are_passed_over() {
         assert!(refusal_by(&verifier, token).await.contains("forged"), "{jwk}");
     }
 }
+
+/// The examples in docs/access.md are settings that the server takes.
+#[test]
+fn documented_settings_are_understood() {
+    let document = include_str!("../../../../../../docs/access.md");
+    let examples: Vec<&str> = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let config: crate::ServeConfig = toml::from_str(example).unwrap();
+        for mut settings in config.access.issuers {
+            // The files are on no machine that runs tests.
+            (settings.keys, settings.ca) = (None, None);
+            Issuer::new(&settings).unwrap();
+        }
+    }
+}
