@@ -1,0 +1,156 @@
+"""Runs the jobs, writes `results/<job>.json` (every sample) and `results/README.md` (medians, spreads, ratios)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import large
+import report
+import small_files
+from contenders import Machine
+from harness import Sample, Server, interleave, scratch
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+GIB = 1 << 30
+
+
+@dataclasses.dataclass
+class Settings:
+    """What the command line asks."""
+
+    machine: Machine
+    repetitions: int
+    quick: bool
+    disk: str
+    memory: str
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def four_servers(machine: Machine, root_of: Callable[[str], pathlib.Path]):
+    """A server of each kind, each over its own directory."""
+    roots = {name: root_of(name) for name in ("towpath", "xrootd5", "xrootd6", "nginx")}
+    servers: dict[str, Server] = {}
+    try:
+        servers["towpath"] = machine.serve_towpath(roots["towpath"])
+        servers["xrootd5"] = machine.serve_xrootd(roots["xrootd5"], version6=False)
+        servers["xrootd6"] = machine.serve_xrootd(roots["xrootd6"], version6=True)
+        servers["nginx"] = machine.serve_nginx(roots["nginx"])
+        yield servers, roots
+    finally:
+        for server in servers.values():
+            server.stop()
+
+
+def large_file(settings: Settings, parent: str, upward: bool) -> tuple[int, dict[str, list[Sample]]]:
+    size = GIB if settings.quick else 4 * GIB
+    with scratch(parent, "large") as directory:
+        source = directory / "source" / "large.bin"
+        source.parent.mkdir()
+        large.write_pattern(source, size)
+
+        def root_of(name: str) -> pathlib.Path:
+            if not upward:
+                return source.parent
+            root = directory / name
+            root.mkdir()
+            return root
+
+        with four_servers(settings.machine, root_of) as (servers, roots):
+            if upward:
+                contenders = large.uploads(settings.machine, servers, source, roots)
+            else:
+                contenders = large.downloads(settings.machine, servers, source, directory / "target.bin")
+            return size, interleave(contenders, settings.repetitions, say)
+
+
+def many_files(settings: Settings, parent: str, upward: bool) -> tuple[int, dict[str, list[Sample]]]:
+    files = 1_000 if settings.quick else 10_000
+    with scratch(parent, "small") as directory:
+        source = directory / "source" / "tree"
+        source.mkdir(parents=True)
+        small_files.make_tree(source, files)
+
+        def root_of(name: str) -> pathlib.Path:
+            if not upward:
+                return source.parent
+            root = directory / name
+            root.mkdir()
+            return root
+
+        with four_servers(settings.machine, root_of) as (servers, roots):
+            if upward:
+                contenders = small_files.uploads(settings.machine, servers, source, roots)
+            else:
+                contenders = small_files.downloads(settings.machine, servers, source, directory / "target")
+            return files * small_files.FILE_BYTES, interleave(contenders, settings.repetitions, say)
+
+
+JOBS: dict[str, Callable[[Settings], tuple[int, dict[str, list[Sample]]]]] = {
+    "large-down-memory": lambda settings: large_file(settings, settings.memory, upward=False),
+    "large-up-memory": lambda settings: large_file(settings, settings.memory, upward=True),
+    "large-down-disk": lambda settings: large_file(settings, settings.disk, upward=False),
+    "small-down-memory": lambda settings: many_files(settings, settings.memory, upward=False),
+    "small-up-memory": lambda settings: many_files(settings, settings.memory, upward=True),
+}
+
+
+def circumstances(machine: Machine) -> dict[str, object]:
+    """What a reader needs to judge the figures."""
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    version = subprocess.run([machine.towpath, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "processor": model,
+        "cores": os.cpu_count(),
+        "towpath": version,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--towpath", required=True)
+    parser.add_argument("--peers", required=True, type=pathlib.Path)
+    parser.add_argument("--jobs", default=",".join(JOBS))
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="smaller data: to try the benchmark itself")
+    parser.add_argument("--memory", default="/dev/shm")
+    parser.add_argument("--disk", default="/var/tmp")
+    options = parser.parse_args()
+    unknown = set(options.jobs.split(",")) - set(JOBS)
+    if unknown:
+        parser.error(f"no job {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
+    with scratch("/tmp", "work") as work:
+        work.chmod(0o755)
+        machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work)
+        settings = Settings(machine, options.repetitions, options.quick, options.disk, options.memory)
+        RESULTS.mkdir(exist_ok=True)
+        for job in options.jobs.split(","):
+            say(f"== {job}")
+            before = circumstances(machine)
+            size, samples = JOBS[job](settings)
+            runs = {name: [dataclasses.asdict(sample) for sample in timed] for name, timed in samples.items()}
+            record = {"job": job, "bytes": size, "quick": options.quick, "circumstances": before, "runs": runs}
+            (RESULTS / f"{job}.json").write_text(json.dumps(record, indent=1) + "\n")
+            say(report.table(record))
+    (RESULTS / "README.md").write_text(report.document(RESULTS))
+
+
+if __name__ == "__main__":
+    main()
