@@ -1,3 +1,11 @@
-//! What tests need and users do not: faults, reference data, peers to talk with. Never shipped.
+//! What the tests of the other crates share; never shipped.
+//!
+//! [`conformance`] checks that a store keeps the promises of RFC 0001; [`fault`] wraps a store and breaks it on purpose;
+//! [`pattern`] makes content in which each byte tells its place; [`random`] makes all of it repeatable from one seed;
+//! [`issuer`] is a peer to talk with.
 
+pub mod conformance;
+pub mod fault;
 pub mod issuer;
+pub mod pattern;
+pub mod random;

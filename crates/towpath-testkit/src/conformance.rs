@@ -1,0 +1,154 @@
+//! The promises of RFC 0001, as checks that every store and every wrapper passes.
+//!
+//! [`check`] runs the table of checks against a [`Fixture`]: a store and an empty directory in it. Each check gets a directory of its
+//! own and runs as a task of its own; one that fails is reported by its name, after all have run. What a store says
+//! it cannot do is not asked of it. A remote store may hear faults less precisely than they were said, because its
+//! protocol has fewer words; the fixture says how.
+
+mod attributes;
+mod bench;
+mod copying;
+mod digests;
+mod listing;
+mod metadata;
+mod naming;
+mod reading;
+mod updating;
+mod uploading;
+
+use std::{fmt, sync::Arc};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use towpath_store::{Caller, Capabilities, Fault, Store, StorePath};
+
+use self::bench::Bench;
+
+/// A store to be checked.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Who asks.
+    pub caller: Caller,
+    /// An existing directory that the checks may fill; they do not clean up.
+    pub directory: StorePath,
+    /// What becomes of a fault on its way here. `|fault| fault` unless a protocol lies between, which knows fewer of them.
+    pub heard_as: fn(Fault) -> Fault,
+    /// Whether names may have any byte but `/` and NUL; otherwise the checks keep to letters, digits and UTF-8.
+    pub any_name: bool,
+}
+
+impl Fixture {
+    /// A store without a protocol in between, to be filled from its root on.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, caller: Caller::local(), directory: StorePath::root(), heard_as: |fault| fault, any_name: true }
+    }
+}
+
+/// One promise.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// What is promised: `module::function` below `conformance`.
+    pub name: &'static str,
+    needs: fn(&Capabilities) -> bool,
+    run: fn(Bench) -> BoxFuture<'static, ()>,
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A table of checks: after each capability, the modules and their functions that need it.
+macro_rules! checks {
+    ($($needs:expr => { $($module:ident: $($function:ident)+;)+ })+) => {
+        /// All checks.
+        pub const CHECKS: &[Check] = &[$($($(
+            Check {
+                name: concat!(stringify!($module), "::", stringify!($function)),
+                needs: $needs,
+                run: |bench| $module::$function(bench).boxed(),
+            },
+        )+)+)+];
+    };
+}
+
+checks! {
+    |_| true => {
+        metadata: space_is_told;
+        reading: missing_files_are_not_found;
+        listing: missing_directories_are_not_found;
+    }
+    |can| can.write => {
+        metadata: a_file_is_described a_directory_is_described errors_name_their_path
+            the_version_changes_with_the_content size_can_be_changed mode_can_be_changed;
+        reading: every_range_is_what_was_written_there reads_are_short_only_at_the_end an_empty_file_is_read
+            read_into_appends read_now_appends_or_leaves_the_buffer many_tasks_read_at_once
+            a_dropped_read_leaves_the_handle_usable a_replaced_file_is_never_mixed only_the_version_asked_for_is_opened
+            a_directory_is_not_opened the_local_file_is_the_version_that_was_opened
+            a_vector_read_answers_each_range_once a_range_past_the_end_fails_alone a_vector_of_thousands_is_read
+            ranges_of_a_vector_may_overlap;
+        uploading: an_upload_is_invisible_until_it_is_committed an_empty_file_can_be_uploaded
+            dropping_an_upload_leaves_nothing aborting_leaves_nothing a_finished_handle_says_so
+            the_size_must_be_the_one_promised the_digests_must_be_those_promised
+            a_failed_commit_leaves_the_old_file commit_tells_the_metadata an_existing_file_is_not_replaced_unasked
+            of_two_commits_only_one_is_first of_two_commits_the_later_wins a_missing_file_can_be_replaced
+            parents_are_made_only_when_asked a_directory_is_not_replaced a_file_is_no_parent
+            a_file_that_cannot_fit_is_refused_at_once the_mode_is_as_asked digests_in_order_are_computed;
+        naming: directories_are_made directories_are_made_with_their_parents files_are_removed
+            directories_are_removed names_are_kept_byte_for_byte;
+        listing: all_entries_are_listed_in_bounded_batches an_empty_directory_has_no_entries
+            a_file_is_not_listed entries_are_described a_listing_can_be_dropped known_digests_are_listed;
+        digests: every_algorithm_is_computed known_digests_are_right progress_is_reported
+            there_is_no_digest_of_what_is_no_file a_digest_can_be_cancelled;
+    }
+    |can| can.write && can.write_any_order => {
+        uploading: pieces_come_in_any_order gaps_read_as_zeros a_piece_may_be_written_twice
+            many_tasks_write_at_once what_is_written_can_be_read_back an_upload_can_be_cut_and_extended
+            a_piece_beyond_all_sizes_is_refused;
+    }
+    |can| can.set_mtime => {
+        metadata: times_can_be_changed;
+        uploading: the_time_is_the_one_promised;
+    }
+    |can| can.update => {
+        updating: changes_are_visible_at_once changes_stay_when_the_handle_is_dropped
+            known_digests_are_forgotten_at_the_first_change an_update_can_cut_and_extend
+            an_update_can_be_verified only_existing_files_are_updated a_file_changed_in_place_is_noticed;
+    }
+    |can| can.rename => {
+        naming: files_are_renamed directories_are_renamed_with_what_they_hold
+            existing_names_are_not_taken_unasked impossible_renames_are_refused;
+    }
+    |can| can.copy => {
+        copying: a_copy_is_the_same a_copy_keeps_what_is_known_of_it existing_files_are_not_replaced_unasked
+            impossible_copies_are_refused;
+    }
+    |can| can.attributes => {
+        attributes: attributes_are_kept attributes_are_removed existing_attributes_can_be_protected
+            bounds_are_kept attributes_go_with_the_file digests_are_no_attributes;
+    }
+}
+
+/// Runs all checks that the store's capabilities call for.
+///
+/// # Panics
+/// If checks fail, after all of them have run, with their names.
+pub async fn check(fixture: &Fixture) {
+    let can = fixture.store.capabilities();
+    let mut failed = Vec::new();
+    for check in CHECKS.iter().filter(|check| (check.needs)(&can)) {
+        if !passes(check, fixture).await {
+            eprintln!("conformance: {check:?} FAILED");
+            failed.push(check.name);
+        }
+    }
+    assert!(failed.is_empty(), "{:?} breaks {} promises: {}", fixture.store, failed.len(), failed.join(", "));
+}
+
+/// Runs one check in a task of its own, so that a panic ends nothing else.
+async fn passes(check: &Check, fixture: &Fixture) -> bool {
+    let bench = Bench::set_up(fixture, check.name).await;
+    tokio::spawn((check.run)(bench)).await.is_ok()
+}
