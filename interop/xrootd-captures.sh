@@ -13,12 +13,13 @@ port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); pr
 work=$(mktemp -d /tmp/xrootd-captures.XXXXXX)
 trap 'kill "$server" 2>/dev/null; wait; rm -rf "$work"' EXIT
 
-mkdir -p "$out" "$work/root/data" "$work/root/empty" "$work/admin" "$work/out"
-cp "$here/record.py" "$here/xrootd-calls.py" "$work/"
+mkdir -p "$out" "$work/root/data" "$work/root/empty" "$work/root/many" "$work/admin" "$work/out"
+cp "$here/record.py" "$here/xrootd-calls.py" "$here/xrootd-raw.py" "$work/"
 # 9000 bytes: three pages, the last one short. Content is a function of the offset.
 python3 -c 'import sys; sys.stdout.buffer.write(bytes((i * 7 + i // 256) % 251 for i in range(9000)))' \
     > "$work/root/data/small.bin"
 cp "$work/root/data/small.bin" "$work/local.bin"
+seq -f "$work/root/many/entry-with-a-rather-long-name-%03.0f" 130 | xargs touch
 cat > "$work/server.cfg" <<CONFIG
 all.export /
 oss.localroot $work/root
@@ -75,6 +76,7 @@ record xrdfs-xattr-list xrdfs SERVER xattr /data/small.bin list
 record xrdfs-xattr-del xrdfs SERVER xattr /data/small.bin del colour
 record xrdfs-prepare xrdfs SERVER prepare -s -p 1 /data/small.bin
 record python-calls /usr/bin/python3 "$work/xrootd-calls.py" SERVER
+record raw-calls /usr/bin/python3 "$work/xrootd-raw.py" SERVER
 
 cp "$work"/out/*.txt "$out/"
 ls -l "$out"

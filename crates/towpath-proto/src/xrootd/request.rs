@@ -7,7 +7,7 @@
 //!
 //! Encoding a decoded request gives the same bytes, but for what the protocol declares meaningless: reserved bytes
 //! become zero, trailing NULs and a bare `?` are dropped, `mv` always states the length of its first path, a handle
-//! beside a path is dropped, and a path id of 0 is left out of `read` and `pgread`.
+//! beside a path is dropped, a path id of 0 is left out of `read` and `pgread`, and `fattr` states an empty path.
 
 mod attributes;
 mod bulk;
