@@ -25,6 +25,7 @@ interop: build ## real peers from apt and PyPI against us, and we against them
 	interop/run $(TOWPATH)
 
 bench: build ## we and the peers, interleaved; results under bench/results
+	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH)
 
 fmt:

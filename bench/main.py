@@ -16,10 +16,13 @@ import sys
 from collections.abc import Callable
 
 import large
+import latency
+import listing
 import report
+import requests_job
 import small_files
 from contenders import Machine
-from harness import Sample, Server, interleave, scratch
+from harness import Contender, Sample, Server, interleave, run_client, scratch
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 GIB = 1 << 30
@@ -30,6 +33,7 @@ class Settings:
     """What the command line asks."""
 
     machine: Machine
+    generator: str
     repetitions: int
     quick: bool
     disk: str
@@ -56,7 +60,12 @@ def four_servers(machine: Machine, root_of: Callable[[str], pathlib.Path]):
             server.stop()
 
 
-def large_file(settings: Settings, parent: str, upward: bool) -> tuple[int, dict[str, list[Sample]]]:
+def raw(samples: dict[str, list[Sample]]) -> dict[str, list[dict]]:
+    """Samples as JSON has them."""
+    return {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in samples.items()}
+
+
+def large_file(settings: Settings, parent: str, upward: bool) -> dict:
     size = GIB if settings.quick else 4 * GIB
     with scratch(parent, "large") as directory:
         source = directory / "source" / "large.bin"
@@ -75,10 +84,10 @@ def large_file(settings: Settings, parent: str, upward: bool) -> tuple[int, dict
                 contenders = large.uploads(settings.machine, servers, source, roots)
             else:
                 contenders = large.downloads(settings.machine, servers, source, directory / "target.bin")
-            return size, interleave(contenders, settings.repetitions, say)
+            return {"shape": "transfer", "bytes": size, "runs": raw(interleave(contenders, settings.repetitions, say))}
 
 
-def many_files(settings: Settings, parent: str, upward: bool) -> tuple[int, dict[str, list[Sample]]]:
+def many_files(settings: Settings, parent: str, upward: bool) -> dict:
     files = 1_000 if settings.quick else 10_000
     with scratch(parent, "small") as directory:
         source = directory / "source" / "tree"
@@ -97,15 +106,62 @@ def many_files(settings: Settings, parent: str, upward: bool) -> tuple[int, dict
                 contenders = small_files.uploads(settings.machine, servers, source, roots)
             else:
                 contenders = small_files.downloads(settings.machine, servers, source, directory / "target")
-            return files * small_files.FILE_BYTES, interleave(contenders, settings.repetitions, say)
+            runs = raw(interleave(contenders, settings.repetitions, say))
+            return {"shape": "transfer", "bytes": files * small_files.FILE_BYTES, "runs": runs}
 
 
-JOBS: dict[str, Callable[[Settings], tuple[int, dict[str, list[Sample]]]]] = {
+def request_rates(settings: Settings) -> dict:
+    with scratch(settings.memory, "requests") as directory:
+        source = directory / "large.bin"
+        large.write_pattern(source, requests_job.FILE_BYTES)
+        seconds, repetitions = (1.0, 2) if settings.quick else (3.0, settings.repetitions)
+        return {"shape": "requests", "rows": requests_job.run(settings.machine, settings.generator, source, repetitions, seconds)}
+
+
+def listings(settings: Settings, recursive: bool) -> dict:
+    count = 10_000 if settings.quick else 100_000
+    with scratch(settings.memory, "listing") as directory:
+        (listing.make_deep if recursive else listing.make_flat)(directory / "tree", count)
+        with four_servers(settings.machine, lambda _name: directory) as (servers, _roots):
+            contenders = listing.contenders(settings.machine, servers, "tree", recursive)
+            return {"shape": "seconds", "runs": raw(interleave(contenders, settings.repetitions, say))}
+
+
+def first_byte(settings: Settings) -> dict:
+    """One small file over a path of 100 ms, from the command's start to its end."""
+    with scratch(settings.memory, "latency") as directory:
+        (directory / "small.bin").write_bytes(bytes(1000))
+        with four_servers(settings.machine, lambda _name: directory) as (servers, _roots):
+            proxies = {name: latency.DelayingProxy(server.port) for name, server in servers.items()}
+            root = {name: f"root://127.0.0.1:{proxy.port}//small.bin" for name, proxy in proxies.items()}
+            xrdcp6, towpath = settings.machine.program("xrdcp", True), settings.machine.towpath
+            commands = [
+                ("towpath cat <- towpath", [towpath, "cat", root["towpath"]], None),
+                ("towpath cat <- xrootd6", [towpath, "cat", root["xrootd6"]], None),
+                ("xrdcp 6.2 <- xrootd6", [xrdcp6, "-s", root["xrootd6"], "-"], settings.machine.xrootd6),
+                ("xrdcp 6.2 <- towpath", [xrdcp6, "-s", root["towpath"], "-"], settings.machine.xrootd6),
+                ("curl <- nginx", [settings.machine.program("curl"), "-sf", f"http://127.0.0.1:{proxies['nginx'].port}/small.bin"], None),
+            ]
+            contenders = [
+                Contender(name, run=lambda command=command, environment=environment: run_client(command, None, environment))
+                for name, command, environment in commands
+            ]
+            runs = raw(interleave(contenders, settings.repetitions, say))
+            for proxy in proxies.values():
+                proxy.stop()
+            return {"shape": "seconds", "round_trip_s": latency.ROUND_TRIP_S, "runs": runs}
+
+
+JOBS: dict[str, Callable[[Settings], dict]] = {
     "large-down-memory": lambda settings: large_file(settings, settings.memory, upward=False),
     "large-up-memory": lambda settings: large_file(settings, settings.memory, upward=True),
     "large-down-disk": lambda settings: large_file(settings, settings.disk, upward=False),
+    "requests": request_rates,
     "small-down-memory": lambda settings: many_files(settings, settings.memory, upward=False),
     "small-up-memory": lambda settings: many_files(settings, settings.memory, upward=True),
+    "listing-flat": lambda settings: listings(settings, recursive=False),
+    "listing-deep": lambda settings: listings(settings, recursive=True),
+    "first-byte": first_byte,
 }
 
 
@@ -127,6 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--towpath", required=True)
     parser.add_argument("--peers", required=True, type=pathlib.Path)
+    parser.add_argument("--generator", required=True, help="the program xroot_load")
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="smaller data: to try the benchmark itself")
@@ -139,14 +196,12 @@ def main() -> None:
     with scratch("/tmp", "work") as work:
         work.chmod(0o755)
         machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work)
-        settings = Settings(machine, options.repetitions, options.quick, options.disk, options.memory)
+        settings = Settings(machine, options.generator, options.repetitions, options.quick, options.disk, options.memory)
         RESULTS.mkdir(exist_ok=True)
         for job in options.jobs.split(","):
             say(f"== {job}")
             before = circumstances(machine)
-            size, samples = JOBS[job](settings)
-            runs = {name: [dataclasses.asdict(sample) for sample in timed] for name, timed in samples.items()}
-            record = {"job": job, "bytes": size, "quick": options.quick, "circumstances": before, "runs": runs}
+            record = {"job": job, "quick": options.quick, "circumstances": before, **JOBS[job](settings)}
             (RESULTS / f"{job}.json").write_text(json.dumps(record, indent=1) + "\n")
             say(report.table(record))
     (RESULTS / "README.md").write_text(report.document(RESULTS))
