@@ -49,6 +49,7 @@ class Clients:
             "TMPDIR": str(home),
             "X509_CERT_DIR": str(ca_directory),
             "SSL_CERT_FILE": str(ca_file),
+            "TOWPATH_CA_FILE": str(ca_file),
             "REQUESTS_CA_BUNDLE": str(ca_file),
             "XRD_CONNECTIONRETRY": "1",
             "XRD_REQUESTTIMEOUT": "30",

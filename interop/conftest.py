@@ -31,9 +31,10 @@ def pytest_configure(config):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Writes the table if everything was run against towpath."""
-    whole = not session.config.option.keyword and not session.config.option.collectonly
-    if whole and session.testscollected and not STAND_IN and exitstatus in (0, 1):
+    """Writes the table if everything was run, and against towpath."""
+    option = session.config.option
+    partial = option.keyword or option.maxfail or option.collectonly or session.config.args != [str(session.config.rootpath)]
+    if not partial and not STAND_IN and exitstatus in (0, 1):
         session.config.table.write()
 
 

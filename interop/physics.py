@@ -1,0 +1,70 @@
+"""The demo's physics: reads two branches of the large tree remotely and locally, prints both, compares.
+
+    python physics.py REMOTE_URL LOCAL_FILE     ends with status 1 if any value differs
+    python physics.py --page FILE               prints a listing page as text
+"""
+
+import html.parser
+import sys
+import time
+from pathlib import Path
+
+from uproot_reader import query
+
+ROWS = ["entries", "mean E33", "entries with E33 > 5", "sum of rawtr there"]
+
+
+class PageText(html.parser.HTMLParser):
+    """The visible text of a page, a line for each row of its table and for each heading."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines: list[str] = []
+        self._cells: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag, attrs):
+        """Style and title are not shown on the page."""
+        self._hidden += tag in ("style", "script", "title")
+
+    def handle_endtag(self, tag):
+        """Ends a line."""
+        self._hidden -= tag in ("style", "script", "title")
+        if tag in ("tr", "h1", "h2", "p", "li", "pre"):
+            self.lines.append("  ".join(self._cells))
+            self._cells = []
+
+    def handle_data(self, data):
+        """Collects what is seen."""
+        if data.strip() and not self._hidden:
+            self._cells.append(data.strip())
+
+
+def show_page(file: Path) -> None:
+    """Prints a page as text."""
+    page = PageText()
+    page.feed(file.read_text())
+    print("\n".join(f"  {line}" for line in page.lines if line))
+
+
+def compare(remote: str, local: str) -> bool:
+    """Reads both, prints a table, tells whether all is equal."""
+    start = time.monotonic()
+    there = query("XRootDSource" if remote.startswith("root") else "default", remote)
+    seconds = time.monotonic() - start
+    here = query("default", local)
+    print(f"  {'':24}{'root://':>20}{'local':>20}")
+    for row in ROWS:
+        print(f"  {row:24}{there[row]:>20.10g}{here[row]:>20.10g}")
+    peak = max(range(16), key=there["mean pulse there"].__getitem__)
+    print(f"  mean pulse: peak {there['mean pulse there'][peak]} at sample {peak}")
+    equal = there == here
+    print(f"  every one of {17 * there['entries']:,} values is {'equal' if equal else 'NOT EQUAL'}; read remotely in {seconds:.1f} s")
+    return equal
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--page":
+        show_page(Path(sys.argv[2]))
+    else:
+        sys.exit(0 if compare(*sys.argv[1:]) else 1)

@@ -1,0 +1,206 @@
+"""The towpath client against servers of others, XRootD 5.5 and nginx, and against our own."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from clients import Result, adler32, content, crc32c, tree
+
+SIZE = 50_000_001
+
+# Fixture of the area, scheme, name of the server in the table.
+XROOTD = [("xrootd_area", "root", "xrootd 5.5 root://"), ("xrootd_tls_area", "root", "xrootd 5.5 roots://")]
+XROOTD_HTTP = [("xrootd_area", "http", "xrootd 5.5 http://")]
+NGINX = [("nginx_area", "http", "nginx http://"), ("nginx_tls_area", "http", "nginx https://")]
+OURS = [("area", "root", "towpath root://"), ("tls_area", "root", "towpath roots://"),
+        ("area", "http", "towpath http://"), ("tls_area", "http", "towpath https://")]
+
+
+@dataclass
+class Remote:
+    """An area on a server, the towpath program, and how it names what is there."""
+
+    area: object
+    scheme: str
+    clients: object
+    binary: object
+
+    def url(self, name: str = "") -> str:
+        """The URL of a file in the area."""
+        return self.area.url(name) if self.scheme == "root" else self.area.http(name)
+
+    def towpath(self, *words, **more) -> Result:
+        """Runs towpath."""
+        return self.clients.run(self.binary, *words, **more)
+
+
+def against(servers: list, operation: str, **more):
+    """Runs a test against several servers."""
+    return pytest.mark.parametrize("remote", [
+        pytest.param((fixture, scheme), id=name.replace("://", "").replace(" ", "-"),
+                     marks=pytest.mark.pair(f"towpath with {name}", operation, **more))
+        for fixture, scheme, name in servers
+    ], indirect=True)
+
+
+@pytest.fixture
+def remote(request, clients, binary) -> Remote:
+    """The server of a parameter."""
+    fixture, scheme = request.param
+    return Remote(request.getfixturevalue(fixture), scheme, clients, binary)
+
+
+def files() -> dict[str, bytes]:
+    """A small tree."""
+    made = {f"d{i % 3}/e/f{i}": content(100_000 * i + 7, i) for i in range(12)}
+    return made | {"with blank & plus+": b"odd", "ünïcode/é": b"odder", "empty": b"", "100%": b"oddest"}
+
+
+def write(directory, contents: dict[str, bytes]) -> None:
+    """Writes files below a directory."""
+    for name, data in contents.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
+
+
+def json_lines(result: Result) -> list[dict]:
+    """The JSON objects that a command printed, one a line."""
+    return [json.loads(line) for line in result.lines]
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp down and up")
+def test_copy(remote, here):
+    data = content(SIZE)
+    remote.area.put("file", data)
+    remote.towpath("cp", remote.url("file"), here / "file")
+    assert (here / "file").read_bytes() == data
+    remote.towpath("cp", here / "file", remote.url("up"))
+    assert (remote.area.local / "up").read_bytes() == data
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp of an empty file")
+def test_copy_empty(remote, here):
+    (here / "empty").write_bytes(b"")
+    remote.towpath("cp", here / "empty", remote.url("empty"))
+    assert (remote.area.local / "empty").read_bytes() == b""
+    remote.towpath("cp", remote.url("empty"), here / "back")
+    assert (here / "back").read_bytes() == b""
+
+
+@against(XROOTD + OURS, "cp -r down and up")
+def test_copy_tree(remote, here):
+    write(here / "tree", files())
+    remote.towpath("cp", "-r", here / "tree", remote.url())
+    assert tree(remote.area.local / "tree") == files()
+    remote.towpath("cp", "-r", remote.url("tree"), here / "back")
+    assert tree(here / "back") == files()
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp from standard input, to standard output")
+def test_copy_streams(remote):
+    data = content(9_000_123)
+    remote.towpath("cp", "-", remote.url("file"), stdin=data)
+    assert (remote.area.local / "file").read_bytes() == data
+    assert remote.towpath("cp", remote.url("file"), "-").out == data
+
+
+@against(XROOTD + NGINX + OURS, "cp over a file needs -f")
+def test_copy_existing(remote, here):
+    old, new = content(5000, 1), content(3000, 2)
+    remote.area.put("file", old)
+    (here / "file").write_bytes(new)
+    refused = remote.towpath("cp", here / "file", remote.url("file"), status=None)
+    assert b"exists" in refused.err
+    assert (remote.area.local / "file").read_bytes() == old
+    remote.towpath("cp", "-f", here / "file", remote.url("file"))
+    assert (remote.area.local / "file").read_bytes() == new
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "a missing file is refused, nothing is left")
+def test_missing(remote, here):
+    refused = remote.towpath("cp", remote.url("absent"), here / "file", status=None)
+    assert b"no such file" in refused.err.lower()
+    assert list(here.iterdir()) == []
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cat, cat --range")
+def test_cat(remote):
+    data = content(9_000_123)
+    remote.area.put("file", data)
+    assert remote.towpath("cat", remote.url("file")).out == data
+    assert remote.towpath("cat", "--range", "4095-8192", remote.url("file")).out == data[4095:8193]
+    assert remote.towpath("cat", "--range", "-17", remote.url("file")).out == data[-17:]
+
+
+@against(XROOTD + XROOTD_HTTP + OURS, "ls, ls -l, ls -R --json")
+def test_list(remote):
+    write(remote.area.local, {"a/b/deep": b"12345", "top": b"123"})
+    remote.area.put("top", b"123")
+    assert remote.towpath("ls", remote.url()).lines == ["a", "top"]
+    assert re.search(r"^- .* 3 .* top$", remote.towpath("ls", "-l", remote.url()).text, re.MULTILINE)
+    found = {entry["path"]: (entry["kind"], entry["size"]) for entry in json_lines(remote.towpath("ls", "-R", "--json", remote.url()))}
+    assert found["a/b/deep"] == ("file", 5) and found["top"] == ("file", 3) and found["a/b"][0] == "directory"
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "stat")
+def test_stat(remote):
+    remote.area.put("file", content(12_345))
+    (found,) = json_lines(remote.towpath("stat", "--json", remote.url("file")))
+    assert (found["kind"], found["size"]) == ("file", 12_345)
+    assert remote.towpath("stat", remote.url("absent"), status=None).err
+
+
+@against(XROOTD + OURS, "sum (adler32, crc32c, md5)")
+def test_sum(remote):
+    data = content(1_000_003)
+    remote.area.put("file", data)
+    for algorithm, expected in (("adler32", adler32(data)), ("crc32c", crc32c(data)), ("md5", hashlib.md5(data).hexdigest())):
+        assert remote.towpath("sum", "--algorithm", algorithm, remote.url("file")).text.split()[0] == expected
+
+
+@against(XROOTD + OURS, "mkdir -p, mv, rm -r")
+def test_names(remote):
+    data = content(1000)
+    remote.towpath("mkdir", "-p", remote.url("a/b/c"))
+    assert (remote.area.local / "a/b/c").is_dir()
+    remote.area.put("a/b/c/file", data)
+    remote.towpath("mv", remote.url("a/b/c/file"), remote.url("a/moved"))
+    assert (remote.area.local / "a/moved").read_bytes() == data
+    assert remote.towpath("rm", remote.url("a"), status=None).err
+    remote.towpath("rm", "-r", remote.url("a"))
+    assert not (remote.area.local / "a").exists()
+
+
+@against(XROOTD + OURS, "df")
+def test_space(remote):
+    (found,) = json_lines(remote.towpath("df", "--json", remote.url()))
+    assert 0 < found["free"]
+
+
+@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "ping")
+def test_ping(remote):
+    (found,) = json_lines(remote.towpath("ping", "--json", "-c", "3", remote.url()))
+    assert found["count"] == 3 and 0 < found["min_ms"] <= found["max_ms"]
+
+
+@pytest.mark.pair("towpath with xrootd 5.5 root://", "cp from it to towpath and back, between servers")
+def test_between_servers(xrootd_area, area, clients, binary):
+    data = content(SIZE)
+    xrootd_area.put("file", data)
+    clients.run(binary, "cp", xrootd_area.url("file"), area.url("file"))
+    assert (area.local / "file").read_bytes() == data
+    clients.run(binary, "cp", area.http("file"), xrootd_area.url("back"))
+    assert (xrootd_area.local / "back").read_bytes() == data
+
+
+@pytest.mark.pair("towpath with xrootd 5.5 roots://", "TLS refuses an unknown authority")
+def test_tls_unknown_authority(xrootd_tls_area, clients, binary, here):
+    xrootd_tls_area.put("file", b"x")
+    (here / "none.pem").write_text("")
+    refused = clients.run(binary, "cp", xrootd_tls_area.url("file"), here / "file", status=None,
+                          SSL_CERT_FILE=str(here / "none.pem"), TOWPATH_CA_FILE="")
+    assert b"certificate" in refused.err.lower()
+    assert not (here / "file").exists()
