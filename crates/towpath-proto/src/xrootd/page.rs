@@ -37,7 +37,7 @@ pub struct Page {
 
 /// The CRC32C (Castagnoli) of `bytes`.
 #[must_use]
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 

@@ -1,6 +1,7 @@
 //! Bytes as the protocol's description and probes of a real server show them.
 
 use bytes::{Bytes, BytesMut};
+use towpath_proto::xrootd::auth::*;
 use towpath_proto::xrootd::handshake::{HANDSHAKE, HANDSHAKE_REPLY_HEADER, HandshakeReply, Sniff, sniff};
 use towpath_proto::xrootd::page::{self, Page};
 use towpath_proto::xrootd::request::*;
@@ -141,6 +142,206 @@ fn namespace_requests() {
         Mv { from: "/a".into(), to: "/b".into() },
         "0007 0bc1 0000000000000000000000000000 0002 00000005 2f61 20 2f62",
     );
+}
+
+#[test]
+fn requests_that_change_something() {
+    golden(
+        Write { handle: HANDLE, offset: 1, path_id: PathId(2), length: 3 },
+        "0007 0bcb 01020304 0000000000000001 02 000000 00000003",
+    );
+    golden(
+        PgWrite { handle: HANDLE, offset: 1, path_id: PathId(2), flags: PageFlags::retry, length: 7 },
+        "0007 0bd2 01020304 0000000000000001 02 01 0000 00000007",
+    );
+    let element = VectorElement { handle: HANDLE, length: 5, offset: 6 };
+    let writev = Writev { options: WritevOptions::doSync, elements: vec![element, element] };
+    assert_eq!(Request::from(writev.clone()).bulk_len(), 10);
+    golden(
+        writev,
+        "0007 0bd7 01 000000000000000000000000000000 00000020
+         01020304 00000005 0000000000000006 01020304 00000005 0000000000000006",
+    );
+    golden(
+        Truncate { target: Target::Handle(HANDLE), size: 256 },
+        "0007 0bd4 01020304 0000000000000100 00000000 00000000",
+    );
+    golden(
+        Truncate { target: Target::Path("/a".into()), size: 256 },
+        "0007 0bd4 00000000 0000000000000100 00000000 00000002 2f61",
+    );
+    golden(Sync { handle: HANDLE }, "0007 0bc8 01020304 000000000000000000000000 00000000");
+    golden(
+        Mkdir { options: MkdirOptions::mkdirpath, mode: Mode(0o755), path: "/a".into() },
+        "0007 0bc0 01 00000000000000000000000000 01ed 00000002 2f61",
+    );
+    golden(Chmod { mode: Mode(0o750), path: "/a".into() }, "0007 0bba 0000000000000000000000000000 01e8 00000002 2f61");
+    golden(Rm { path: "/a".into() }, "0007 0bc6 00000000000000000000000000000000 00000002 2f61");
+    golden(Rmdir { path: "/a".into() }, "0007 0bc7 00000000000000000000000000000000 00000002 2f61");
+    let attributes = vec![("a".into(), "vv".into()), ("b".into(), Bytes::new())];
+    golden(
+        Fattr { target: Target::Path("/f".into()), operation: FattrOperation::Set { new: true, attributes } },
+        "0007 0bcc 00000000 03 02 01 000000000000000000 00000015 2f6600 0000 6100 0000 6200 00000002 7676 00000000",
+    );
+    golden(
+        Fattr { target: Target::Handle(HANDLE), operation: FattrOperation::List { values: true } },
+        "0007 0bcc 01020304 02 00 10 000000000000000000 00000001 00",
+    );
+}
+
+#[test]
+fn rarely_needed_requests() {
+    let prepare = Prepare {
+        options: PrepareOptions::stage | PrepareOptions::notify,
+        priority: 1,
+        port: 0x1234,
+        options_x: PrepareOptionsX::evict,
+        list: Bytes::new(),
+    };
+    let prepare = prepare.with_paths(["/a".into(), "/b?c".into()]);
+    assert_eq!(prepare.paths().collect::<Vec<_>>(), [PathAndCgi::from("/a"), "/b?c".into()]);
+    golden(prepare, "0007 0bcd 0a 01 1234 0001 00000000000000000000 00000007 2f610a2f623f63");
+    golden(Statx::new(["/a".into(), "/b".into()]), "0007 0bce 00000000000000000000000000000000 00000005 2f610a2f62");
+    golden(
+        Set { modifier: 1, text: "appid x".into() },
+        "0007 0bca 000000000000000000000000000000 01 00000007 61707069642078",
+    );
+    golden(
+        Sigver {
+            expected: RequestCode::rm,
+            version: 1,
+            flags: SigverFlags::nodata,
+            seqno: 2,
+            crypto: 0x81,
+            signature: "s".into(),
+        },
+        "0007 0bd5 0bc6 01 01 0000000000000002 81 000000 00000001 73",
+    );
+    golden(
+        Chkpoint { handle: HANDLE, operation: Checkpoint::Control(CheckpointCode::ckpRollback) },
+        "0007 0bc4 01020304 0000000000000000000000 03 00000000",
+    );
+    let element = CloneElement { source: HANDLE, source_offset: 1, length: 2, destination_offset: 3 };
+    golden(
+        CloneRanges { destination: HANDLE, elements: vec![element] },
+        "0007 0bd8 01020304 000000000000000000000000 00000020
+         01020304 00000000 0000000000000001 0000000000000002 0000000000000003",
+    );
+    golden(Gpfile::default(), "0007 0bbd 00000000000000000000000000000000 00000000");
+    golden(Query::Visa(HANDLE), "0007 0bb9 0008 0000 01020304 0000000000000000 00000000");
+}
+
+/// Encodes `response`, compares with `wire`, and decodes that.
+fn golden_response(response: Response, wire: &str) {
+    let mut out = BytesMut::new();
+    response.encode(STREAM, &mut out);
+    assert_eq!(out, hex(wire), "{response:?} encodes to {out:02x?}");
+    let (head, body) = out.split_first_chunk().unwrap();
+    let header = ResponseHeader::decode(head).unwrap();
+    assert_eq!(Response::decode(&header, Bytes::copy_from_slice(body)), Ok(response));
+}
+
+#[test]
+fn answers_that_are_not_results() {
+    let error = ErrorReply { code: ErrorCode::NotFound, message: "gone".into() };
+    golden_response(Response::Error(error), "0007 0fa3 00000009 00000bc3 676f6e6500");
+    let host = Redirect::Host { host: "h".into(), port: 1094, cgi: "a=b".into(), login_cgi: "c".into() };
+    golden_response(Response::Redirect(host), "0007 0fa4 0000000b 00000446 68 3f 613d62 3f 63");
+    let url = Redirect::Url { url: "u".into(), flags: RedirectFlags::COLLAPSE };
+    golden_response(Response::Redirect(url), "0007 0fa4 00000005 ffffdfff 75");
+    let url = Redirect::Url { url: "u".into(), flags: RedirectFlags::default() };
+    golden_response(Response::Redirect(url), "0007 0fa4 00000005 ffffffff 75");
+    golden_response(Response::Wait(Wait { seconds: 5, message: "w".into() }), "0007 0fa5 00000005 00000005 77");
+    let waitresp = WaitResp { seconds: 600, message: "Job scheduled.".into() };
+    golden_response(Response::WaitResp(waitresp), "0007 0fa6 00000012 00000258 4a6f62207363686564756c65642e");
+    golden_response(Response::AuthMore("x".into()), "0007 0fa2 00000001 78");
+
+    // The stream id of the request stands inside.
+    let header = ResponseHeader { stream_id: STREAM, status: Status::ok, dlen: 1 };
+    let asynresp = Attn::AsynResp { header, body: "x".into() };
+    golden_response(Response::Attn(asynresp), "0000 0fa1 00000011 00001390 00000000 0007 0000 00000001 78");
+    golden_response(Response::Attn(Attn::AsyncMs("m".into())), "0000 0fa1 00000005 0000138a 6d");
+}
+
+/// The answer of a 5.5.3 server to a pgwrite whose second page was damaged.
+#[test]
+fn pgwrite_with_a_bad_page() {
+    let status = PgWriteStatus { offset: 4090, bad_pages: vec![Page { offset: 4096, length: 4096 }] };
+    let mut out = BytesMut::new();
+    status.encode(STREAM, &mut out);
+    assert_eq!(
+        out,
+        hex("0007 0fa7 00000018 04a5c249 0007 1a 00 00000000 00000010 0000000000000ffa
+             80394ad3 1000 1000 0000000000001000")
+    );
+}
+
+#[test]
+fn session_answers() {
+    let flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
+    golden_body(ProtocolReply { version: 0x511, flags, ..ProtocolReply::default() }, &hex("00000511 00300001"));
+    let security =
+        SecurityRequirements { level: SecurityLevel::STANDARD, overrides: vec![[1, 2]], ..Default::default() };
+    golden_body(
+        ProtocolReply { version: 0x520, flags, bind_interfaces: Some("abc".into()), security: Some(security) },
+        &hex("00000520 00300001 42 00 0008 6162630000000000 53 00 00 00 02 01 0102"),
+    );
+    let session_id = SessionId(*b"0123456789abcdef");
+    golden_body(LoginReply { session_id, security: Bytes::new() }, b"0123456789abcdef");
+    let offers = [Offer::ztn(4096), Offer::unix()];
+    golden_body(LoginReply { session_id, security: write_offers(&offers) }, b"0123456789abcdef&P=ztn,0:4096:&P=unix\0");
+    assert_eq!(parse_offers(b"&P=ztn,0:4096:&P=unix"), Ok(offers.to_vec()));
+    assert_eq!(parse_offers(b"&P=much-too-long"), Err(DecodeError::Invalid { what: "name of a security protocol" }));
+    golden_body(PathId(3), &[3]);
+    let ztn = ZtnCredentials { token: "tok".into() };
+    assert_eq!(ztn.encode().unwrap(), hex("7a746e00 00 54 0000 0004 746f6b 00"));
+}
+
+#[test]
+fn listings() {
+    let mut out = BytesMut::new();
+    DirlistWriter::new(STREAM, DirlistOptions::NONE).finish(&mut out);
+    assert_eq!(out, hex("0007 0000 00000000"), "an empty directory");
+    out.clear();
+    DirlistWriter::new(STREAM, DirlistOptions::dstat).finish(&mut out);
+    assert_eq!(out[8..], *b".\n0 0 0 0\0", "an empty directory with metadata");
+
+    let mut writer = DirlistWriter::new(STREAM, DirlistOptions::NONE);
+    assert!(!writer.entry(&DirlistEntry { name: "a\nb".into(), ..DirlistEntry::default() }, &mut out));
+    for name in ["a", "b"] {
+        assert!(writer.entry(&DirlistEntry { name: name.into(), ..DirlistEntry::default() }, &mut out));
+    }
+    out.clear();
+    writer.finish(&mut out);
+    assert_eq!(out[8..], *b"a\nb\0");
+
+    let mut ignored = DirlistParser::new(DirlistOptions::dstat);
+    ignored.push(b"a\nb\n.\n..\n");
+    ignored.finish();
+    let mut next = || ignored.pop().map(|entry| entry.map(|entry| entry.name));
+    assert_eq!([next(), next(), next()], [Ok(Some("a".into())), Ok(Some("b".into())), Ok(None)], "dstat not honoured");
+
+    let mut outside = DirlistParser::new(DirlistOptions::NONE);
+    outside.push(b"../a\n");
+    assert_eq!(outside.pop(), Err(DecodeError::Invalid { what: "name of a directory entry" }));
+}
+
+#[test]
+fn paths() {
+    let path = PathAndCgi::from("//a/./b//?authz=Bearer%20x&c&=d?e");
+    assert_eq!(path.normalized(), Ok("/a/b".into()));
+    assert_eq!(path.cgi_value("authz"), Some(&b"Bearer%20x"[..]));
+    assert_eq!(path.cgi_pairs().collect::<Vec<_>>()[1..], [(&b"c"[..], &b""[..]), (b"", b"d?e")]);
+    assert_eq!(format!("{path:?}"), "//a/./b//?..", "secrets stay out of logs");
+    for (given, clean) in [("/", "/"), ("//", "/"), ("/a", "/a"), ("/a/", "/a"), ("/.", "/"), ("/...", "/...")] {
+        assert_eq!(PathAndCgi::from(given).normalized(), Ok(clean.into()), "{given}");
+    }
+    for bad in ["a", "/..", "/a/../b", "*"] {
+        assert!(PathAndCgi::from(bad).normalized().is_err(), "{bad}");
+    }
+    let everywhere = Locate { path: "*/a".into(), ..Locate::default() };
+    assert_eq!(everywhere.wildcard_path(), Some("/a".into()));
+    assert_eq!(Locate { path: "/a".into(), ..Locate::default() }.wildcard_path(), None);
 }
 
 /// `pgread(4090, 10)` of a file: checksum, 6 bytes, checksum, 4 bytes.

@@ -144,7 +144,7 @@ impl DirlistParser {
         self.finished = true;
     }
 
-    /// The next entry, or `None` when there is none (after [`finish`](Self::finish)) or more must be pushed.
+    /// The next entry but for `.` and `..`, or `None` when there is none (after [`finish`](Self::finish)) or more must be pushed.
     ///
     /// # Errors
     /// [`DecodeError`] if a line is too long, a name or a stat line invalid, or a stat line is absent.
@@ -152,24 +152,27 @@ impl DirlistParser {
         if self.layout == Layout::Undecided && !self.decide() {
             return Ok(None);
         }
-        let with_stat = self.layout == Layout::NamesAndStats;
         loop {
             let Some(name_end) = self.line_end(0)? else { return Ok(None) };
-            if name_end == 0 {
-                self.drop_line(0);
+            let stat_end = match self.layout {
+                Layout::NamesAndStats if name_end > 0 => match self.line_end(name_end.saturating_add(1))? {
+                    Some(stat_end) => Some(stat_end),
+                    None if self.finished => return Err(DecodeError::Missing { what: "stat line" }),
+                    None => return Ok(None),
+                },
+                _ => None,
+            };
+            let name = self.take_line(name_end);
+            let line = stat_end.map(|end| self.take_line(end.saturating_sub(name_end).saturating_sub(1)));
+            if matches!(&*name, b"" | b"." | b"..") {
                 continue;
             }
-            if !with_stat {
-                let name = self.take_line(name_end);
-                return Ok(Some(DirlistEntry { name: check_name(name)?, stat: None, checksum: None }));
+            let mut entry = DirlistEntry { name: check_name(name)?, stat: None, checksum: None };
+            if let Some(line) = line {
+                let (stat, checksum) = parse_stat_line(&line)?;
+                (entry.stat, entry.checksum) = (Some(stat), checksum);
             }
-            let Some(stat_end) = self.line_end(name_end.saturating_add(1))? else {
-                return if self.finished { Err(DecodeError::Missing { what: "stat line" }) } else { Ok(None) };
-            };
-            let name = check_name(self.take_line(name_end))?;
-            let line = self.take_line(stat_end.saturating_sub(name_end).saturating_sub(1));
-            let (stat, checksum) = parse_stat_line(&line)?;
-            return Ok(Some(DirlistEntry { name, stat: Some(stat), checksum }));
+            return Ok(Some(entry));
         }
     }
 
@@ -204,13 +207,8 @@ impl DirlistParser {
     /// The line of `length` bytes at the front, whose end is dropped.
     fn take_line(&mut self, length: usize) -> Bytes {
         let line = self.buffer.split_to(length.min(self.buffer.len())).freeze();
-        self.drop_line(0);
+        drop(self.buffer.split_to(self.buffer.len().min(1)));
         line
-    }
-
-    fn drop_line(&mut self, length: usize) {
-        let with_end = length.saturating_add(1);
-        drop(self.buffer.split_to(with_end.min(self.buffer.len())));
     }
 }
 
@@ -221,7 +219,7 @@ fn is_end(got: u8, wanted: u8) -> bool {
 
 /// A name from a server becomes a file name in a client: it must be one component.
 fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
-    if name.contains(&b'/') || matches!(&*name, b"." | b"..") {
+    if name.contains(&b'/') {
         return Err(DecodeError::Invalid { what: "name of a directory entry" });
     }
     Ok(name)

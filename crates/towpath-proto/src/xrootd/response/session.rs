@@ -105,6 +105,8 @@ impl Body for ProtocolReply {
         loop {
             match reader.peek() {
                 Some(Self::BIND_TAG) => reply.bind_interfaces = Some(Self::decode_bind_interfaces(&mut reader)?),
+                // Padding of a text whose length does not count it.
+                Some(0) => drop(reader.take(1, "padding")?),
                 Some(Self::SECURITY_TAG) => reply.security = Some(SecurityRequirements::decode(&mut reader)?),
                 _ => return Ok(reply),
             }
