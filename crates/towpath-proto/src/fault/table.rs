@@ -34,44 +34,46 @@ pub struct Row {
     pub phrase: &'static str,
 }
 
-/// XRootD error codes, named as `XErrorCode` of the protocol header names them, without `kXR_`.
+/// Short names for XRootD error codes.
 mod kxr {
-    pub(super) const ARG_INVALID: u32 = 3000;
-    pub(super) const ARG_MISSING: u32 = 3001;
-    pub(super) const ARG_TOO_LONG: u32 = 3002;
-    pub(super) const FILE_LOCKED: u32 = 3003;
-    pub(super) const FILE_NOT_OPEN: u32 = 3004;
-    pub(super) const FS_ERROR: u32 = 3005;
-    pub(super) const INVALID_REQUEST: u32 = 3006;
-    pub(super) const IO_ERROR: u32 = 3007;
-    pub(super) const NO_MEMORY: u32 = 3008;
-    pub(super) const NO_SPACE: u32 = 3009;
-    pub(super) const NOT_AUTHORIZED: u32 = 3010;
-    pub(super) const NOT_FOUND: u32 = 3011;
-    pub(super) const SERVER_ERROR: u32 = 3012;
-    pub(super) const UNSUPPORTED: u32 = 3013;
-    pub(super) const NO_SERVER: u32 = 3014;
-    pub(super) const NOT_FILE: u32 = 3015;
-    pub(super) const IS_DIRECTORY: u32 = 3016;
-    pub(super) const CANCELLED: u32 = 3017;
-    pub(super) const IT_EXISTS: u32 = 3018;
-    pub(super) const CHK_SUM_ERR: u32 = 3019;
-    pub(super) const IN_PROGRESS: u32 = 3020;
-    pub(super) const OVER_QUOTA: u32 = 3021;
-    pub(super) const SIG_VER_ERR: u32 = 3022;
-    pub(super) const DECRYPT_ERR: u32 = 3023;
-    pub(super) const OVERLOADED: u32 = 3024;
-    pub(super) const FS_READ_ONLY: u32 = 3025;
-    pub(super) const BAD_PAYLOAD: u32 = 3026;
-    pub(super) const ATTR_NOT_FOUND: u32 = 3027;
-    pub(super) const TLS_REQUIRED: u32 = 3028;
-    pub(super) const NO_REPLICAS: u32 = 3029;
-    pub(super) const AUTH_FAILED: u32 = 3030;
-    pub(super) const IMPOSSIBLE: u32 = 3031;
-    pub(super) const CONFLICT: u32 = 3032;
-    pub(super) const TOO_MANY_ERRS: u32 = 3033;
-    pub(super) const REQ_TIMED_OUT: u32 = 3034;
-    pub(super) const TIMER_EXPIRED: u32 = 3035;
+    use crate::xrootd::ErrorCode;
+
+    pub(super) const ARG_INVALID: u32 = ErrorCode::ArgInvalid.0;
+    pub(super) const ARG_MISSING: u32 = ErrorCode::ArgMissing.0;
+    pub(super) const ARG_TOO_LONG: u32 = ErrorCode::ArgTooLong.0;
+    pub(super) const FILE_LOCKED: u32 = ErrorCode::FileLocked.0;
+    pub(super) const FILE_NOT_OPEN: u32 = ErrorCode::FileNotOpen.0;
+    pub(super) const FS_ERROR: u32 = ErrorCode::FSError.0;
+    pub(super) const INVALID_REQUEST: u32 = ErrorCode::InvalidRequest.0;
+    pub(super) const IO_ERROR: u32 = ErrorCode::IOError.0;
+    pub(super) const NO_MEMORY: u32 = ErrorCode::NoMemory.0;
+    pub(super) const NO_SPACE: u32 = ErrorCode::NoSpace.0;
+    pub(super) const NOT_AUTHORIZED: u32 = ErrorCode::NotAuthorized.0;
+    pub(super) const NOT_FOUND: u32 = ErrorCode::NotFound.0;
+    pub(super) const SERVER_ERROR: u32 = ErrorCode::ServerError.0;
+    pub(super) const UNSUPPORTED: u32 = ErrorCode::Unsupported.0;
+    pub(super) const NO_SERVER: u32 = ErrorCode::noserver.0;
+    pub(super) const NOT_FILE: u32 = ErrorCode::NotFile.0;
+    pub(super) const IS_DIRECTORY: u32 = ErrorCode::isDirectory.0;
+    pub(super) const CANCELLED: u32 = ErrorCode::Cancelled.0;
+    pub(super) const IT_EXISTS: u32 = ErrorCode::ItExists.0;
+    pub(super) const CHK_SUM_ERR: u32 = ErrorCode::ChkSumErr.0;
+    pub(super) const IN_PROGRESS: u32 = ErrorCode::inProgress.0;
+    pub(super) const OVER_QUOTA: u32 = ErrorCode::overQuota.0;
+    pub(super) const SIG_VER_ERR: u32 = ErrorCode::SigVerErr.0;
+    pub(super) const DECRYPT_ERR: u32 = ErrorCode::DecryptErr.0;
+    pub(super) const OVERLOADED: u32 = ErrorCode::Overloaded.0;
+    pub(super) const FS_READ_ONLY: u32 = ErrorCode::fsReadOnly.0;
+    pub(super) const BAD_PAYLOAD: u32 = ErrorCode::BadPayload.0;
+    pub(super) const ATTR_NOT_FOUND: u32 = ErrorCode::AttrNotFound.0;
+    pub(super) const TLS_REQUIRED: u32 = ErrorCode::TLSRequired.0;
+    pub(super) const NO_REPLICAS: u32 = ErrorCode::noReplicas.0;
+    pub(super) const AUTH_FAILED: u32 = ErrorCode::AuthFailed.0;
+    pub(super) const IMPOSSIBLE: u32 = ErrorCode::Impossible.0;
+    pub(super) const CONFLICT: u32 = ErrorCode::Conflict.0;
+    pub(super) const TOO_MANY_ERRS: u32 = ErrorCode::TooManyErrs.0;
+    pub(super) const REQ_TIMED_OUT: u32 = ErrorCode::ReqTimedOut.0;
+    pub(super) const TIMER_EXPIRED: u32 = ErrorCode::TimerExpired.0;
 }
 
 /// Linux error numbers (asm-generic/errno.h), stated here because this crate builds for targets without libc.
