@@ -1,7 +1,7 @@
 //! What the profiles demand of a token's claims: versions, dates, audiences.
 
 use super::{
-    jwt::{Claims, Jwt, NumericDate},
+    jwt::{Claims, Jwt},
     refusal::{Refusal, clip},
 };
 
@@ -87,10 +87,8 @@ pub(super) fn check_times(claims: &Claims, now_s: i64) -> Result<i64, Refusal> {
         return Err(Refusal::Expired { at, now_s });
     }
     // `nbf` may be before `iat` on purpose; without it nothing makes a token good before it was issued.
-    match claims.not_before.or(claims.issued).map(NumericDate::seconds) {
-        Some(start_s) if start_s > now_s + CLOCK_SKEW_S => {
-            Err(Refusal::NotYetValid(claims.not_before.or(claims.issued).unwrap_or(at)))
-        }
+    match claims.not_before.or(claims.issued) {
+        Some(start) if start.seconds() > now_s + CLOCK_SKEW_S => Err(Refusal::NotYetValid(start)),
         _ => Ok(at.seconds()),
     }
 }
