@@ -1,11 +1,19 @@
 """Bearer tokens on our server, brought by real clients: WLCG tokens and SciTokens, over HTTP and over XRootD's `ztn`."""
 
+import json
 import re
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from clients import content
 from conftest import AUDIENCE
+from credentials import Issuer
+from servers import start_towpath
 
 
 def pair(client: str, operation: str, **more):
@@ -55,6 +63,24 @@ def test_http_refused(token_area, issuer, http_status):
     for token in (forged, f"{head}.{claims}.", issuer.wlcg(scope, audience=AUDIENCE, lifetime_s=-600),
                   issuer.wlcg(scope, audience="https://elsewhere.test"), "nonsense"):
         assert http_status(token, "file")[0] == 401
+
+
+@pair("curl", "what is wrong with one is said")
+def test_http_says_why(token_area, issuer, base, http_status):
+    token_area.put("file", b"x")
+    scope = f"storage.read:{token_area.path}"
+    for token, why in [
+        (issuer.wlcg(scope, audience=AUDIENCE, lifetime_s=-60), b"expired"),
+        (issuer.wlcg(scope, audience="https://elsewhere.test"), AUDIENCE.encode()),
+        (issuer.wlcg("storage.read", audience=AUDIENCE), b"lacks a path"),
+        (issuer.wlcg(f"{scope}/..", audience=AUDIENCE), b".."),
+        (issuer.wlcg("openid", audience=AUDIENCE), b"groups are not supported"),
+        (Issuer(base / "thief", url=issuer.url).wlcg(scope, audience=AUDIENCE), b"forged"),
+        (Issuer(base / "stranger", url="https://stranger.test").wlcg(scope, audience=AUDIENCE), b"not believed"),
+        ("not.a.token", b"malformed"),
+    ]:
+        status, body = http_status(token, "file")
+        assert status == 401 and why in body, (why, status, body)
 
 
 @pair("curl", "storage.create makes, does not overwrite; storage.modify does both")
@@ -139,3 +165,59 @@ def test_towpath(token_area, issuer, clients, binary, here, scheme):
     assert (token_area.local / "up").read_bytes() == data
     assert clients.run(binary, "cp", place("file"), here / "more", status=None).err
     assert not (here / "more").exists()
+
+
+@contextmanager
+def published(issuer_of, authority) -> Iterator[Issuer]:
+    """An issuer whose keys are found by discovery: `issuer_of` makes it for a URL, here it is served over HTTPS."""
+    class Site(BaseHTTPRequestHandler):
+        """Metadata and keys."""
+
+        def do_GET(self):
+            """Answers with one of the two documents."""
+            documents = {
+                "/vo/.well-known/openid-configuration": json.dumps({"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks"}),
+                "/vo/jwks": issuer.keys.read_text(),
+            }
+            body = documents.get(self.path, "").encode()
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format, *words):
+            """Says nothing."""
+
+    site = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate, authority.key)
+    site.socket = context.wrap_socket(site.socket, server_side=True)
+    issuer = issuer_of(f"https://localhost:{site.server_port}/vo")
+    thread = threading.Thread(target=site.serve_forever, daemon=True)
+    thread.start()
+    yield issuer
+    site.shutdown()
+    site.server_close()
+
+
+@pair("curl", "the issuer's keys are found by OpenID discovery")
+def test_discovery(base, authority, binary, clients):
+    with published(lambda url: Issuer(base / "published", url=url), authority) as issuer:
+        config = f"""
+[access]
+anonymous = []
+audiences = ["{AUDIENCE}"]
+[[access.issuers]]
+issuer = "{issuer.url}"
+base_path = "/vo"
+ca = "{authority.file}"
+"""
+        server = start_towpath(binary, base / "discovery-server", config=config, writable=False)
+        try:
+            (server.root / "vo").mkdir()
+            (server.root / "vo/file").write_bytes(b"found")
+            token = issuer.wlcg("storage.read:/", audience=AUDIENCE)
+            answer = clients.run("curl", "-sSf", "-H", f"Authorization: Bearer {token}", server.http("/vo/file"))
+            assert answer.out == b"found"
+        finally:
+            server.stop()
