@@ -73,6 +73,8 @@ pub struct Service {
     pub access_log: access_log::AccessLog,
     /// How TLS is spoken, where it is.
     pub tls: Option<tls::Tls>,
+    /// The sessions of the xroot protocol.
+    pub sessions: xrootd::Sessions,
     /// The name of the site, as `query config sitename` and the listing page tell it.
     pub site: String,
     /// Cancelled when the server stops: connections finish the requests they have and take no new ones.

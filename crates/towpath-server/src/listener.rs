@@ -56,6 +56,7 @@ impl Server {
             metrics: Metrics::default(),
             access_log: AccessLog::start(&config.access_log)?,
             tls: Tls::new(&config.tls)?,
+            sessions: xrootd::Sessions::default(),
             site: config.site.clone(),
             stopping: CancellationToken::new(),
         };

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -25,6 +26,19 @@ impl Socket {
     /// Whether what is sent is encrypted.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Socket::Tls(_))
+    }
+}
+
+impl Socket {
+    /// The address that the client connected to.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Socket::Plain(stream) => stream.local_addr(),
+            Socket::Tls(stream) => stream.get_ref().get_ref().0.local_addr(),
+        }
     }
 }
 

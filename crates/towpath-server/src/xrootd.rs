@@ -1,8 +1,125 @@
 //! The xroot protocol as a face of a store.
+//!
+//! The life of a connection: [`login`] leads it to a session (handshake, `protocol`, TLS, `login`, `auth`) or joins it to one (`bind`).
+//! Then [`connection`] reads requests; what needs no waiting is answered there ([`at_once`]), the rest becomes a [`job`] in its
+//! place in the [`order`] of requests, or, if data follow, a [`write`]. Answers go out through the [`outbox`].
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`session`], [`files`] | what outlives a request: identity, memory bounds, bound connections, open files |
+//! | [`exchange`] | one request and its answer: refusals, counters, log |
+//! | [`open`], [`read`], [`pages`], [`vector`], [`write`] | open files and their data |
+//! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | everything about paths |
+//!
+//! Memory is bounded for each connection and for all: whoever makes an answer, or receives data, asks for room first. A request that is
+//! not served here (`chkpoint`, `clone`, `gpfile`, ...) is refused in the protocol's own words; only a stream of requests that cannot be
+//! followed any more ends the connection.
 
-use std::{net::SocketAddr, sync::Arc};
+mod at_once;
+mod attributes;
+mod connection;
+mod exchange;
+mod files;
+mod job;
+mod listing;
+mod login;
+mod metadata;
+mod names;
+mod open;
+mod order;
+mod outbox;
+mod pages;
+mod query;
+mod read;
+mod session;
+mod staging;
+mod vector;
+mod write;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use tokio::{io::AsyncReadExt as _, task::JoinSet, time::timeout};
+use towpath_proto::xrootd::StreamId;
+use towpath_store::sys::clock;
 
 use crate::{Service, Socket};
+use connection::{Connection, Receiving};
+use login::{Admitted, Place};
+use outbox::{Outbox, Sending};
+use session::Session;
+
+pub use session::Sessions;
 
 /// Serves one connection until it ends.
-pub async fn serve(_service: Arc<Service>, _socket: Socket, _peer: SocketAddr) {}
+pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
+    let local = socket.local_address().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+    let admission = timeout(service.limits.handshake.0, login::admit(&service, socket, peer, local));
+    let admitted = tokio::select! {
+        admitted = admission => admitted,
+        () = service.stopping.cancelled() => return,
+    };
+    match admitted {
+        Ok(Ok(Some(admitted))) => match admitted.place {
+            Place::Main(ref session) => serve_session(Arc::clone(session), admitted).await,
+            Place::Bound(ref session, stream_id) => serve_bound(Arc::clone(session), stream_id, admitted).await,
+        },
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its login"),
+        Err(_) => {
+            service.metrics.dropped.inc();
+            tracing::debug!(%peer, "no login in time");
+        }
+    }
+}
+
+async fn serve_session(session: Arc<Session>, admitted: Admitted) {
+    let (receiving, sending) = split(admitted.socket);
+    let outbox = Outbox::new(sending, session.service.limits.stall.0, session.ended.clone());
+    let connection = Connection {
+        session,
+        receiving,
+        framer: admitted.framer,
+        outbox: Arc::new(outbox),
+        tasks: JoinSet::new(),
+        out: admitted.unsent.to_vec(),
+        scratch: Vec::new(),
+        since: clock::now(),
+    };
+    connection.run().await;
+}
+
+/// Serves a connection that carries data for another one: nothing but the end is expected from the client.
+async fn serve_bound(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
+    let (mut receiving, sending) = split(admitted.socket);
+    let end = session.ended.child_token();
+    let outbox = Arc::new(Outbox::new(sending, session.service.limits.stall.0, end.clone()));
+    let bound = session.bind(&outbox);
+    let mut answer = admitted.unsent;
+    answer.extend_from_slice(&login::bound(stream_id, &bound));
+    let sent = outbox.send(&answer).await;
+    let Ok(id) = bound else { return outbox.shut_down().await };
+    let mut byte = [0];
+    if sent.is_ok() {
+        tokio::select! {
+            _ = receiving.read(&mut byte) => {}
+            () = end.cancelled() => {}
+        }
+    }
+    session.unbind(id);
+}
+
+fn split(socket: Socket) -> (Receiving, Sending) {
+    match socket {
+        Socket::Plain(stream) => {
+            let (receiving, sending) = stream.into_split();
+            (Receiving::Plain(receiving), Sending::Plain(sending))
+        }
+        tls => {
+            let (receiving, sending) = tokio::io::split(tls);
+            (Receiving::Tls(receiving), Sending::Tls(sending))
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Answers that need no waiting: given by the reader of the connection itself, without a task.
+//!
+//! What cannot be answered so leaves no trace and goes the long way ([`super::job`]): a read that is not in memory, a file that
+//! is still being opened, an answer of more than [`READ_BYTES`].
+
+use bytes::{BufMut as _, BytesMut};
+use futures::FutureExt as _;
+use towpath_proto::xrootd::{
+    Request, RequestHeader, ResponseHeader, Status, StreamId, Target, page,
+    request::{PgRead, Query, Read, ReadElement, Readv},
+    response::{self, PgReadStatus, StatusKind},
+};
+use towpath_store::ReadHandle;
+
+use super::{
+    connection::Connection,
+    exchange::{Outcome, Refusal, verb},
+    files::{FileAccess, OpenFile, Slot},
+    metadata, pages, query, vector,
+};
+use crate::metrics::Face;
+
+/// The most file data in an answer at once: longer ones would keep a network thread from other connections.
+const READ_BYTES: usize = 64 << 10;
+/// The most elements of a vector read at once; beyond, the store's own way to read many ranges is better.
+const READ_ELEMENTS: usize = 16;
+
+/// What became of the attempt; none if the request has to wait for something. The number is that of file data moved.
+type AtOnce = Option<Result<u64, Refusal>>;
+
+impl Connection {
+    /// Answers the request if that needs no waiting.
+    pub(super) fn answer_at_once(&mut self, header: &RequestHeader, request: &Request) -> bool {
+        let mark = self.out.len();
+        let outcome = match request {
+            Request::Read(request) => self.read(header.stream_id, request),
+            Request::Readv(request) => self.readv(header.stream_id, request),
+            Request::PgRead(request) => self.pgread(header.stream_id, request),
+            Request::Ping(_) | Request::Set(_) => {
+                self.out
+                    .put_slice(&ResponseHeader { stream_id: header.stream_id, status: Status::ok, dlen: 0 }.to_bytes());
+                Some(Ok(0))
+            }
+            // The protocol has no answer to it; no request here needs a signature.
+            Request::Sigver(_) => Some(Ok(0)),
+            Request::Stat(request) => match request.target {
+                Target::Handle(handle) => self.stat(header.stream_id, handle),
+                Target::Path(_) => None,
+            },
+            Request::Close(request) => self.close(header.stream_id, request.handle),
+            Request::Query(Query::Config(words)) => {
+                let mut frame = BytesMut::new();
+                response::ok(header.stream_id, &query::config(&self.session, words), &mut frame);
+                self.out.put_slice(&frame);
+                Some(Ok(0))
+            }
+            _ => None,
+        };
+        let Some(outcome) = outcome else {
+            self.out.truncate(mark);
+            return false;
+        };
+        self.concluded(header, outcome, mark);
+        true
+    }
+
+    fn concluded(&mut self, header: &RequestHeader, outcome: Result<u64, Refusal>, mark: usize) {
+        let moved_bytes = *outcome.as_ref().unwrap_or(&0);
+        let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
+        if let Err(refusal) = outcome {
+            self.out.truncate(mark);
+            self.refuse(header.stream_id, &refusal);
+        }
+        if moved_bytes > 0 {
+            self.session.service.metrics.sent(Face::Xrootd, moved_bytes);
+        }
+        let (verb, since) = (verb(header.code), self.since);
+        self.session.record(&Outcome { verb, path: None, subject: None, fault, moved_bytes, since });
+    }
+
+    fn read(&mut self, stream_id: StreamId, request: &Read) -> AtOnce {
+        if request.path_id.0 != 0 || request.length as usize > READ_BYTES {
+            return None;
+        }
+        let slot = match self.session.files.find(request.handle) {
+            Ok(slot) => slot,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let _turn = slot.order.shared_now()?;
+        let handle = reading(&slot)?;
+        let start = self.out.len();
+        self.out.put_bytes(0, ResponseHeader::LEN);
+        match handle.read_now(request.offset, request.length as usize, &mut self.out)? {
+            Ok(_) => Some(Ok(seal(&mut self.out, start, stream_id, Status::ok))),
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    fn pgread(&mut self, stream_id: StreamId, request: &PgRead) -> AtOnce {
+        if request.path_id.0 != 0 || request.length as usize > READ_BYTES {
+            return None;
+        }
+        let slot = match self.session.files.find(request.handle) {
+            Ok(slot) => slot,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let _turn = slot.order.shared_now()?;
+        let handle = reading(&slot)?;
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        let read = handle.read_now(request.offset, request.length as usize, &mut data);
+        let outcome = read.map(|read| match read {
+            Ok(length) => {
+                let data_len = page::encoded_len(request.offset, length as u64) as u32;
+                let head = PgReadStatus { kind: StatusKind::Final, offset: request.offset, data_len };
+                self.out.put_slice(&head.to_bytes(stream_id));
+                pages::interleave(request.offset, &data, &mut self.out);
+                Ok(length as u64)
+            }
+            Err(error) => Err(error.into()),
+        });
+        self.scratch = data;
+        outcome
+    }
+
+    fn readv(&mut self, stream_id: StreamId, request: &Readv) -> AtOnce {
+        let bytes = vector::answer_bytes(&request.elements);
+        if request.path_id.0 != 0 || request.elements.len() > READ_ELEMENTS || bytes > READ_BYTES as u64 {
+            return None;
+        }
+        let start = self.out.len();
+        self.out.put_bytes(0, ResponseHeader::LEN);
+        for element in &request.elements {
+            match self.read_element(element)? {
+                Ok(()) => {}
+                Err(refusal) => return Some(Err(refusal)),
+            }
+        }
+        let headers = request.elements.len() * ReadElement::LEN;
+        Some(Ok(seal(&mut self.out, start, stream_id, Status::ok) - headers as u64))
+    }
+
+    fn read_element(&mut self, element: &ReadElement) -> Option<Result<(), Refusal>> {
+        let slot = match self.session.files.find(element.handle) {
+            Ok(slot) => slot,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let _turn = slot.order.shared_now()?;
+        let handle = reading(&slot)?;
+        self.out.put_slice(&vector::head(element));
+        Some(match handle.read_now(element.offset, element.length as usize, &mut self.out)? {
+            Ok(read) if read == element.length as usize => Ok(()),
+            Ok(_) => Err(vector::past_the_end()),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    fn stat(&mut self, stream_id: StreamId, handle: towpath_proto::xrootd::FileHandle) -> AtOnce {
+        let slot = match self.session.files.find(handle) {
+            Ok(slot) => slot,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let _turn = slot.order.shared_now()?;
+        let OpenFile { path, identity, access: FileAccess::Read(handle) } = slot.file().ok()? else { return None };
+        Some(match handle.metadata().now_or_never()? {
+            Ok(found) => {
+                let mut frame = BytesMut::new();
+                response::ok(stream_id, &metadata::stat_info(identity, path, &found), &mut frame);
+                self.out.put_slice(&frame);
+                Ok(0)
+            }
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    fn close(&mut self, stream_id: StreamId, handle: towpath_proto::xrootd::FileHandle) -> AtOnce {
+        let slot = match self.session.files.find(handle) {
+            Ok(slot) => slot,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let _turn = slot.order.exclusive_now()?;
+        reading(&slot)?;
+        let released = self.session.files.release(handle);
+        self.out.put_slice(&ResponseHeader { stream_id, status: Status::ok, dlen: 0 }.to_bytes());
+        Some(released.map(|_| 0))
+    }
+}
+
+/// The file of `slot`, if it is open for reading.
+fn reading(slot: &Slot) -> Option<&dyn ReadHandle> {
+    match &slot.file().ok()?.access {
+        FileAccess::Read(handle) => Some(&**handle),
+        FileAccess::Write(_) => None,
+    }
+}
+
+/// Writes the header of the frame that begins at `start`, with room for it there, and gives the length of its body.
+pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: Status) -> u64 {
+    let body = out.len().saturating_sub(start).saturating_sub(ResponseHeader::LEN);
+    let header = ResponseHeader { stream_id, status, dlen: u32::try_from(body).unwrap_or(i32::MAX as u32) };
+    if let Some(place) = out.get_mut(start..start + ResponseHeader::LEN) {
+        place.copy_from_slice(&header.to_bytes());
+    }
+    body as u64
+}

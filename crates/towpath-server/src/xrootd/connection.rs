@@ -1,0 +1,332 @@
+//! The reader of a connection: cuts requests from the stream, answers what needs no waiting, and hands the rest to tasks.
+//!
+//! Answers at once collect in one buffer, which leaves when no complete request is left in the input: a client that has
+//! sixteen reads in flight costs one receive and one send. Everything else becomes a task, of which there are only so many: then
+//! the reader stops reading, and TCP slows the client down. Data of writes are received here, see [`super::write`].
+
+use std::{io, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::{BufMut as _, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, ReadBuf, ReadHalf},
+    net::tcp::OwnedReadHalf,
+    sync::OwnedSemaphorePermit,
+    task::JoinSet,
+    time::{Sleep, sleep, timeout},
+};
+use towpath_proto::xrootd::{IncomingRequest, Request, RequestFramer, RequestHeader, StreamId, response};
+use towpath_store::sys::clock;
+
+use super::{
+    exchange::{Exchange, Outcome, Refusal, verb},
+    job::Job,
+    outbox::Outbox,
+    session::Session,
+    write,
+};
+use crate::Socket;
+
+/// The most that is received at once: room for two vectors of 1,024 elements.
+const RECEIVE_BYTES: usize = 32 << 10;
+/// What a silent connection keeps to receive into: enough for most requests.
+const DOZE_BYTES: usize = 256;
+/// Answers are sent when so many bytes have collected, even if more requests wait.
+const COLLECT_BYTES: usize = 128 << 10;
+/// After this silence a connection gives its buffers back.
+const LULL: Duration = Duration::from_secs(1);
+
+/// The receiving half of a socket.
+#[derive(Debug)]
+pub(super) enum Receiving {
+    /// Without TLS.
+    Plain(OwnedReadHalf),
+    /// In TLS.
+    Tls(ReadHalf<Socket>),
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Politely: requests under way are finished first.
+    Finished,
+    /// At once.
+    Broken,
+    /// The client was silent for too long, or broke the protocol.
+    Dropped,
+}
+
+/// A connection that has a session.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) session: Arc<Session>,
+    pub(super) receiving: Receiving,
+    pub(super) framer: RequestFramer,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) tasks: JoinSet<()>,
+    /// Answers that have not left.
+    pub(super) out: Vec<u8>,
+    /// Holds file data between two steps of an answer at once.
+    pub(super) scratch: Vec<u8>,
+    /// When the bytes that are being looked at came.
+    pub(super) since: clock::Instant,
+}
+
+impl Connection {
+    /// Serves requests until the connection ends, then ends the session.
+    pub(super) async fn run(mut self) {
+        let end = self.serve().await;
+        if end == End::Finished {
+            // Long enough for a client that still reads; one that left is found out by the first answer.
+            let stall = self.session.service.limits.stall.0;
+            let _ = timeout(stall, async { while self.tasks.join_next().await.is_some() {} }).await;
+            self.outbox.shut_down().await;
+        }
+        if end == End::Dropped {
+            self.session.service.metrics.dropped.inc();
+        }
+        self.tasks.shutdown().await;
+        self.session.end();
+    }
+
+    async fn serve(&mut self) -> End {
+        match self.requests().await {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    async fn requests(&mut self) -> Result<End, End> {
+        let session = Arc::clone(&self.session);
+        let mut ended = std::pin::pin!(session.ended.cancelled());
+        let mut silence = Silence::new(session.service.limits.idle.0, session.service.limits.stall.0);
+        loop {
+            while let Some(incoming) = self.next_request().await? {
+                self.take(incoming).await?;
+                self.discard_data().await?;
+                if self.out.len() >= COLLECT_BYTES {
+                    self.flush().await?;
+                }
+            }
+            self.flush().await?;
+            tokio::select! {
+                biased;
+                () = &mut ended => {
+                    let stopping = session.service.stopping.is_cancelled();
+                    return Ok(if stopping { End::Finished } else { End::Broken });
+                }
+                received = self.receiving.read_buf(self.framer.buffer()) => {
+                    if received.map_err(|_| End::Broken)? == 0 {
+                        return Ok(End::Finished);
+                    }
+                    silence.broken();
+                    self.since = clock::now();
+                }
+                () = &mut silence.timer => {
+                    let in_request = !self.framer.buffer().is_empty();
+                    self.doze();
+                    if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
+                        return Ok(End::Dropped);
+                    }
+                }
+            }
+            if self.framer.buffer().capacity() - self.framer.buffer().len() < DOZE_BYTES {
+                self.framer.buffer().reserve(RECEIVE_BYTES);
+            }
+        }
+    }
+
+    /// The next complete request that was received.
+    async fn next_request(&mut self) -> Result<Option<IncomingRequest>, End> {
+        match self.framer.next() {
+            Ok(incoming) => Ok(incoming),
+            Err(error) => {
+                // Nobody knows where the next request starts, nor whose this was.
+                tracing::debug!(peer = %self.session.peer, %error, "the stream of requests cannot be followed");
+                self.refuse(StreamId::ZERO, &error.into());
+                self.flush().await?;
+                self.outbox.shut_down().await;
+                Err(End::Dropped)
+            }
+        }
+    }
+
+    /// Gives back what a silent connection does not need.
+    fn doze(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.out = Vec::new();
+        self.scratch = Vec::new();
+        if self.framer.buffer().is_empty() {
+            *self.framer.buffer() = BytesMut::with_capacity(DOZE_BYTES);
+        }
+    }
+
+    /// Answers a request, or starts a task that will.
+    async fn take(&mut self, incoming: IncomingRequest) -> Result<(), End> {
+        let IncomingRequest { header, request } = incoming;
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                self.refused(&header, &error.into());
+                return Ok(());
+            }
+        };
+        if self.answer_at_once(&header, &request) {
+            return Ok(());
+        }
+        match request {
+            Request::Write(_) | Request::PgWrite(_) | Request::Writev(_) => {
+                write::receive(self, &header, request).await
+            }
+            request => self.start(&header, request).await,
+        }
+    }
+
+    async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
+        let place = self.place().await?;
+        let exchange = Exchange::new(&self.session, &self.outbox, header.code, header.stream_id);
+        match Job::new(&self.session, request).await {
+            Ok(job) => {
+                self.tasks.spawn(async move {
+                    let served = job.run(&exchange).await;
+                    exchange.finish(served).await;
+                    drop(place);
+                });
+            }
+            Err(refusal) => self.refused(header, &refusal),
+        }
+        Ok(())
+    }
+
+    /// Waits until one more request may be under way.
+    pub(super) async fn place(&mut self) -> Result<OwnedSemaphorePermit, End> {
+        while self.tasks.try_join_next().is_some() {}
+        if let Ok(place) = Arc::clone(&self.session.places).try_acquire_owned() {
+            return Ok(place);
+        }
+        self.flush().await?;
+        let places = Arc::clone(&self.session.places);
+        tokio::select! {
+            place = places.acquire_owned() => place.map_err(|_| End::Broken),
+            () = self.session.ended.cancelled() => Err(End::Broken),
+        }
+    }
+
+    /// Answers a request that failed before anything was started for it.
+    pub(super) fn refused(&mut self, header: &RequestHeader, refusal: &Refusal) {
+        self.refuse(header.stream_id, refusal);
+        self.session.record(&Outcome {
+            verb: verb(header.code),
+            path: None,
+            subject: None,
+            fault: Some(refusal.fault),
+            moved_bytes: 0,
+            since: self.since,
+        });
+    }
+
+    pub(super) fn refuse(&mut self, stream_id: StreamId, refusal: &Refusal) {
+        let mut frame = BytesMut::new();
+        response::error(stream_id, refusal.code, &refusal.message, &mut frame);
+        self.out.put_slice(&frame);
+    }
+
+    /// Sends the answers that have collected.
+    pub(super) async fn flush(&mut self) -> Result<(), End> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let sent = self.outbox.send(&self.out).await;
+        self.out.clear();
+        sent.map_err(|_| End::Broken)
+    }
+
+    /// Receives at most `length` bytes of the last request's data, appended to `buffer`.
+    pub(super) async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+        let end = buffer.len() + length;
+        buffer.put(self.framer.take_bulk(length));
+        while buffer.len() < end {
+            let missing = end - buffer.len();
+            let mut rest = (&mut *buffer).limit(missing);
+            let received = tokio::select! {
+                biased;
+                received = timeout(self.session.service.limits.stall.0, self.receiving.read_buf(&mut rest)) => received,
+                () = self.session.ended.cancelled() => return Err(End::Broken),
+            };
+            match received {
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
+                Ok(Ok(received)) => self.framer.bulk_received(received as u64),
+                Err(_) => return Err(End::Dropped),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives and forgets data that nobody wants, so that the next request is found.
+    async fn discard_data(&mut self) -> Result<(), End> {
+        if self.framer.bulk_remaining() == 0 {
+            return Ok(());
+        }
+        self.flush().await?;
+        let mut sink = Vec::with_capacity(RECEIVE_BYTES);
+        while self.framer.bulk_remaining() > 0 {
+            let length = usize::try_from(self.framer.bulk_remaining()).unwrap_or(usize::MAX).min(RECEIVE_BYTES);
+            sink.clear();
+            self.receive_data(length, &mut sink).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How long a connection has been silent.
+struct Silence {
+    timer: Pin<Box<Sleep>>,
+    idle: Duration,
+    stall: Duration,
+    heard: bool,
+    /// Silent since before the timer was set.
+    dozing: bool,
+}
+
+impl Silence {
+    fn new(idle: Duration, stall: Duration) -> Self {
+        Self { timer: Box::pin(sleep(LULL)), idle, stall, heard: true, dozing: false }
+    }
+
+    /// Something was received. Costs nothing unless the connection was silent for long.
+    fn broken(&mut self) {
+        self.heard = true;
+        if self.dozing {
+            self.dozing = false;
+            self.wait(LULL);
+        }
+    }
+
+    /// The timer has fired: whether the client was silent for longer than it may, in the middle of a request or between two. If not,
+    /// the timer is set again.
+    fn is_too_long(&mut self, in_request: bool) -> bool {
+        if std::mem::take(&mut self.heard) {
+            self.wait(LULL);
+            return false;
+        }
+        let too_long = self.dozing;
+        self.dozing = true;
+        self.wait(if in_request { self.stall } else { self.idle });
+        too_long
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.timer.as_mut().reset(clock::now() + duration);
+    }
+}
+
+impl AsyncRead for Receiving {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_read(cx, buffer),
+            Self::Tls(half) => Pin::new(half).poll_read(cx, buffer),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One request and its answer: who asked, where the answer goes, how it is counted and logged.
+
+use std::{
+    borrow::Cow,
+    io::{self, IoSlice},
+    sync::{Arc, OnceLock},
+};
+
+use bytes::BytesMut;
+use towpath_proto::xrootd::{
+    DecodeError, ErrorCode, PathAndCgi, PathId, RequestCode, ResponseHeader, StreamId,
+    response::{self, Attn, Body, Response, WaitResp},
+};
+use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
+
+use super::{outbox::Outbox, session::Session};
+use crate::access::Identity;
+
+/// Why a request is not answered as wished.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The client is told.
+    Refused(Refusal),
+    /// There is nobody left to tell.
+    Gone,
+}
+
+/// What the client is told about a request that failed.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The protocol's code.
+    pub(super) code: ErrorCode,
+    /// The same for counters and logs.
+    pub(super) fault: Fault,
+    /// The same for people.
+    pub(super) message: String,
+}
+
+impl Refusal {
+    /// A refusal whose code follows from `fault`.
+    pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
+        Self { code: ErrorCode(fault.xrootd_code()), fault, message: message.into() }
+    }
+
+    /// A refusal with the protocol's own code.
+    pub(super) fn with_code(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, fault: Fault::from_xrootd(code.0), message: message.into() }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let message = match error.blame() {
+            Blame::Caller => error.to_string(),
+            blame => format!("{error} ({blame} is at fault)"),
+        };
+        Self::new(error.fault(), message)
+    }
+}
+
+impl From<DecodeError> for Refusal {
+    fn from(error: DecodeError) -> Self {
+        Self::with_code(error.code(), error.to_string())
+    }
+}
+
+impl From<PathError> for Refusal {
+    fn from(error: PathError) -> Self {
+        let fault = if error == PathError::TooLong { Fault::NameTooLong } else { Fault::InvalidArgument };
+        Self::new(fault, error.to_string())
+    }
+}
+
+impl<R: Into<Refusal>> From<R> for Failure {
+    fn from(refusal: R) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Only sockets fail with it here.
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// What serving a request comes to.
+pub(super) type Served<T = Answer> = Result<T, Failure>;
+
+/// The last frame of an answer, still to be sent; empty if it was sent already.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    frame: BytesMut,
+    /// File data that the whole answer moved.
+    moved_bytes: u64,
+}
+
+impl Answer {
+    /// All that needs saying was sent, with `moved_bytes` of file data.
+    pub(super) fn sent(moved_bytes: u64) -> Self {
+        Self { frame: BytesMut::new(), moved_bytes }
+    }
+
+    /// A frame made elsewhere.
+    pub(super) fn frame(frame: BytesMut) -> Self {
+        Self { frame, moved_bytes: 0 }
+    }
+
+    /// The same answer, which moved `moved_bytes` of file data.
+    pub(super) fn with_moved(self, moved_bytes: u64) -> Self {
+        Self { moved_bytes, ..self }
+    }
+}
+
+/// A request being served.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    pub(super) session: Arc<Session>,
+    pub(super) stream_id: StreamId,
+    pub(super) outbox: Arc<Outbox>,
+    verb: &'static str,
+    since: clock::Instant,
+    path: OnceLock<StorePath>,
+    subject: OnceLock<Arc<str>>,
+    /// Set once the client was told that the answer will come unasked.
+    promised: OnceLock<()>,
+}
+
+impl Exchange {
+    /// A request that has just come.
+    pub(super) fn new(session: &Arc<Session>, outbox: &Arc<Outbox>, code: RequestCode, stream_id: StreamId) -> Self {
+        Self {
+            session: Arc::clone(session),
+            stream_id,
+            outbox: Arc::clone(outbox),
+            verb: verb(code),
+            since: clock::now(),
+            path: OnceLock::new(),
+            subject: OnceLock::new(),
+            promised: OnceLock::new(),
+        }
+    }
+
+    /// The same exchange, answered on the connection that `path_id` names.
+    ///
+    /// # Errors
+    /// `ArgInvalid` if it names none.
+    pub(super) fn redirected(&self, path_id: PathId) -> Result<Cow<'_, Self>, Refusal> {
+        Ok(match self.session.path(path_id)? {
+            None => Cow::Borrowed(self),
+            Some(outbox) => Cow::Owned(Self { outbox, ..self.clone() }),
+        })
+    }
+
+    /// Who asks, and the path to act on. A token in the request's opaque part speaks for this request alone.
+    pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
+        let at = StorePath::parse(&path.path)?;
+        self.about(&at);
+        let Some(token) = path.cgi_value("authz").and_then(bearer) else {
+            return Ok((Arc::clone(&self.session.identity), at));
+        };
+        let identity = self.session.service.access.bearer(&token, self.session.peer.ip()).await?;
+        if let Some(subject) = &identity.caller.subject {
+            let _ = self.subject.set(Arc::clone(subject));
+        }
+        Ok((Arc::new(identity), at))
+    }
+
+    /// Remembers the path for the log.
+    pub(super) fn about(&self, path: &StorePath) {
+        if self.session.service.access_log.is_on() {
+            let _ = self.path.set(path.clone());
+        }
+    }
+
+    /// The final answer with `body`.
+    pub(super) fn ok(&self, body: &impl Body) -> Served {
+        let mut frame = BytesMut::new();
+        response::ok(self.stream_id, body, &mut frame);
+        Ok(Answer::frame(frame))
+    }
+
+    /// The final answer without a body.
+    pub(super) fn done(&self) -> Served {
+        self.ok(&())
+    }
+
+    /// Tells the client that the answer will come within `seconds`, unasked; the answer then takes that form.
+    pub(super) async fn promise(&self, seconds: u32) -> Served<()> {
+        let mut frame = BytesMut::new();
+        Response::WaitResp(WaitResp { seconds, message: String::new() }).encode(self.stream_id, &mut frame);
+        let _ = self.promised.set(());
+        self.send(&frame).await
+    }
+
+    /// Sends frames before the last one.
+    pub(super) async fn send(&self, frames: &[u8]) -> Served<()> {
+        Ok(self.outbox.send(frames).await?)
+    }
+
+    /// Sends frames that lie in many places.
+    pub(super) async fn send_vectored(&self, slices: &mut [IoSlice<'_>]) -> Served<()> {
+        Ok(self.outbox.send_vectored(slices).await?)
+    }
+
+    /// Sends what is left to say, counts and logs.
+    pub(super) async fn finish(self, served: Served) {
+        let mut frame = BytesMut::new();
+        if let Some(rest) = self.conclude(served, &mut frame) {
+            // A failure to send marks the connection as broken; its reader sees it.
+            let _ = self.outbox.send(rest).await;
+        }
+    }
+
+    /// Counts and logs, and gives what is left to say, in `frame` if it is a refusal.
+    fn conclude<'f>(&self, served: Served, frame: &'f mut BytesMut) -> Option<&'f [u8]> {
+        let (fault, moved_bytes) = match served {
+            Ok(answer) => {
+                *frame = answer.frame;
+                (None, answer.moved_bytes)
+            }
+            Err(Failure::Refused(refusal)) => {
+                response::error(self.stream_id, refusal.code, &refusal.message, frame);
+                (Some(refusal.fault), 0)
+            }
+            Err(Failure::Gone) => (Some(Fault::Cancelled), 0),
+        };
+        self.record(fault, moved_bytes);
+        if self.promised.get().is_some() {
+            *frame = as_promised(frame.split());
+        }
+        (!frame.is_empty()).then_some(frame)
+    }
+
+    fn record(&self, fault: Option<Fault>, moved_bytes: u64) {
+        let subject = self.subject.get();
+        let record = Outcome { verb: self.verb, path: self.path.get(), subject, fault, moved_bytes, since: self.since };
+        self.session.record(&record);
+    }
+}
+
+/// The answer in `frame` in the form that `waitresp` promised.
+fn as_promised(mut frame: BytesMut) -> BytesMut {
+    let mut attn = BytesMut::new();
+    if let Some(header) = frame.first_chunk().and_then(|header| ResponseHeader::decode(header).ok()) {
+        let body = frame.split_off(ResponseHeader::LEN).freeze();
+        Response::Attn(Attn::AsynResp { header, body }).encode(StreamId::ZERO, &mut attn);
+    }
+    attn
+}
+
+/// How a request ended, for counters and logs.
+#[derive(Debug)]
+pub(super) struct Outcome<'a> {
+    /// From [`verb`].
+    pub(super) verb: &'static str,
+    pub(super) path: Option<&'a StorePath>,
+    /// Who asked, if not the session's own identity.
+    pub(super) subject: Option<&'a Arc<str>>,
+    pub(super) fault: Option<Fault>,
+    pub(super) moved_bytes: u64,
+    pub(super) since: clock::Instant,
+}
+
+/// The protocol's name of a request, without its prefix; all unknown ones share one, as labels must come from a fixed set.
+pub(super) fn verb(code: RequestCode) -> &'static str {
+    code.name().and_then(|name| name.strip_prefix("kXR_")).unwrap_or("unknown")
+}
+
+/// The token in the value of `authz`: `Bearer%20...`, percent-encoded; none if there is no such token.
+fn bearer(value: &[u8]) -> Option<String> {
+    let text = percent_encoding::percent_decode(value).decode_utf8().ok()?;
+    let text = text.trim();
+    let token = match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        Some(_) => return None,
+        None => text,
+    };
+    (!token.is_empty()).then(|| token.to_owned())
+}

@@ -1,0 +1,200 @@
+//! A request on its way through a task: the place it took in the order of requests, and the function that serves it.
+//!
+//! | requests | wait for |
+//! | --- | --- |
+//! | reads of open files | the `open`, and an earlier `sync` or `truncate`, of their files |
+//! | `close`, `sync`, `truncate` of an open file | everything earlier about that file |
+//! | `mkdir`, `rm`, `rmdir`, `mv`, `chmod`, `truncate` of a path | all earlier requests about names |
+//! | `open`, `close`, `stat`, `query` and others that name a path | earlier ones of the line above |
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use towpath_proto::xrootd::{
+    FattrOperation, FileHandle, Request, Target,
+    request::{Open, Query, Readv},
+};
+
+use super::{
+    attributes,
+    exchange::{Exchange, Refusal, Served},
+    files::Slot,
+    listing, metadata, names, open,
+    order::{Hold, Turn},
+    pages, query, read,
+    session::Session,
+    staging, vector,
+};
+
+/// A request and what it needs to run.
+pub(super) struct Job {
+    subject: Subject,
+    turns: Vec<Turn>,
+    /// Whether the turns only mark the start: a request that may take long holds up nobody behind it.
+    brief: bool,
+}
+
+/// What a request is about.
+enum Subject {
+    Open(Open, Arc<Slot>),
+    File(Request, Arc<Slot>),
+    Vector(Readv, HashMap<FileHandle, Arc<Slot>>),
+    Other(Request),
+}
+
+impl Job {
+    /// Takes the request's place behind those that came before.
+    ///
+    /// # Errors
+    /// A handle that names no open file, a vector beyond its limits, too many open files.
+    pub(super) async fn new(session: &Session, request: Request) -> Result<Self, Refusal> {
+        let mut turns = Vec::new();
+        let mut brief = false;
+        if let Some((hold, is_brief)) = hold_on_names(&request) {
+            turns.push(session.names.turn(hold).await);
+            brief = is_brief;
+        }
+        let subject = match request {
+            Request::Open(request) => {
+                let slot = session.files.reserve()?;
+                turns.push(slot.order.turn(Hold::Exclusive).await);
+                Subject::Open(request, slot)
+            }
+            Request::Readv(request) => {
+                vector::check(&request)?;
+                let mut slots = HashMap::new();
+                for element in &request.elements {
+                    if let Entry::Vacant(entry) = slots.entry(element.handle) {
+                        let slot = session.files.find(element.handle)?;
+                        turns.push(slot.order.turn(Hold::Shared).await);
+                        entry.insert(slot);
+                    }
+                }
+                Subject::Vector(request, slots)
+            }
+            request => match hold_on_file(&request) {
+                Some((handle, hold)) => {
+                    let closes = matches!(request, Request::Close(_));
+                    let slot = if closes { session.files.release(handle) } else { session.files.find(handle) }?;
+                    turns.push(slot.order.turn(hold).await);
+                    Subject::File(request, slot)
+                }
+                None => Subject::Other(request),
+            },
+        };
+        Ok(Self { subject, turns, brief })
+    }
+
+    /// Waits for its turn and serves it.
+    pub(super) async fn run(self, exchange: &Exchange) -> Served {
+        let mut turns = Vec::with_capacity(self.turns.len());
+        for turn in self.turns {
+            turns.push(turn.wait().await);
+        }
+        if self.brief {
+            turns.clear();
+        }
+        match self.subject {
+            Subject::Open(request, slot) => open::open(exchange, &slot, &request).await,
+            Subject::Vector(request, slots) => {
+                let exchange = &*exchange.redirected(request.path_id)?;
+                vector::readv(exchange, &slots, &request).await
+            }
+            Subject::File(request, slot) => on_file(exchange, &slot, &request).await,
+            Subject::Other(request) => on_names(exchange, request).await,
+        }
+    }
+}
+
+/// How the request stands to others about names, and whether it only waits for those before it; none if it names nothing.
+fn hold_on_names(request: &Request) -> Option<(Hold, bool)> {
+    match request {
+        Request::Mkdir(_) | Request::Rm(_) | Request::Rmdir(_) | Request::Mv(_) | Request::Chmod(_) => {
+            Some((Hold::Exclusive, false))
+        }
+        Request::Truncate(request) if matches!(request.target, Target::Path(_)) => Some((Hold::Exclusive, false)),
+        Request::Fattr(request) => match request.operation {
+            FattrOperation::Get(_) | FattrOperation::List { .. } => Some((Hold::Shared, false)),
+            FattrOperation::Set { .. } | FattrOperation::Del(_) => Some((Hold::Exclusive, false)),
+        },
+        Request::Dirlist(_) | Request::Query(Query::Checksum(_)) => Some((Hold::Shared, true)),
+        Request::Open(_) | Request::Close(_) | Request::Statx(_) | Request::Locate(_) | Request::Prepare(_) => {
+            Some((Hold::Shared, false))
+        }
+        Request::Stat(request) if matches!(request.target, Target::Path(_)) => Some((Hold::Shared, false)),
+        Request::Query(_) => Some((Hold::Shared, false)),
+        _ => None,
+    }
+}
+
+/// The open file that the request is about, and how it stands to others about it.
+fn hold_on_file(request: &Request) -> Option<(FileHandle, Hold)> {
+    let on_target = |target: &Target, hold| match target {
+        Target::Handle(handle) => Some((*handle, hold)),
+        Target::Path(_) => None,
+    };
+    match request {
+        Request::Read(request) => Some((request.handle, Hold::Shared)),
+        Request::PgRead(request) => Some((request.handle, Hold::Shared)),
+        Request::Stat(request) => on_target(&request.target, Hold::Shared),
+        Request::Fattr(request) => on_target(&request.target, Hold::Shared),
+        Request::Sync(request) => Some((request.handle, Hold::Exclusive)),
+        Request::Close(request) => Some((request.handle, Hold::Exclusive)),
+        Request::Truncate(request) => on_target(&request.target, Hold::Exclusive),
+        _ => None,
+    }
+}
+
+async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served {
+    let file = slot.file()?;
+    exchange.about(&file.path);
+    match request {
+        Request::Read(request) => read::read(&*exchange.redirected(request.path_id)?, file, request).await,
+        Request::PgRead(request) => pages::pgread(&*exchange.redirected(request.path_id)?, file, request).await,
+        Request::Stat(request) => metadata::stat_file(exchange, file, request).await,
+        Request::Fattr(request) => attributes::on_file(exchange, file, &request.operation).await,
+        Request::Sync(_) => {
+            file.writing()?.handle.sync().await?;
+            exchange.done()
+        }
+        Request::Truncate(request) => {
+            file.writing()?.handle.set_size(request.size).await?;
+            exchange.done()
+        }
+        Request::Close(_) => open::close(exchange, file).await,
+        _ => Err(unsupported().into()),
+    }
+}
+
+async fn on_names(exchange: &Exchange, request: Request) -> Served {
+    match request {
+        Request::Stat(request) => metadata::stat_path(exchange, &request).await,
+        Request::Statx(request) => metadata::statx(exchange, &request).await,
+        Request::Locate(request) => listing::locate(exchange, &request).await,
+        Request::Dirlist(request) => listing::dirlist(exchange, &request).await,
+        Request::Mkdir(request) => names::mkdir(exchange, &request).await,
+        Request::Rm(request) => names::rm(exchange, &request).await,
+        Request::Rmdir(request) => names::rmdir(exchange, &request).await,
+        Request::Mv(request) => names::mv(exchange, &request).await,
+        Request::Chmod(request) => names::chmod(exchange, &request).await,
+        Request::Truncate(request) => names::truncate(exchange, &request).await,
+        Request::Fattr(request) => attributes::on_path(exchange, &request).await,
+        Request::Query(request) => query::query(exchange, request).await,
+        Request::Prepare(request) => staging::prepare(exchange, &request).await,
+        Request::Endsess(request) => {
+            exchange.session.service.sessions.end(request.session_id, &exchange.session)?;
+            exchange.done()
+        }
+        Request::Protocol(_) | Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
+            let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
+            Err(Refusal::with_code(code, "the connection is past its login").into())
+        }
+        _ => Err(unsupported().into()),
+    }
+}
+
+fn unsupported() -> Refusal {
+    Refusal::new(towpath_store::Fault::Unsupported, "this server does not do that")
+}

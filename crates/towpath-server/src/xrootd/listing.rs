@@ -1,0 +1,82 @@
+//! `dirlist` and `locate`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::BytesMut;
+use futures::StreamExt as _;
+use towpath_proto::{
+    checksum::Algorithm,
+    xrootd::{
+        DirlistOptions,
+        request::{Dirlist, Locate},
+        response::{DirlistEntry, DirlistWriter, EntryChecksum, Location, Locations},
+    },
+};
+use towpath_store::{Entry, ListOptions, Residency, StorePath};
+
+use super::{
+    exchange::{Answer, Exchange, Served},
+    metadata, query,
+};
+use crate::access::{Activity, Identity};
+
+/// Answers `dirlist`, piece by piece as the store lists: memory does not grow with the directory.
+pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    identity.check(Activity::List, &path)?;
+    let with_digests = request.options.contains(DirlistOptions::dcksm);
+    let options = ListOptions { metadata: request.options.with_stat(), digests: with_digests };
+    let algorithm = query::wanted_algorithm(exchange, &request.path)?;
+    let mut writer = DirlistWriter::new(exchange.stream_id, request.options);
+    let mut frames = BytesMut::new();
+    let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
+    while let Some(batch) = batches.next().await {
+        for entry in batch? {
+            if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
+                continue;
+            }
+            writer.entry(&line(&identity, &path, entry, algorithm), &mut frames);
+        }
+        if !frames.is_empty() {
+            exchange.send(&frames).await?;
+            frames.clear();
+        }
+    }
+    writer.finish(&mut frames);
+    Ok(Answer::frame(frames))
+}
+
+fn line(identity: &Identity, directory: &StorePath, entry: Entry, algorithm: Algorithm) -> DirlistEntry {
+    let path = directory.join(&entry.name);
+    let stat = path.ok().map(|path| metadata::stat_info(identity, &path, &entry.metadata));
+    let checksum = entry.metadata.digests.get(algorithm);
+    let checksum =
+        checksum.map(|digest| EntryChecksum { algorithm: algorithm.name().into(), value: digest.to_string() });
+    DirlistEntry { name: entry.name, stat, checksum }
+}
+
+/// Answers `locate`: everything there is, is here.
+pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> Served {
+    let writable;
+    if request.path.path.first() == Some(&b'*') {
+        writable = exchange.session.identity.check(Activity::Create, &StorePath::root()).is_ok();
+    } else {
+        let (identity, path) = exchange.subject(&request.path).await?;
+        identity.check(Activity::Stat, &path)?;
+        exchange.session.service.store.stat(&identity.caller, &path).await?;
+        writable = identity.check(Activity::Modify, &path).is_ok();
+    }
+    let address = in_brackets(exchange.session.local);
+    exchange.ok(&Locations(vec![Location { manager: false, pending: false, writable, address }]))
+}
+
+/// As the reference server writes addresses: `[::127.0.0.1]:1094`.
+fn in_brackets(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(v4) => format!("[::{v4}]:{}", address.port()),
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => format!("[::{v4}]:{}", address.port()),
+            None => format!("[{v6}]:{}", address.port()),
+        },
+    }
+}

@@ -1,0 +1,299 @@
+//! From the first byte of a connection to a session: handshake, `protocol`, TLS, `login`, `auth`; or `bind` to one that exists.
+//!
+//! All of it may come in one flight, with the first requests of the session behind it; nothing that was received is lost, and
+//! answers leave together when no complete request is left.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use towpath_proto::xrootd::{
+    ErrorCode, Expect, Limits, PROTOCOL_VERSION, ProtocolRequestFlags, Request, RequestFramer, RequestHeader,
+    ServerFlags, SessionId, StreamId,
+    auth::{Offer, UnixCredentials, ZtnCredentials, write_offers},
+    handshake::HandshakeReply,
+    request::{Auth, Bind, Login, Protocol},
+    response::{self, LoginReply, ProtocolReply},
+};
+use towpath_store::Fault;
+
+use super::{
+    exchange::Refusal,
+    session::{Session, Terms},
+};
+use crate::{Service, Socket, access::Identity};
+
+/// The longest payloads of other requests than writes: a vector of 1,024 elements takes 16 KiB, 16 attributes 1 MiB.
+pub(super) const MAX_LIST_BYTES: u32 = 2 << 20;
+
+/// The most data in one write. They are never held all at once.
+const MAX_WRITE_BYTES: u64 = i32::MAX as u64;
+
+/// A connection whose client is known.
+pub(super) struct Admitted {
+    pub(super) socket: Socket,
+    /// Holds what was received behind the last request.
+    pub(super) framer: RequestFramer,
+    /// Answers not sent yet.
+    pub(super) unsent: BytesMut,
+    pub(super) place: Place,
+}
+
+/// What an admitted connection is for.
+pub(super) enum Place {
+    /// It is the session's own.
+    Main(Arc<Session>),
+    /// It wants to join a session; the answer goes to this stream id.
+    Bound(Arc<Session>, StreamId),
+}
+
+/// Leads a new connection to its session; none if it ended before, or broke the rules.
+///
+/// # Errors
+/// The connection's.
+pub(super) async fn admit(
+    service: &Arc<Service>,
+    socket: Socket,
+    peer: SocketAddr,
+    local: SocketAddr,
+) -> io::Result<Option<Admitted>> {
+    let argument_bytes = u32::try_from(service.limits.header_bytes.0).unwrap_or(u32::MAX).min(MAX_LIST_BYTES);
+    let limits = Limits { argument_bytes, list_bytes: MAX_LIST_BYTES, bulk_bytes: MAX_WRITE_BYTES };
+    let framer = RequestFramer::new(limits);
+    let mut gate = Gate { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
+    gate.run(socket).await
+}
+
+/// A connection on its way to a session.
+struct Gate<'a> {
+    service: &'a Arc<Service>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    framer: RequestFramer,
+    out: BytesMut,
+    greeted: bool,
+    /// Set between `login` and the end of the authentication.
+    login: Option<Pending>,
+}
+
+/// A login that waits for its credentials.
+struct Pending {
+    id: SessionId,
+    asynresp: bool,
+}
+
+/// What follows from a request.
+enum Step {
+    Next,
+    StartTls,
+    Admit(Place),
+    Close,
+}
+
+impl Gate<'_> {
+    async fn run(&mut self, mut socket: Socket) -> io::Result<Option<Admitted>> {
+        loop {
+            match self.step(socket.is_encrypted()).await? {
+                None => {
+                    self.send(&mut socket).await?;
+                    if socket.read_buf(self.framer.buffer()).await? == 0 {
+                        return Ok(None);
+                    }
+                }
+                Some(Step::Next) => {}
+                Some(Step::StartTls) => {
+                    self.send(&mut socket).await?;
+                    socket = self.start_tls(socket).await?;
+                }
+                Some(Step::Admit(place)) => {
+                    let framer = std::mem::replace(&mut self.framer, RequestFramer::new(Limits::default()));
+                    return Ok(Some(Admitted { socket, framer, unsent: self.out.split(), place }));
+                }
+                Some(Step::Close) => {
+                    self.send(&mut socket).await?;
+                    socket.shutdown().await?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, socket: &mut Socket) -> io::Result<()> {
+        socket.write_all(&self.out.split()).await?;
+        socket.flush().await
+    }
+
+    async fn start_tls(&mut self, socket: Socket) -> io::Result<Socket> {
+        // What came in clear must not count as said inside of TLS.
+        if !self.framer.buffer().is_empty() {
+            return Err(io::Error::other("the client went on in clear while TLS was to start"));
+        }
+        match (socket, &self.service.tls) {
+            (Socket::Plain(stream), Some(tls)) => Ok(Socket::Tls(Box::new(BufReader::new(tls.accept(stream).await?)))),
+            (socket, _) => Ok(socket),
+        }
+    }
+
+    /// Serves the next request that is there; none if bytes are missing.
+    async fn step(&mut self, encrypted: bool) -> io::Result<Option<Step>> {
+        if !self.greeted {
+            if !self.framer.handshake().map_err(io::Error::other)? {
+                return Ok(None);
+            }
+            self.greeted = true;
+            let reply = HandshakeReply { protocol_version: PROTOCOL_VERSION, server_type: HandshakeReply::DATA_SERVER };
+            response::ok(StreamId::ZERO, &reply, &mut self.out);
+        }
+        let Some(incoming) = self.framer.next().map_err(io::Error::other)? else { return Ok(None) };
+        let stream_id = incoming.header.stream_id;
+        let step = match incoming.request {
+            Ok(Request::Protocol(request)) => Ok(self.protocol(stream_id, &request, encrypted)),
+            Ok(Request::Login(request)) => self.login(stream_id, &request, encrypted),
+            Ok(Request::Bind(request)) => self.bind(stream_id, &request, encrypted),
+            Ok(Request::Auth(request)) if self.login.is_some() => self.auth(stream_id, request, encrypted).await,
+            Ok(Request::Ping(_)) if self.login.is_some() => {
+                response::ok(stream_id, &(), &mut self.out);
+                Ok(Step::Next)
+            }
+            Ok(_) => Ok(self.too_early(&incoming.header)),
+            Err(error) => Err(error.into()),
+        };
+        Ok(Some(step.unwrap_or_else(|refusal| {
+            response::error(stream_id, refusal.code, &refusal.message, &mut self.out);
+            Step::Next
+        })))
+    }
+
+    fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> Step {
+        let wants = request.flags.contains(ProtocolRequestFlags::wantTLS);
+        let able = request.flags.intersects(ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS);
+        let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
+        let mut step = Step::Next;
+        if self.service.tls.is_some() {
+            flags |= ServerFlags::haveTLS;
+            if self.needs_tls() {
+                flags |= ServerFlags::tlsLogin | ServerFlags::tlsData;
+            }
+            let now = wants || (able && self.needs_tls() && request.expect != Expect::ExpNone);
+            if now && !encrypted {
+                flags |= ServerFlags::gotoTLS;
+                step = Step::StartTls;
+            }
+        }
+        let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() };
+        response::ok(stream_id, &reply, &mut self.out);
+        step
+    }
+
+    /// Whether nothing can be had without TLS: because the configuration says so, or because only a token opens any door.
+    fn needs_tls(&self) -> bool {
+        let Some(tls) = &self.service.tls else { return false };
+        let only_tokens = self.service.access.takes_tokens() && !self.anonymous_is_welcome();
+        tls.required || only_tokens
+    }
+
+    fn anonymous_is_welcome(&self) -> bool {
+        !self.service.access.anonymous(self.peer.ip()).grants.is_empty()
+    }
+
+    fn login(&mut self, stream_id: StreamId, request: &Login, encrypted: bool) -> Result<Step, Refusal> {
+        if self.login.is_some() {
+            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection is logged in already"));
+        }
+        if self.needs_tls() && !encrypted {
+            return Err(Refusal::new(Fault::TlsRequired, "this server speaks with clients in TLS only: use roots://"));
+        }
+        let pending = Pending { id: Session::new_id(), asynresp: request.understands_asynresp() };
+        let offers = self.offers(encrypted);
+        let reply = LoginReply { session_id: pending.id, security: write_offers(&offers) };
+        response::ok(stream_id, &reply, &mut self.out);
+        if offers.is_empty() {
+            let identity = self.service.access.anonymous(self.peer.ip());
+            return Ok(Step::Admit(self.begin(&pending, identity, encrypted)));
+        }
+        self.login = Some(pending);
+        Ok(Step::Next)
+    }
+
+    /// How the client may prove who it is; nothing if it need not.
+    fn offers(&self, encrypted: bool) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        if self.service.access.takes_tokens() && encrypted {
+            offers.push(Offer::ztn(ZtnCredentials::MAX_TOKEN_BYTES));
+            if self.anonymous_is_welcome() {
+                offers.push(Offer::unix());
+            }
+        }
+        offers
+    }
+
+    async fn auth(&mut self, stream_id: StreamId, request: Auth, encrypted: bool) -> Result<Step, Refusal> {
+        let identity = self.identify(request).await?;
+        response::ok(stream_id, &(), &mut self.out);
+        let step = self.login.take().map(|pending| Step::Admit(self.begin(&pending, identity, encrypted)));
+        Ok(step.unwrap_or(Step::Close))
+    }
+
+    async fn identify(&self, request: Auth) -> Result<Identity, Refusal> {
+        let access = &self.service.access;
+        match request.credential_type {
+            ZtnCredentials::TYPE => {
+                let token = ZtnCredentials::decode(request.credentials, ZtnCredentials::MAX_TOKEN_BYTES)?.token;
+                let token = std::str::from_utf8(&token)
+                    .map_err(|_| Refusal::new(Fault::AuthenticationFailed, "the token is not text"))?;
+                Ok(access.bearer(token, self.peer.ip()).await?)
+            }
+            UnixCredentials::TYPE if self.anonymous_is_welcome() => Ok(access.anonymous(self.peer.ip())),
+            other => {
+                let name = other.escape_ascii();
+                let message = format!("the security protocol `{name}` is not among those offered");
+                Err(Refusal::new(Fault::AuthenticationFailed, message))
+            }
+        }
+    }
+
+    fn begin(&self, pending: &Pending, identity: Identity, encrypted: bool) -> Place {
+        let terms = Terms {
+            id: pending.id,
+            peer: self.peer,
+            local: self.local,
+            identity,
+            asynresp: pending.asynresp,
+            encrypted,
+        };
+        Place::Main(Session::begin(self.service, terms))
+    }
+
+    fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<Step, Refusal> {
+        if self.login.is_some() {
+            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection has a session of its own"));
+        }
+        let session = self.service.sessions.find(request.session_id, self.peer);
+        let session = session.ok_or_else(|| Refusal::new(Fault::NotFound, "there is no such session to join"))?;
+        if session.encrypted && !encrypted {
+            return Err(Refusal::new(Fault::TlsRequired, "the session runs in TLS, so its connections must"));
+        }
+        Ok(Step::Admit(Place::Bound(session, stream_id)))
+    }
+
+    /// Before `login` other requests end the connection, as with the reference server; before `auth` they are refused.
+    fn too_early(&mut self, header: &RequestHeader) -> Step {
+        let (code, message, step) = match self.login {
+            None => (ErrorCode::InvalidRequest, "log in first", Step::Close),
+            Some(_) => (ErrorCode::NotAuthorized, "authenticate first", Step::Next),
+        };
+        response::error(header.stream_id, code, message, &mut self.out);
+        // Data of a write would follow: they are not worth receiving.
+        if self.framer.bulk_remaining() > 0 { Step::Close } else { step }
+    }
+}
+
+/// The answer to a `bind` that came too late or too early in the life of its session.
+pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd::PathId, Refusal>) -> Bytes {
+    let mut frame = BytesMut::new();
+    match outcome {
+        Ok(id) => response::ok(stream_id, id, &mut frame),
+        Err(refusal) => response::error(stream_id, refusal.code, &refusal.message, &mut frame),
+    }
+    frame.freeze()
+}

@@ -1,0 +1,112 @@
+//! `stat` and `statx`: what is known of paths and open files, in the protocol's words.
+
+use towpath_proto::xrootd::{
+    Mode, StatFlags, StatOptions, Target,
+    request::{Stat, Statx},
+    response::{StatExtended, StatInfo, StatxReply, VfsInfo},
+};
+use towpath_store::{Fault, FileKind, Metadata, Residency, StorePath};
+
+use super::{
+    exchange::{Exchange, Refusal, Served},
+    files::OpenFile,
+};
+use crate::access::{Activity, Identity};
+
+/// The most paths in one `statx`: each costs a call of the store.
+const MAX_PATHS: usize = 1024;
+/// What stands where the store does not know the owner or group of a file.
+const UNKNOWN_NAME: &str = "-";
+
+/// The stat text of what lies at `path`, for `identity`: whether it is readable and writable depends on who asks.
+pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
+    StatInfo {
+        id: found.file_id.unwrap_or(0),
+        size: found.size,
+        flags: flags(identity, path, found),
+        mtime: found.mtime_s(),
+        extended: extended(found),
+    }
+}
+
+fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
+    let executable = found.mode.is_some_and(|mode| mode & 0o111 != 0);
+    let (kind, read, write) = match found.kind {
+        FileKind::Directory => (StatFlags::isDir | StatFlags::xset, Activity::List, Activity::Create),
+        FileKind::File if executable => (StatFlags::xset, Activity::Read, Activity::Modify),
+        FileKind::File => (StatFlags::NONE, Activity::Read, Activity::Modify),
+        FileKind::Other => (StatFlags::other, Activity::Read, Activity::Modify),
+    };
+    let mut flags = kind;
+    for (flag, holds) in [
+        (StatFlags::readable, identity.check(read, path).is_ok()),
+        (StatFlags::writable, identity.check(write, path).is_ok()),
+        (StatFlags::offline, found.residency == Residency::Offline),
+    ] {
+        if holds {
+            flags |= flag;
+        }
+    }
+    flags
+}
+
+/// The second half of the stat text, where the store knows enough of it.
+fn extended(found: &Metadata) -> Option<StatExtended> {
+    let seconds = |ns: i64| ns.div_euclid(1_000_000_000);
+    Some(StatExtended {
+        ctime: seconds(found.ctime_ns?),
+        atime: seconds(found.atime_ns?),
+        mode: Mode((found.mode? & 0o777) as u16),
+        owner: UNKNOWN_NAME.into(),
+        group: UNKNOWN_NAME.into(),
+    })
+}
+
+/// Answers `stat` of an open file.
+pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &Stat) -> Served {
+    if request.options.contains(StatOptions::vfs) {
+        return vfs(exchange, &file.identity, &file.path).await;
+    }
+    exchange.ok(&stat_info(&file.identity, &file.path, &file.metadata().await?))
+}
+
+/// Answers `stat` of a path.
+pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
+    let Target::Path(path) = &request.target else {
+        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
+    };
+    let (identity, path) = exchange.subject(path).await?;
+    identity.check(Activity::Stat, &path)?;
+    if request.options.contains(StatOptions::vfs) {
+        return vfs(exchange, &identity, &path).await;
+    }
+    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+    exchange.ok(&stat_info(&identity, &path, &found))
+}
+
+async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> Served {
+    let space = exchange.session.service.store.space(&identity.caller, path).await?;
+    let used = u128::from(space.total.saturating_sub(space.free));
+    let percent = (used * 100).checked_div(u128::from(space.total)).unwrap_or(0);
+    exchange.ok(&VfsInfo {
+        rw_nodes: 1,
+        rw_free_mib: space.free >> 20,
+        rw_used_percent: percent as u32,
+        ..VfsInfo::default()
+    })
+}
+
+/// Answers `statx`: one byte for each path. A path that is not there ends it with an error, as with the reference server.
+pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> Served {
+    let mut flags_of_all = Vec::new();
+    for path in request.paths() {
+        if flags_of_all.len() >= MAX_PATHS {
+            return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_PATHS} paths in one request")).into());
+        }
+        let (identity, path) = exchange.subject(&path).await?;
+        identity.check(Activity::Stat, &path)?;
+        let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+        flags_of_all.push(flags(&identity, &path, &found));
+    }
+    exchange.ok(&StatxReply(flags_of_all))
+}

@@ -1,0 +1,90 @@
+//! Requests that change names: `mkdir`, `rm`, `rmdir`, `mv`, `chmod`, `truncate` of a path.
+
+use towpath_proto::xrootd::{
+    MkdirOptions, Target,
+    request::{Chmod, Mkdir, Mv, Rm, Rmdir, Truncate},
+};
+use towpath_store::{Changes, Error, Fault, Overwrite};
+
+use super::exchange::{Exchange, Refusal, Served};
+use crate::access::Activity;
+
+/// Answers `mkdir`. A directory that exists already is no error, as with the reference server.
+pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    identity.check(Activity::CreateDirectory, &path)?;
+    let store = &exchange.session.service.store;
+    let parents = request.options.contains(MkdirOptions::mkdirpath);
+    let mode = Some(u32::from(request.mode.0)).filter(|mode| *mode != 0);
+    match store.make_directory(&identity.caller, &path, parents, mode).await {
+        Err(error) if error.fault() == Fault::AlreadyExists => {
+            let found = store.stat(&identity.caller, &path).await?;
+            if found.is_directory() { exchange.done() } else { Err(error.into()) }
+        }
+        made => {
+            made?;
+            exchange.done()
+        }
+    }
+}
+
+/// Answers `rm`.
+pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> Served {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    identity.check(Activity::Modify, &path)?;
+    exchange.session.service.store.remove_file(&identity.caller, &path).await?;
+    exchange.done()
+}
+
+/// Answers `rmdir`.
+pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    identity.check(Activity::Modify, &path)?;
+    exchange.session.service.store.remove_directory(&identity.caller, &path).await?;
+    exchange.done()
+}
+
+/// Answers `mv`. The new name may replace a file if the caller may modify it.
+pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
+    let (identity, from) = exchange.subject(&request.from).await?;
+    let (_, to) = exchange.subject(&request.to).await?;
+    let store = &exchange.session.service.store;
+    let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
+    identity.check(if is_directory { Activity::Modify } else { Activity::Rename }, &from)?;
+    let replaces = identity.check(Activity::Modify, &to);
+    if replaces.is_err() {
+        identity.check(Activity::Create, &to)?;
+    }
+    let overwrite = if replaces.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
+    store.rename(&identity.caller, &from, &to, overwrite).await.map_err(|error| refused_replacing(error, replaces))?;
+    exchange.done()
+}
+
+/// One who may not replace files is told that, rather than that there is one.
+fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
+    match replaces {
+        Err(denied) if error.fault() == Fault::AlreadyExists => denied,
+        _ => error,
+    }
+}
+
+/// Answers `chmod`.
+pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    identity.check(Activity::Modify, &path)?;
+    let changes = Changes { mode: Some(u32::from(request.mode.0) & 0o777), ..Changes::default() };
+    exchange.session.service.store.change(&identity.caller, &path, changes).await?;
+    exchange.done()
+}
+
+/// Answers `truncate` of a path.
+pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> Served {
+    let Target::Path(path) = &request.target else {
+        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
+    };
+    let (identity, path) = exchange.subject(path).await?;
+    identity.check(Activity::Modify, &path)?;
+    let changes = Changes { size: Some(request.size), ..Changes::default() };
+    exchange.session.service.store.change(&identity.caller, &path, changes).await?;
+    exchange.done()
+}

@@ -1,0 +1,113 @@
+//! `open` and `close`.
+//!
+//! An upload (`new`, `delete`) is invisible until its `close`, which commits it: whoever reads meanwhile sees the old file, or none. Of
+//! two uploads of one name the one that closes later stays; with `new` it fails instead. `open` for update of an existing file
+//! changes it in place, visible at once, and readers of the old version are told that it changed.
+//! A connection that ends takes its uploads with it.
+
+use towpath_proto::xrootd::{OpenOptions, PathAndCgi, request::Open, response::OpenReply};
+use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, StorePath};
+
+use super::{
+    exchange::{Exchange, Refusal, Served},
+    files::{FileAccess, OpenFile, Slot, Writing},
+    metadata,
+};
+use crate::access::{Activity, Identity};
+
+/// Answers `open`; the file goes into `slot`, which is given back if it cannot be opened.
+pub(super) async fn open(exchange: &Exchange, slot: &Slot, request: &Open) -> Served {
+    let opened = open_file(exchange, request).await;
+    let retstat = request.options.contains(OpenOptions::retstat);
+    let answer = async {
+        let file = opened?;
+        let found = if retstat { Some(file.metadata().await?) } else { None };
+        let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
+        slot.opened(file);
+        exchange.ok(&OpenReply { handle: slot.handle(), stat })
+    };
+    let answer = answer.await;
+    if answer.is_err() {
+        // The handle is free again unless the session ended meanwhile and took it.
+        let _ = exchange.session.files.release(slot.handle());
+    }
+    answer
+}
+
+async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
+    let (identity, path) = exchange.subject(&request.path).await?;
+    let store = &exchange.session.service.store;
+    let access = if request.options.creates() {
+        FileAccess::Write(create(exchange, &identity, &path, request).await?)
+    } else if request.options.writes() {
+        identity.check(Activity::Modify, &path)?;
+        FileAccess::Write(Writing::new(store.update(&identity.caller, &path).await?, false, None))
+    } else {
+        identity.check(Activity::Read, &path)?;
+        FileAccess::Read(store.open(&identity.caller, &path, StoreOptions::default()).await?)
+    };
+    Ok(OpenFile { path, identity, access })
+}
+
+/// Starts an upload. One who may create but not modify can replace nothing: the store itself refuses it.
+async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, request: &Open) -> Served<Writing> {
+    let replaces = request.options.contains(OpenOptions::delete);
+    let modifies = identity.check(Activity::Modify, path);
+    if modifies.is_err() {
+        identity.check(Activity::Create, path)?;
+    }
+    let overwrite = if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
+    let size_hint = announced_size(&request.path);
+    let options = CreateOptions {
+        overwrite,
+        parents: request.options.contains(OpenOptions::mkpath),
+        mode: Some(u32::from(request.mode.0)).filter(|mode| *mode != 0),
+        size_hint,
+        ..CreateOptions::default()
+    };
+    match exchange.session.service.store.create(&identity.caller, path, options).await {
+        Ok(handle) => Ok(Writing::new(handle, true, size_hint)),
+        Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The size that the client says the file will have.
+fn announced_size(path: &PathAndCgi) -> Option<u64> {
+    std::str::from_utf8(path.cgi_value("oss.asize")?).ok()?.parse().ok()
+}
+
+/// Answers `close`, whose handle was taken back already.
+pub(super) async fn close(exchange: &Exchange, file: &OpenFile) -> Served {
+    if let FileAccess::Write(writing) = &file.access {
+        match sound(writing).await {
+            Ok(()) => {
+                writing.handle.commit(Expectation::default()).await?;
+            }
+            Err(refusal) => {
+                writing.handle.abort().await?;
+                return Err(refusal.into());
+            }
+        }
+    }
+    exchange.done()
+}
+
+/// Whether everything has come that the client sent.
+async fn sound(writing: &Writing) -> Result<(), Refusal> {
+    let bad = writing.bad_pages().len();
+    if bad > 0 {
+        let message = format!("{bad} pages came damaged and were not sent again: the file is discarded");
+        return Err(Refusal::new(Fault::ChecksumMismatch, message));
+    }
+    if writing.is_spoiled() {
+        return Err(Refusal::new(Fault::Truncated, "an earlier write failed: the file is discarded"));
+    }
+    let Some(announced) = writing.announced_bytes else { return Ok(()) };
+    let size = writing.handle.metadata().await?.size;
+    if size < announced {
+        let message = format!("{announced} bytes were announced, {size} came: the file is discarded");
+        return Err(Refusal::new(Fault::Truncated, message));
+    }
+    Ok(())
+}

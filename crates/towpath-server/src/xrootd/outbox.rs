@@ -1,0 +1,293 @@
+//! The sending half of a connection, shared by everything that answers on it.
+//!
+//! Whoever has an answer takes the lock, writes a whole frame and lets go: frames of different answers alternate, bytes never
+//! mix. A client that takes no byte for the time `stall` is dropped, and so is a connection that fails: every later frame
+//! fails at once, and the token that the outbox was made with tells the reader to stop.
+
+use std::{
+    fs::File,
+    io::{self, IoSlice},
+    os::fd::AsFd,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::SendFlags,
+};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _, Interest, WriteHalf},
+    net::{TcpStream, tcp::OwnedWriteHalf},
+    sync::{Mutex, OwnedMutexGuard},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::Socket;
+
+/// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
+const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// What is sent in place of file data that are no longer there, after the frame has promised them.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// The sending half of a socket.
+#[derive(Debug)]
+pub(super) enum Sending {
+    /// Without TLS: `sendfile` is possible.
+    Plain(OwnedWriteHalf),
+    /// In TLS.
+    Tls(WriteHalf<Socket>),
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    half: Arc<Mutex<Sending>>,
+    plain: bool,
+    stall: Duration,
+    state: State,
+}
+
+/// Whether frames can still be sent.
+#[derive(Debug)]
+struct State {
+    torn: AtomicBool,
+    /// Cancelled once they cannot.
+    end: CancellationToken,
+}
+
+impl Outbox {
+    /// Sends on `half`, to a client that may take `stall` over each bit; cancels `end` when that has failed.
+    pub(super) fn new(half: Sending, stall: Duration, end: CancellationToken) -> Self {
+        let plain = matches!(half, Sending::Plain(_));
+        let state = State { torn: AtomicBool::new(false), end };
+        Self { half: Arc::new(Mutex::new(half)), plain, stall, state }
+    }
+
+    /// Whether [`Self::send_file`] works.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// Sends whole frames.
+    pub(super) async fn send(&self, frames: &[u8]) -> io::Result<()> {
+        self.send_vectored(&mut [IoSlice::new(frames)]).await
+    }
+
+    /// Sends whole frames that lie in many places.
+    pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut half = self.lock().await?;
+        let mut torn = Torn::new(&self.state);
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            let sent = self.in_time(half.write_vectored(slices)).await?;
+            IoSlice::advance_slices(&mut slices, sent);
+        }
+        self.in_time(half.flush()).await?;
+        torn.whole();
+        Ok(())
+    }
+
+    /// Sends `head` and then `length` bytes of `file` from `offset`, without their passing through this process's memory;
+    /// disk and network are waited for on other threads. Gives the bytes that came from the file: if they are fewer than `length` it
+    /// has shrunk, and zeros took their place.
+    pub(super) async fn send_file(&self, head: &[u8], file: &Arc<File>, offset: u64, length: u64) -> io::Result<u64> {
+        let mut half = self.lock().await?;
+        let mut torn = Torn::new(&self.state);
+        self.send_head(&half, head).await?;
+        let mut sent = 0;
+        while sent < length {
+            let (at, left) = (offset + sent, length - sent);
+            let job = SendFile { half, file: Arc::clone(file), offset: at, length: left };
+            let outcome = tokio::task::spawn_blocking(move || job.run());
+            let (half_again, outcome) = outcome.await.map_err(io::Error::other)?;
+            half = half_again;
+            match outcome? {
+                Moved::Some(bytes) => sent += bytes,
+                Moved::NoRoom => self.in_time(plain(&half)?.writable()).await?,
+                Moved::EndOfFile => break,
+            }
+        }
+        let mut missing = length - sent;
+        while missing > 0 {
+            let zeros = ZEROS.get(..usize::try_from(missing).unwrap_or(usize::MAX)).unwrap_or(&ZEROS);
+            missing -= self.in_time(half.write(zeros)).await? as u64;
+        }
+        torn.whole();
+        Ok(sent)
+    }
+
+    /// Sends the head of a frame so that it travels in one segment with what follows.
+    async fn send_head(&self, half: &OwnedMutexGuard<Sending>, mut head: &[u8]) -> io::Result<()> {
+        let socket = plain(half)?;
+        while !head.is_empty() {
+            let sent = socket.as_ref().try_io(Interest::WRITABLE, || {
+                Ok(rustix::net::send(socket.as_ref().as_fd(), head, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            });
+            match sent {
+                Ok(sent) => head = head.get(sent..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.in_time(socket.writable()).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says goodbye: what was sent goes out, and then the end of the stream.
+    pub(super) async fn shut_down(&self) {
+        if let Ok(mut half) = self.lock().await {
+            // The client may be gone already: there is nobody to tell.
+            let _ = self.in_time(half.shutdown()).await;
+        }
+    }
+
+    async fn lock(&self) -> io::Result<OwnedMutexGuard<Sending>> {
+        let half = Arc::clone(&self.half).lock_owned().await;
+        if self.state.torn.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(half)
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        timeout(self.stall, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+fn plain(half: &Sending) -> io::Result<&OwnedWriteHalf> {
+    match half {
+        Sending::Plain(half) => Ok(half),
+        Sending::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Marks the connection as torn unless the frame was sent whole: also when the one who sent it is cancelled.
+struct Torn<'a> {
+    state: Option<&'a State>,
+}
+
+impl<'a> Torn<'a> {
+    fn new(state: &'a State) -> Self {
+        Self { state: Some(state) }
+    }
+
+    fn whole(&mut self) {
+        self.state = None;
+    }
+}
+
+impl Drop for Torn<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state {
+            state.torn.store(true, Ordering::Release);
+            state.end.cancel();
+        }
+    }
+}
+
+/// A part of a file on its way into a socket.
+struct SendFile {
+    half: OwnedMutexGuard<Sending>,
+    file: Arc<File>,
+    offset: u64,
+    length: u64,
+}
+
+/// How far a [`SendFile`] got.
+enum Moved {
+    Some(u64),
+    NoRoom,
+    EndOfFile,
+}
+
+impl SendFile {
+    /// Sends until all is sent, the file ends, or the client has been slow for [`LINGER`]. May wait for the disk.
+    fn run(self) -> (OwnedMutexGuard<Sending>, io::Result<Moved>) {
+        let outcome = plain(&self.half).and_then(|socket| self.send(socket));
+        (self.half, outcome)
+    }
+
+    fn send(&self, socket: &OwnedWriteHalf) -> io::Result<Moved> {
+        let socket = socket.as_ref();
+        let end = self.offset + self.length;
+        let mut offset = self.offset;
+        while offset < end {
+            let step = match send_some(socket, &self.file, &mut offset, end) {
+                Err(Errno::AGAIN) if has_room_soon(socket)? => continue,
+                // The runtime's own record of the socket's state must hear of the refusal, or it would not wait.
+                Err(Errno::AGAIN) => {
+                    socket.try_io(Interest::WRITABLE, || Ok(send_some(socket, &self.file, &mut offset, end)?))
+                }
+                step => step.map_err(io::Error::from),
+            };
+            match step {
+                Ok(0) if offset == self.offset => return Ok(Moved::EndOfFile),
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && offset == self.offset => {
+                    return Ok(Moved::NoRoom);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Moved::Some(offset - self.offset))
+    }
+}
+
+fn send_some(socket: &TcpStream, file: &File, offset: &mut u64, end: u64) -> rustix::io::Result<usize> {
+    let length = usize::try_from(end.saturating_sub(*offset)).unwrap_or(usize::MAX);
+    rustix::fs::sendfile(socket, file, Some(offset), length)
+}
+
+/// Whether the socket takes more within [`LINGER`].
+fn has_room_soon(socket: &impl AsFd) -> io::Result<bool> {
+    match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&LINGER)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+impl AsyncWrite for Sending {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_write(cx, bytes),
+            Self::Tls(half) => Pin::new(half).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            Self::Tls(half) => Pin::new(half).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_flush(cx),
+            Self::Tls(half) => Pin::new(half).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_shutdown(cx),
+            Self::Tls(half) => Pin::new(half).poll_shutdown(cx),
+        }
+    }
+}

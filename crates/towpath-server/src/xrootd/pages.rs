@@ -1,0 +1,71 @@
+//! `pgread`: one range of a file, each page with its CRC32C.
+//!
+//! The data are read in one go and leave from where they lie: only the checksums are put between them, by a vectored send.
+
+use std::io::IoSlice;
+
+use towpath_proto::xrootd::{
+    page::{self, CRC_BYTES},
+    request::PgRead,
+    response::{PgReadStatus, StatusKind},
+};
+
+use super::{
+    exchange::{Answer, Exchange, Served},
+    files::OpenFile,
+    read::PIECE_BYTES,
+};
+use crate::metrics::Face;
+
+/// Answers `pgread`.
+pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
+    exchange.about(&file.path);
+    let mut offset = request.offset;
+    let mut left = request.length as usize;
+    loop {
+        // Pieces end where pages end, so that only the first and the last page of the answer can be short.
+        let to_boundary = PIECE_BYTES - (offset % page::PAGE_BYTES as u64) as usize;
+        let length = left.min(to_boundary);
+        let memory = exchange.session.memory_to_answer(length).await;
+        let data = file.read_into(offset, length, Vec::with_capacity(length)).await?;
+        let got = data.len();
+        left -= got.min(left);
+        let last = got < length || left == 0;
+        send(exchange, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
+        drop((data, memory));
+        exchange.session.service.metrics.sent(Face::Xrootd, got as u64);
+        offset += got as u64;
+        if last {
+            return Ok(Answer::sent(offset - request.offset));
+        }
+    }
+}
+
+async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -> Served<()> {
+    let data_len = u32::try_from(page::encoded_len(offset, data.len() as u64)).unwrap_or(0);
+    let head = PgReadStatus { kind, offset, data_len }.to_bytes(exchange.stream_id);
+    let checksums: Vec<[u8; CRC_BYTES]> = pages(offset, data).map(|page| page::crc32c(page).to_be_bytes()).collect();
+    let mut slices = Vec::with_capacity(2 * checksums.len() + 1);
+    slices.push(IoSlice::new(&head));
+    for (checksum, page) in checksums.iter().zip(pages(offset, data)) {
+        slices.push(IoSlice::new(checksum));
+        slices.push(IoSlice::new(page));
+    }
+    exchange.send_vectored(&mut slices).await
+}
+
+/// Appends `data`, which lie at `offset`, to `out`, each page after its checksum.
+pub(super) fn interleave(offset: u64, data: &[u8], out: &mut Vec<u8>) {
+    for page in pages(offset, data) {
+        out.extend_from_slice(&page::crc32c(page).to_be_bytes());
+        out.extend_from_slice(page);
+    }
+}
+
+/// `data`, which lie at `offset`, cut at the ends of the file's pages.
+fn pages(offset: u64, data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    page::pages(offset, data.len() as u64).map(move |page| {
+        let start = (page.offset - offset) as usize;
+        data.get(start..start + page.length).unwrap_or_default()
+    })
+}

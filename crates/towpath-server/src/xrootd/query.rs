@@ -1,0 +1,192 @@
+//! `query`: configuration, checksums, space, and what else one may ask.
+
+use std::{fmt::Write as _, time::Duration};
+
+use bytes::BytesMut;
+use tokio_util::sync::CancellationToken;
+use towpath_proto::{
+    checksum::{Algorithm, Digest},
+    xrootd::{
+        PathAndCgi,
+        request::{Fattr, Query, config_words},
+        response::Text,
+    },
+};
+use towpath_store::{Error, Fault, FileKind, StorePath, sys::clock};
+
+use super::{
+    exchange::{Exchange, Refusal, Served},
+    session::{BIND_MAX, Session},
+    staging, vector,
+};
+use crate::access::{Activity, Identity};
+
+/// How long a client waits in the dark for a checksum; then it is told that the answer will come.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the client then may wait before it gives up.
+const ANSWER_WITHIN_S: u32 = 1800;
+/// The order in which checksums are offered; the first is the default.
+const ALGORITHMS: [Algorithm; 7] = [
+    Algorithm::Adler32,
+    Algorithm::Crc32c,
+    Algorithm::Cksum,
+    Algorithm::Crc32,
+    Algorithm::Md5,
+    Algorithm::Sha256,
+    Algorithm::Crc64,
+];
+/// Reads that may wait in one connection, for clients that ask (`pio_max`).
+const PIO_MAX: u32 = 5;
+
+/// Answers `query`.
+pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
+    match request {
+        Query::Config(words) => exchange.ok(&config(&exchange.session, &words)),
+        Query::Checksum(path) => checksum(exchange, &path).await,
+        Query::ChecksumCancel(path) => {
+            let (identity, path) = exchange.subject(&path).await?;
+            identity.check(Activity::Stat, &path)?;
+            exchange.session.cancel_checksums(&path);
+            exchange.done()
+        }
+        Query::Space(path) => space(exchange, &path).await,
+        Query::Xattr(path) => xattr(exchange, &path).await,
+        Query::Stats(_) => exchange.ok(&statistics(&exchange.session)),
+        Query::Prepare(id) => staging::status(exchange, &id).await,
+        other => {
+            let message = format!("this server answers no query {}", other.kind());
+            Err(Refusal::new(Fault::Unsupported, message).into())
+        }
+    }
+}
+
+/// The values of configuration words, a line each. A word that means nothing here is echoed: 'not supported'.
+pub(super) fn config(session: &Session, words: &[u8]) -> Text {
+    let mut text = BytesMut::new();
+    for word in config_words(words) {
+        match config_value(session, word) {
+            Some(value) => text.extend_from_slice(value.as_bytes()),
+            None => text.extend_from_slice(word),
+        }
+        text.extend_from_slice(b"\n");
+    }
+    Text(text.freeze())
+}
+
+fn config_value(session: &Session, word: &[u8]) -> Option<String> {
+    Some(match word {
+        b"readv_iov_max" => vector::MAX_ELEMENTS.to_string(),
+        b"readv_ior_max" => vector::MAX_ELEMENT_BYTES.to_string(),
+        b"bind_max" => BIND_MAX.to_string(),
+        b"pio_max" => PIO_MAX.to_string(),
+        b"chksum" => checksum_list(session)?,
+        b"fattr" if session.service.store.capabilities().attributes => {
+            format!("{} {}", Fattr::MAX_NAME_BYTES, Fattr::MAX_VALUE_BYTES)
+        }
+        b"role" => "server".into(),
+        b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
+        b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),
+        _ => return None,
+    })
+}
+
+fn checksum_list(session: &Session) -> Option<String> {
+    let known = session.service.store.capabilities().digests;
+    let mut list = String::new();
+    for (number, algorithm) in ALGORITHMS.into_iter().filter(|algorithm| known.contains(*algorithm)).enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        write!(list, "{comma}{number}:{algorithm}").expect("writing to a string does not fail");
+    }
+    (!list.is_empty()).then_some(list)
+}
+
+/// The checksum that `cks.type` in the opaque part asks for, or the default.
+pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result<Algorithm, Refusal> {
+    let known = exchange.session.service.store.capabilities().digests;
+    let Some(name) = path.cgi_value("cks.type") else {
+        let first = ALGORITHMS.into_iter().find(|algorithm| known.contains(*algorithm));
+        return Ok(first.unwrap_or(Algorithm::Adler32));
+    };
+    let algorithm = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+    algorithm.filter(|algorithm| known.contains(*algorithm)).ok_or_else(|| {
+        Refusal::new(Fault::Unsupported, format!("checksums of type `{}` are not computed here", name.escape_ascii()))
+    })
+}
+
+async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> Served {
+    let algorithm = wanted_algorithm(exchange, request)?;
+    let (identity, path) = exchange.subject(request).await?;
+    identity.check(Activity::Stat, &path)?;
+    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+    if let Some(digest) = found.digests.get(algorithm) {
+        return exchange.ok(&checksum_text(digest));
+    }
+    // Computing reads the file: whoever makes the server do that must be allowed to read it.
+    identity.check(Activity::Read, &path)?;
+    let cancelled = exchange.session.checksum_begins(exchange.stream_id, &path);
+    let mut computing = std::pin::pin!(compute(exchange, &identity, &path, algorithm, &cancelled));
+    let digest = match tokio::time::timeout(PATIENCE, &mut computing).await {
+        Ok(digest) => digest,
+        Err(_) => {
+            if exchange.session.asynresp {
+                exchange.promise(ANSWER_WITHIN_S).await?;
+            }
+            computing.await
+        }
+    };
+    exchange.session.checksum_ends(exchange.stream_id);
+    exchange.ok(&checksum_text(digest?))
+}
+
+async fn compute(
+    exchange: &Exchange,
+    identity: &Identity,
+    path: &StorePath,
+    algorithm: Algorithm,
+    cancelled: &CancellationToken,
+) -> towpath_store::Result<Digest> {
+    let store = &exchange.session.service.store;
+    tokio::select! {
+        digest = store.digest(&identity.caller, path, algorithm, &|_| ()) => digest,
+        () = cancelled.cancelled() => Err(Error::new(Fault::Cancelled, "the checksum was cancelled").at(path)),
+    }
+}
+
+fn checksum_text(digest: Digest) -> Text {
+    Text::from(format!("{} {digest}", digest.algorithm()))
+}
+
+async fn space(exchange: &Exchange, path: &PathAndCgi) -> Served {
+    let (identity, path) = exchange.subject(path).await?;
+    identity.check(Activity::Stat, &path)?;
+    let space = exchange.session.service.store.space(&identity.caller, &path).await?;
+    let (total, free) = (space.total, space.free);
+    let used = total.saturating_sub(free);
+    let text =
+        format!("oss.cgroup=public&oss.space={total}&oss.free={free}&oss.maxf={free}&oss.used={used}&oss.quota=-1");
+    exchange.ok(&Text::from(text))
+}
+
+async fn xattr(exchange: &Exchange, path: &PathAndCgi) -> Served {
+    let (identity, path) = exchange.subject(path).await?;
+    identity.check(Activity::Stat, &path)?;
+    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+    let kind = match found.kind {
+        FileKind::File => 'f',
+        FileKind::Directory => 'd',
+        FileKind::Other => 'o',
+    };
+    let (size, mtime) = (found.size, found.mtime_s());
+    exchange.ok(&Text::from(format!("oss.cgroup=public&oss.type={kind}&oss.used={size}&oss.mt={mtime}")))
+}
+
+/// The least that programs which read statistics expect.
+fn statistics(session: &Session) -> Text {
+    let (now, version, address) = (clock::unix_s(), env!("CARGO_PKG_VERSION"), session.local);
+    let links = session.service.metrics.connections.get();
+    Text::from(format!(
+        "<statistics tod=\"{now}\" ver=\"towpath-{version}\" src=\"{address}\" tos=\"{now}\" pgm=\"towpath\" \
+         ins=\"anon\" pid=\"{}\"><stats id=\"link\"><num>{links}</num></stats></statistics>",
+        std::process::id()
+    ))
+}

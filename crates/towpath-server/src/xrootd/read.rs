@@ -1,0 +1,78 @@
+//! `read`: one range of a file, as it is.
+//!
+//! On a connection without TLS a range of a local file goes from the page cache into the socket (`sendfile`). All such pieces are
+//! `oksofar`, and the final, empty `ok` leaves only after the file was found to be still the version that was opened.
+//! Everything else passes through a buffer, one piece at a time.
+
+use std::{fs::File, sync::Arc};
+
+use towpath_proto::xrootd::{ResponseHeader, Status, request::Read};
+use towpath_store::ReadHandle;
+
+use super::{
+    at_once::seal,
+    exchange::{Answer, Exchange, Failure, Served},
+    files::{FileAccess, OpenFile},
+};
+use crate::metrics::Face;
+
+/// What one buffer holds, and thus what one request takes of the memory for answers.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+/// What one frame made by `sendfile` holds: other answers on the connection wait for no more.
+const FILE_PIECE_BYTES: u64 = 2 << 20;
+/// Below this a copy is cheaper than the way through the disk pool.
+const FILE_MIN_BYTES: u32 = 64 << 10;
+
+/// Answers `read`.
+pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
+    exchange.about(&file.path);
+    if let FileAccess::Read(handle) = &file.access
+        && exchange.outbox.is_plain()
+        && request.length > FILE_MIN_BYTES
+        && let Some(local) = handle.local_file()
+    {
+        return send_file(exchange, &**handle, &local, request).await;
+    }
+    send_pieces(exchange, file, request).await
+}
+
+async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
+    let mut offset = request.offset;
+    let mut left = request.length as usize;
+    loop {
+        let length = left.min(PIECE_BYTES);
+        let memory = exchange.session.memory_to_answer(length).await;
+        let mut frame = Vec::with_capacity(length + ResponseHeader::LEN);
+        frame.extend_from_slice(&[0; ResponseHeader::LEN]);
+        let mut frame = file.read_into(offset, length, frame).await?;
+        let got = frame.len().saturating_sub(ResponseHeader::LEN);
+        left -= got.min(left);
+        let last = got < length || left == 0;
+        seal(&mut frame, 0, exchange.stream_id, if last { Status::ok } else { Status::oksofar });
+        exchange.send(&frame).await?;
+        drop(memory);
+        exchange.session.service.metrics.sent(Face::Xrootd, got as u64);
+        offset += got as u64;
+        if last {
+            return Ok(Answer::sent(offset - request.offset));
+        }
+    }
+}
+
+async fn send_file(exchange: &Exchange, handle: &dyn ReadHandle, local: &Arc<File>, request: &Read) -> Served {
+    handle.check_version()?;
+    let size = handle.metadata().await?.size;
+    let end = size.min(request.offset.saturating_add(u64::from(request.length)));
+    let mut offset = request.offset;
+    while offset < end {
+        let length = (end - offset).min(FILE_PIECE_BYTES);
+        let header = ResponseHeader { stream_id: exchange.stream_id, status: Status::oksofar, dlen: length as u32 };
+        let sent = exchange.outbox.send_file(&header.to_bytes(), local, offset, length).await;
+        sent.map_err(|_| Failure::Gone)?;
+        handle.check_version()?;
+        exchange.session.service.metrics.sent(Face::Xrootd, length);
+        offset += length;
+    }
+    let done = exchange.done()?;
+    Ok(done.with_moved(end.saturating_sub(request.offset)))
+}

@@ -1,0 +1,232 @@
+//! Sessions: what outlives one request, and what connections of one client share.
+//!
+//! A session begins with `login` and ends with the connection that logged in, or by `endsess` from a later one. Its id is
+//! a secret: whoever knows it, and comes from the same address, may `bind` further connections to it, on which the
+//! data of reads then go out.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
+use towpath_store::{Fault, StorePath, sys::random};
+
+use super::{
+    exchange::{Outcome, Refusal, Served},
+    files::Files,
+    order::Order,
+    outbox::Outbox,
+};
+use crate::{Buffers, Room, Service, access::Identity, access_log::Record, metrics::Face};
+
+/// Further connections that may join a session, as `query config bind_max` tells.
+pub(super) const BIND_MAX: usize = 15;
+
+/// Of the memory for all answers, the part that one connection may take: so that a few clients who do not read what they asked
+/// for cannot keep the others waiting.
+const SHARE_OF_ALL: u64 = 16;
+
+/// The sessions of a server.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    by_id: Mutex<HashMap<SessionId, Arc<Session>>>,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) service: Arc<Service>,
+    pub(super) id: SessionId,
+    pub(super) peer: SocketAddr,
+    /// The address that the client connected to.
+    pub(super) local: SocketAddr,
+    pub(super) identity: Arc<Identity>,
+    /// Whether the client understands answers that were announced by `waitresp`.
+    pub(super) asynresp: bool,
+    /// Whether it runs in TLS.
+    pub(super) encrypted: bool,
+    /// The order of requests about names.
+    pub(super) names: Order,
+    pub(super) files: Files,
+    /// Requests that may still be taken on.
+    pub(super) places: Arc<Semaphore>,
+    /// Cancelled when the session ends, or the server stops.
+    pub(super) ended: CancellationToken,
+    answers: Buffers,
+    uploads: Buffers,
+    paths: Mutex<[Option<Arc<Outbox>>; BIND_MAX]>,
+    checksums: Mutex<HashMap<StreamId, (StorePath, CancellationToken)>>,
+}
+
+/// What a login tells of a session to come.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) id: SessionId,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) identity: Identity,
+    pub(super) asynresp: bool,
+    pub(super) encrypted: bool,
+}
+
+/// The right to use memory, within the bounds of the connection and of the server.
+#[derive(Debug)]
+pub(super) struct Memory {
+    _own: Room,
+    _all: Room,
+}
+
+impl Session {
+    /// Begins a session.
+    pub(super) fn begin(service: &Arc<Service>, terms: Terms) -> Arc<Self> {
+        let limits = &service.limits;
+        let share = limits.bytes_per_connection.0.min(limits.bytes.0 / SHARE_OF_ALL);
+        let session = Arc::new(Self {
+            service: Arc::clone(service),
+            id: terms.id,
+            peer: terms.peer,
+            local: terms.local,
+            identity: Arc::new(terms.identity),
+            asynresp: terms.asynresp,
+            encrypted: terms.encrypted,
+            names: Order::default(),
+            files: Files::new(limits.files_per_connection),
+            places: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
+            ended: service.stopping.child_token(),
+            answers: Buffers::new(share),
+            uploads: Buffers::new(share),
+            paths: Mutex::default(),
+            checksums: Mutex::default(),
+        });
+        let mut sessions = service.sessions.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.id, Arc::clone(&session));
+        session
+    }
+
+    /// A new id, which nobody can guess.
+    pub(super) fn new_id() -> SessionId {
+        SessionId(random::bytes())
+    }
+
+    /// Ends the session: its connections close, its uploads vanish.
+    pub(super) fn end(&self) {
+        self.ended.cancel();
+        self.files.clear();
+        let mut sessions = self.service.sessions.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.remove(&self.id);
+    }
+
+    /// Memory for an answer in the making.
+    pub(super) async fn memory_to_answer(&self, bytes: usize) -> Memory {
+        let own = self.answers.room(bytes).await;
+        Memory { _own: own, _all: self.service.buffers.room(bytes).await }
+    }
+
+    /// Memory for data coming in. Its bound is another one than that for answers: a client that sends before it reads gets on.
+    pub(super) async fn memory_to_receive(&self, bytes: usize) -> Memory {
+        let own = self.uploads.room(bytes).await;
+        Memory { _own: own, _all: self.service.buffers.room(bytes).await }
+    }
+
+    /// Lets a further connection join.
+    ///
+    /// # Errors
+    /// `Overloaded` if there are [`BIND_MAX`] already.
+    pub(super) fn bind(&self, outbox: &Arc<Outbox>) -> Result<PathId, Refusal> {
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = paths.iter_mut().enumerate().find(|(_, path)| path.is_none());
+        let Some((index, path)) = free else {
+            return Err(Refusal::with_code(ErrorCode::Overloaded, "the session has as many connections as it may"));
+        };
+        *path = Some(Arc::clone(outbox));
+        Ok(PathId(u8::try_from(index + 1).unwrap_or(u8::MAX)))
+    }
+
+    /// Forgets a connection that had joined.
+    pub(super) fn unbind(&self, id: PathId) {
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = paths.get_mut(usize::from(id.0).wrapping_sub(1)) {
+            *path = None;
+        }
+    }
+
+    /// Where answers for the path `id` go out; none for the connection that logged in.
+    ///
+    /// # Errors
+    /// `ArgInvalid` if no such connection has joined.
+    pub(super) fn path(&self, id: PathId) -> Result<Option<Arc<Outbox>>, Refusal> {
+        if id == PathId::MAIN {
+            return Ok(None);
+        }
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = paths.get(usize::from(id.0).wrapping_sub(1)).and_then(Option::clone);
+        path.map(Some).ok_or_else(|| Refusal::with_code(ErrorCode::ArgInvalid, "the path id names no connection"))
+    }
+
+    /// Counts and logs a request that was answered.
+    pub(super) fn record(&self, outcome: &Outcome<'_>) {
+        let service = &self.service;
+        let took = outcome.since.elapsed();
+        service.metrics.answered(Face::Xrootd, outcome.verb, outcome.fault, took.as_secs_f64());
+        if !service.access_log.is_on() {
+            return;
+        }
+        let subject = outcome.subject.or(self.identity.caller.subject.as_ref());
+        let recorded = service.access_log.record(&Record {
+            face: Face::Xrootd,
+            peer: self.peer,
+            subject: subject.map(|subject| &**subject),
+            verb: outcome.verb,
+            path: &outcome.path.map(ToString::to_string).unwrap_or_default(),
+            outcome: outcome.fault.map_or("ok", Fault::name),
+            bytes: outcome.moved_bytes,
+            took,
+        });
+        if !recorded {
+            service.metrics.log_lines_lost.inc();
+        }
+    }
+
+    /// A token that `query checksum cancel` of `path` cancels, for the request `stream_id`.
+    pub(super) fn checksum_begins(&self, stream_id: StreamId, path: &StorePath) -> CancellationToken {
+        let token = self.ended.child_token();
+        self.checksums().insert(stream_id, (path.clone(), token.clone()));
+        token
+    }
+
+    /// The request `stream_id` has its checksum, or will never have it.
+    pub(super) fn checksum_ends(&self, stream_id: StreamId) {
+        self.checksums().remove(&stream_id);
+    }
+
+    /// Stops all computations of checksums of `path`.
+    pub(super) fn cancel_checksums(&self, path: &StorePath) {
+        self.checksums().values().filter(|(of, _)| of == path).for_each(|(_, token)| token.cancel());
+    }
+
+    fn checksums(&self) -> MutexGuard<'_, HashMap<StreamId, (StorePath, CancellationToken)>> {
+        self.checksums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sessions {
+    /// The session with this id, for a client at the address of `peer` only.
+    pub(super) fn find(&self, id: SessionId, peer: SocketAddr) -> Option<Arc<Session>> {
+        let sessions = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(&id).filter(|session| session.peer.ip() == peer.ip()).cloned()
+    }
+
+    /// Ends the session `id` for `asking`, which must be of the same identity. An unknown session has ended already.
+    pub(super) fn end(&self, id: SessionId, asking: &Session) -> Served<()> {
+        let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
+        if session.identity.caller.subject != asking.identity.caller.subject {
+            return Err(Refusal::with_code(ErrorCode::NotAuthorized, "the session belongs to somebody else").into());
+        }
+        session.end();
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! `readv`: many ranges, of one or several files.
+//!
+//! The ranges are read in groups of about one buffer; each group leaves as one frame, the headers between the data by a vectored
+//! send. The limits, and the errors beyond them, are those that clients know from the reference server.
+
+use std::{collections::HashMap, io::IoSlice, sync::Arc};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use towpath_proto::xrootd::{
+    ErrorCode, FileHandle, ResponseHeader, Status,
+    request::{ReadElement, Readv, vector_bytes},
+};
+use towpath_store::{ByteRange, Error, Fault, ReadHandle};
+
+use super::{
+    exchange::{Answer, Exchange, Failure, Refusal, Served},
+    files::{FileAccess, Slot},
+};
+use crate::metrics::Face;
+
+/// The most elements in a request (`readv_iov_max`).
+pub(super) const MAX_ELEMENTS: usize = 1024;
+/// The longest element in bytes (`readv_ior_max`): 2 MiB less its header.
+pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
+/// The longest answer in bytes, headers counted.
+const MAX_ANSWER_BYTES: u64 = 1 << 31;
+/// The most data in one frame, and in memory for one request.
+const GROUP_BYTES: usize = 2 << 20;
+
+/// Refuses a vector beyond the limits.
+pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
+    if request.elements.len() > MAX_ELEMENTS {
+        let message = format!("the read vector is too long: at most {MAX_ELEMENTS} elements are accepted");
+        return Err(Refusal::with_code(ErrorCode::ArgTooLong, message));
+    }
+    if request.elements.iter().any(|element| element.length > MAX_ELEMENT_BYTES) {
+        let message = format!("an element of the read vector is too long: at most {MAX_ELEMENT_BYTES} bytes are read");
+        return Err(Refusal::with_code(ErrorCode::NoMemory, message));
+    }
+    if answer_bytes(&request.elements) > MAX_ANSWER_BYTES {
+        let message = format!("the read vector is too large: at most {MAX_ANSWER_BYTES} bytes are read");
+        return Err(Refusal::with_code(ErrorCode::NoMemory, message));
+    }
+    Ok(())
+}
+
+/// The length of the answer's body.
+pub(super) fn answer_bytes(elements: &[ReadElement]) -> u64 {
+    vector_bytes(elements).saturating_add((elements.len() * ReadElement::LEN) as u64)
+}
+
+/// What precedes the data of `element` in the answer.
+pub(super) fn head(element: &ReadElement) -> [u8; ReadElement::LEN] {
+    let mut head = [0; ReadElement::LEN];
+    let fields = element.handle.0.into_iter().chain(element.length.to_be_bytes()).chain(element.offset.to_be_bytes());
+    head.iter_mut().zip(fields).for_each(|(place, byte)| *place = byte);
+    head
+}
+
+/// The refusal of a vector of which an element passes the end of its file.
+pub(super) fn past_the_end() -> Refusal {
+    Refusal::with_code(ErrorCode::FSError, "an element of the read vector passes the end of its file")
+}
+
+/// Answers `readv`; `slots` are the files that the elements name.
+pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<Slot>>, request: &Readv) -> Served {
+    for (handle, slot) in slots {
+        let file = slot.file()?;
+        exchange.about(&file.path);
+        let size = file.metadata().await?.size;
+        let mut elements = request.elements.iter().filter(|element| element.handle == *handle);
+        if elements.any(|element| element.offset.saturating_add(u64::from(element.length)) > size) {
+            return Err(past_the_end().into());
+        }
+    }
+    let mut rest = &*request.elements;
+    while !rest.is_empty() {
+        let (group, behind) = rest.split_at(group_length(rest));
+        rest = behind;
+        send_group(exchange, slots, group, if rest.is_empty() { Status::ok } else { Status::oksofar }).await?;
+    }
+    Ok(Answer::sent(vector_bytes(&request.elements)))
+}
+
+/// How many of the elements fit into one frame; at least one.
+fn group_length(elements: &[ReadElement]) -> usize {
+    let mut bytes = 0;
+    let fitting = elements.iter().take_while(|element| {
+        bytes += element.length as usize + ReadElement::LEN;
+        bytes <= GROUP_BYTES
+    });
+    fitting.count().max(1)
+}
+
+async fn send_group(
+    exchange: &Exchange,
+    slots: &HashMap<FileHandle, Arc<Slot>>,
+    group: &[ReadElement],
+    status: Status,
+) -> Served<()> {
+    let bytes = answer_bytes(group);
+    let memory = exchange.session.memory_to_answer(bytes as usize).await;
+    let mut data = vec![Bytes::new(); group.len()];
+    for (handle, slot) in slots {
+        let indexed = group.iter().enumerate().filter(|(_, element)| element.handle == *handle && element.length > 0);
+        let indices: Vec<usize> = indexed.map(|(index, _)| index).collect();
+        read_elements(slot, group, &indices, &mut data).await?;
+    }
+    let header = ResponseHeader { stream_id: exchange.stream_id, status, dlen: bytes as u32 }.to_bytes();
+    let heads: Vec<_> = group.iter().map(head).collect();
+    let mut slices = Vec::with_capacity(2 * group.len() + 1);
+    slices.push(IoSlice::new(&header));
+    for (head, data) in heads.iter().zip(&data) {
+        slices.push(IoSlice::new(head));
+        slices.push(IoSlice::new(data));
+    }
+    exchange.send_vectored(&mut slices).await?;
+    drop(memory);
+    exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
+    Ok(())
+}
+
+/// Reads the elements of `group` at `indices`, all of one file, into their places in `data`.
+async fn read_elements(slot: &Slot, group: &[ReadElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
+    let elements = || indices.iter().filter_map(|&index| group.get(index));
+    match &slot.file()?.access {
+        FileAccess::Read(handle) => {
+            let ranges = elements()
+                .map(|element| ByteRange { offset: element.offset, length: element.length as usize })
+                .collect();
+            read_ranges(&**handle, ranges, indices, data).await
+        }
+        FileAccess::Write(writing) => {
+            for (element, &index) in elements().zip(indices) {
+                let read = writing.handle.read(element.offset, element.length as usize).await?;
+                put(data, index, read, element.length as usize)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn read_ranges(
+    handle: &dyn ReadHandle,
+    ranges: Vec<ByteRange>,
+    indices: &[usize],
+    data: &mut [Bytes],
+) -> Served<()> {
+    let lengths: Vec<usize> = ranges.iter().map(|range| range.length).collect();
+    let mut reads = handle.read_vector(ranges);
+    let mut missing = indices.len();
+    while let Some((position, read)) = reads.next().await {
+        let (Some(&index), Some(&length)) = (indices.get(position), lengths.get(position)) else { continue };
+        put(data, index, read?, length)?;
+        missing = missing.saturating_sub(1);
+    }
+    if missing > 0 {
+        return Err(Error::new(Fault::Internal, "the store left ranges of a vector unread").into());
+    }
+    Ok(())
+}
+
+fn put(data: &mut [Bytes], index: usize, read: Bytes, length: usize) -> Result<(), Failure> {
+    if read.len() != length {
+        return Err(past_the_end().into());
+    }
+    if let Some(place) = data.get_mut(index) {
+        *place = read;
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! `write`, `writev`, `pgwrite`: data on their way in.
+//!
+//! The reader of the connection receives the data in pieces, each straight into the buffer that the store gets, and hands
+//! them to the task of the request; while that writes one piece, the next is received. Memory for a piece is asked for before it is
+//! received. After an error the rest is still received, and forgotten: the next request stays in step.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::mpsc;
+use towpath_proto::xrootd::{
+    FileHandle, PageFlags, Request, RequestHeader, WritevOptions,
+    page::{self, Page},
+    request::{PgWrite, Write, Writev},
+    response::PgWriteStatus,
+};
+use towpath_store::{Fault, WriteHandle};
+
+use super::{
+    connection::{Connection, End},
+    exchange::{Answer, Exchange, Failure, Refusal, Served},
+    files::{Slot, Writing},
+    order::{Hold, Turn},
+    session::Memory,
+};
+use crate::metrics::Face;
+
+/// What one piece holds.
+const PIECE_BYTES: usize = 1 << 20;
+/// Pieces of one request that wait for the store while the next is received.
+const PIECES_AHEAD: usize = 1;
+/// Damaged pages that a file may have before the client must send them again (256, as the reference server).
+const MAX_BAD_PAGES_OF_FILE: usize = 256;
+
+/// A request whose data follow.
+struct Incoming {
+    extents: Vec<Extent>,
+    /// Whether the data are pages with checksums, and which request that was.
+    pages: Option<PgWrite>,
+    /// Whether the files are to be synced at the end.
+    sync: bool,
+}
+
+/// A range of an open file, and how many bytes for it are on the wire.
+struct Extent {
+    slot: Arc<Slot>,
+    offset: u64,
+    wire_bytes: u64,
+}
+
+/// Data that were received.
+struct Piece {
+    /// Which of the request's extents they belong to.
+    extent: usize,
+    offset: u64,
+    data: Vec<u8>,
+    memory: Memory,
+}
+
+/// Receives the data of a request and starts the task that writes them.
+pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader, request: Request) -> Result<(), End> {
+    let incoming = match understand(connection, request) {
+        Ok(incoming) => incoming,
+        Err(refusal) => {
+            connection.refused(header, &refusal);
+            return Ok(());
+        }
+    };
+    let plan: Vec<(u64, u64)> = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
+    let paged = incoming.pages.is_some();
+    let place = connection.place().await?;
+    connection.flush().await?;
+    let exchange = Exchange::new(&connection.session, &connection.outbox, header.code, header.stream_id);
+    let mut turns = Vec::new();
+    for extent in &incoming.extents {
+        turns.push(extent.slot.order.turn(Hold::Shared).await);
+    }
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    connection.tasks.spawn(async move {
+        let served = serve(&exchange, &incoming, turns, pieces).await;
+        exchange.finish(served).await;
+        drop(place);
+    });
+    for (extent, (offset, wire_bytes)) in plan.into_iter().enumerate() {
+        receive_extent(connection, &sender, extent, offset, wire_bytes, paged).await?;
+    }
+    Ok(())
+}
+
+async fn receive_extent(
+    connection: &mut Connection,
+    sender: &mpsc::Sender<Piece>,
+    extent: usize,
+    mut offset: u64,
+    mut left: u64,
+    paged: bool,
+) -> Result<(), End> {
+    while left > 0 {
+        let length = piece_length(offset, left, paged);
+        let memory = connection.session.memory_to_receive(length).await;
+        let mut data = Vec::with_capacity(length);
+        connection.receive_data(length, &mut data).await?;
+        left -= length as u64;
+        let file_bytes = if paged { page::decoded_len(offset, length as u64).unwrap_or(0) } else { length as u64 };
+        let piece = Piece { extent, offset, data, memory };
+        offset += file_bytes;
+        tokio::select! {
+            // A task that has failed does not listen any more; then the data are forgotten.
+            _ = sender.send(piece) => {}
+            () = connection.session.ended.cancelled() => return Err(End::Broken),
+        }
+    }
+    Ok(())
+}
+
+/// How much to receive at once of `left` bytes on the wire for `offset`; of pages only whole ones.
+fn piece_length(offset: u64, left: u64, paged: bool) -> usize {
+    match usize::try_from(left) {
+        Ok(left) if left <= PIECE_BYTES => left,
+        _ if paged => page::whole_pages(offset, PIECE_BYTES),
+        _ => PIECE_BYTES,
+    }
+}
+
+/// Where the data of the request go.
+fn understand(connection: &Connection, request: Request) -> Result<Incoming, Refusal> {
+    let find = |handle: FileHandle| connection.session.files.find(handle);
+    match request {
+        Request::Write(Write { handle, offset, length, .. }) => {
+            let extents = vec![Extent { slot: find(handle)?, offset, wire_bytes: u64::from(length) }];
+            Ok(Incoming { extents, pages: None, sync: false })
+        }
+        Request::PgWrite(request) => {
+            page::decoded_len(request.offset, u64::from(request.length))?;
+            let (slot, wire_bytes) = (find(request.handle)?, u64::from(request.length));
+            let extents = vec![Extent { slot, offset: request.offset, wire_bytes }];
+            Ok(Incoming { extents, pages: Some(request), sync: false })
+        }
+        Request::Writev(Writev { options, elements }) => {
+            if elements.len() > super::vector::MAX_ELEMENTS {
+                let message = format!("more than {} elements in one vector", super::vector::MAX_ELEMENTS);
+                return Err(Refusal::new(Fault::NameTooLong, message));
+            }
+            let extents = elements.into_iter().map(|element| {
+                let (slot, wire_bytes) = (find(element.handle)?, u64::from(element.length));
+                Ok(Extent { slot, offset: element.offset, wire_bytes })
+            });
+            let sync = options.contains(WritevOptions::doSync);
+            Ok(Incoming { extents: extents.collect::<Result<_, Refusal>>()?, pages: None, sync })
+        }
+        _ => Err(Refusal::new(Fault::Internal, "the request has no data")),
+    }
+}
+
+/// Writes the pieces as they come, and answers.
+async fn serve(
+    exchange: &Exchange,
+    incoming: &Incoming,
+    turns: Vec<Turn>,
+    mut pieces: mpsc::Receiver<Piece>,
+) -> Served {
+    let mut turns_taken = Vec::with_capacity(turns.len());
+    for turn in turns {
+        turns_taken.push(turn.wait().await);
+    }
+    let mut outcome = Ok(());
+    let mut bad_pages = Vec::new();
+    let mut bytes = 0;
+    while let Some(piece) = pieces.recv().await {
+        bytes += piece.data.len() as u64;
+        if outcome.is_ok() {
+            outcome = write_piece(incoming, piece, &mut bad_pages).await;
+        }
+    }
+    exchange.session.service.metrics.received(Face::Xrootd, bytes);
+    if outcome.is_err() {
+        incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(Writing::spoil);
+    }
+    outcome?;
+    if incoming.sync {
+        for extent in &incoming.extents {
+            writing(extent)?.handle.sync().await?;
+        }
+    }
+    let answer = match &incoming.pages {
+        None => exchange.done()?,
+        Some(request) => report_pages(exchange, incoming, request, bad_pages)?,
+    };
+    Ok(answer.with_moved(bytes))
+}
+
+fn writing(extent: &Extent) -> Result<&Writing, Refusal> {
+    extent.slot.file()?.writing()
+}
+
+async fn write_piece(incoming: &Incoming, piece: Piece, bad_pages: &mut Vec<Page>) -> Result<(), Failure> {
+    let Some(extent) = incoming.extents.get(piece.extent) else { return Ok(()) };
+    let handle = &writing(extent)?.handle;
+    let Piece { offset, data, memory, .. } = piece;
+    let written = match incoming.pages {
+        None => handle.write(offset, Bytes::from(data)).await,
+        Some(_) => {
+            let bad = page::verify(offset, &data)?;
+            let written = write_good_pages(&**handle, offset, data, &bad).await;
+            bad_pages.extend(bad);
+            written
+        }
+    };
+    drop(memory);
+    Ok(written?)
+}
+
+/// Writes the data of `encoded`, which starts at `offset`, but for the pages in `bad`.
+async fn write_good_pages(
+    handle: &dyn WriteHandle,
+    offset: u64,
+    encoded: Vec<u8>,
+    bad: &[Page],
+) -> towpath_store::Result<()> {
+    let data = Bytes::from(strip(offset, encoded));
+    let (mut rest, mut at) = (data, offset);
+    for page in bad {
+        let good = rest.split_to(usize::try_from(page.offset - at).unwrap_or(usize::MAX).min(rest.len()));
+        if !good.is_empty() {
+            handle.write(at, good).await?;
+        }
+        drop(rest.split_to(page.length.min(rest.len())));
+        at = page.offset + page.length as u64;
+    }
+    if rest.is_empty() { Ok(()) } else { handle.write(at, rest).await }
+}
+
+/// Takes the checksums out of `encoded`, in place.
+fn strip(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
+    let lengths: Vec<usize> = page::slots(offset, &encoded).map(|(_, data)| data.len()).collect();
+    let (mut from, mut to) = (0, 0);
+    for length in lengths {
+        from += page::CRC_BYTES;
+        encoded.copy_within(from..from + length, to);
+        from += length;
+        to += length;
+    }
+    encoded.truncate(to);
+    encoded
+}
+
+/// Answers `pgwrite` with the pages that came damaged, and keeps them in mind until they come again.
+fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> Served {
+    let Some(extent) = incoming.extents.first() else { return exchange.done() };
+    let mut known = writing(extent)?.bad_pages();
+    if request.flags.contains(PageFlags::retry) {
+        known.retain(|page| page.offset != request.offset || bad.contains(page));
+    }
+    let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
+    known.extend(new);
+    if bad.len() > PgWriteStatus::MAX_BAD_PAGES || known.len() > MAX_BAD_PAGES_OF_FILE {
+        let code = towpath_proto::xrootd::ErrorCode::TooManyErrs;
+        return Err(Refusal::with_code(code, "too many pages came damaged: the path to this server is broken").into());
+    }
+    let mut frame = BytesMut::new();
+    PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(exchange.stream_id, &mut frame);
+    Ok(Answer::frame(frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_taken_out_in_place() {
+        for (offset, length) in [(0, 1), (0, 4096), (4090, 10), (100, 9000), (8192, 8192)] {
+            let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
+            let mut encoded = BytesMut::new();
+            page::encode(offset, &data, &mut encoded);
+            assert_eq!(strip(offset, encoded.to_vec()), data, "{length} at {offset}");
+        }
+    }
+}
