@@ -35,8 +35,8 @@ pub use codes::{ActionCode, CheckpointCode, ErrorCode, Expect, PROTOCOL_VERSION,
 pub use error::DecodeError;
 pub use flags::{
     DirlistOptions, LocateOptions, LoginAbility, LoginAbility2, MkdirOptions, Mode, OpenOptions, OpenOptions2,
-    PageFlags, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags, ServerFlags, SigverFlags, StatFlags, StatOptions,
-    WritevOptions,
+    PageFlags, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags, RedirectFlags, ServerFlags, SigverFlags,
+    StatFlags, StatOptions, WritevOptions,
 };
 pub use frame::{IncomingRequest, RequestFramer, ResponseFramer, ResponseHead};
 pub use ids::{FileHandle, PathId, SessionId, StreamId};

@@ -264,6 +264,8 @@ codes! {
         ExpLogin = 3,
         /// A `login` for a third-party copy follows.
         ExpTPC = 4,
+        /// A `gpfile` without login follows.
+        ExpGPFA = 8,
     }
 }
 

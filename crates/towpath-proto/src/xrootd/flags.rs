@@ -94,10 +94,6 @@ flags! {
         attrSuper = 0x0000_0400,
         /// Virtual redirector.
         attrVirtRdr = 0x0000_0800,
-        /// Opens may be made read-write at once and redirected.
-        recoverWrts = 0x0000_1000,
-        /// Redirects may be collapsed.
-        collapseRedir = 0x0000_2000,
         /// Persist-on-successful-close.
         supposc = 0x0010_0000,
         /// `pgread` and `pgwrite`.
@@ -122,6 +118,18 @@ flags! {
         gotoTLS = 0x4000_0000,
         /// The server can speak TLS.
         haveTLS = 0x8000_0000,
+    }
+}
+
+flags! {
+    /// What the client may do with a redirect to a URL: the complement of the redirect's port.
+    RedirectFlags(u32) {
+        /// Writes can be recovered by going back to the redirector.
+        recoverWrts = 0x1000,
+        /// The redirect may be remembered for the whole session.
+        collapseRedir = 0x2000,
+        /// The file is erasure coded.
+        ecRedir = 0x4000,
     }
 }
 
@@ -316,7 +324,7 @@ flags! {
         refresh = 0x0080,
         /// Prefer host names to addresses.
         prefname = 0x0100,
-        /// For a directory listing.
+        /// For a directory listing (`kXR_4dirlist`).
         ForDirlist = 0x0400,
         /// Do not wait for the answer of all servers.
         nowait = 0x2000,
@@ -340,6 +348,8 @@ flags! {
         coloc = 0x20,
         /// Refresh the access times.
         fresh = 0x40,
+        /// Notify over TCP rather than UDP.
+        usetcp = 0x80,
     }
 }
 

@@ -31,7 +31,7 @@ mod vector;
 use bytes::{BufMut, Bytes, BytesMut};
 
 pub use attributes::{FattrEntry, FattrList, FattrResult, FattrResults};
-pub use control::{Attn, ErrorReply, Redirect, RedirectFlags, Wait, WaitResp};
+pub use control::{Attn, ErrorReply, Redirect, Wait, WaitResp};
 pub use dirlist::{DirlistEntry, DirlistParser, DirlistWriter, EntryChecksum};
 pub use locate::{Location, Locations};
 pub use metadata::{OpenReply, StatExtended, StatInfo, StatxReply, VfsInfo};

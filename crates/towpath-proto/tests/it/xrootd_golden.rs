@@ -247,7 +247,7 @@ fn answers_that_are_not_results() {
     golden_response(Response::Error(error), "0007 0fa3 00000009 00000bc3 676f6e6500");
     let host = Redirect::Host { host: "h".into(), port: 1094, cgi: "a=b".into(), login_cgi: "c".into() };
     golden_response(Response::Redirect(host), "0007 0fa4 0000000b 00000446 68 3f 613d62 3f 63");
-    let url = Redirect::Url { url: "u".into(), flags: RedirectFlags::COLLAPSE };
+    let url = Redirect::Url { url: "u".into(), flags: RedirectFlags::collapseRedir };
     golden_response(Response::Redirect(url), "0007 0fa4 00000005 ffffdfff 75");
     let url = Redirect::Url { url: "u".into(), flags: RedirectFlags::default() };
     golden_response(Response::Redirect(url), "0007 0fa4 00000005 ffffffff 75");
@@ -284,7 +284,7 @@ fn session_answers() {
         SecurityRequirements { level: SecurityLevel::STANDARD, overrides: vec![[1, 2]], ..Default::default() };
     golden_body(
         ProtocolReply { version: 0x520, flags, bind_interfaces: Some("abc".into()), security: Some(security) },
-        &hex("00000520 00300001 42 00 0008 6162630000000000 53 00 00 00 02 01 0102"),
+        &hex("00000520 00300001 42 00 0004 61626300 53 00 00 00 02 01 0102"),
     );
     let session_id = SessionId(*b"0123456789abcdef");
     golden_body(LoginReply { session_id, security: Bytes::new() }, b"0123456789abcdef");

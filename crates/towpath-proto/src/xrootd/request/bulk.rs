@@ -199,9 +199,6 @@ impl VectorElement {
     }
 }
 
-/// A range of a `readv`.
-pub type ReadElement = VectorElement;
-
 /// Bytes that all elements cover together.
 #[must_use]
 pub fn vector_bytes(elements: &[VectorElement]) -> u64 {

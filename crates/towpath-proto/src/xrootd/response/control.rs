@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::ResponseHeader;
 use crate::xrootd::wire::{Reader, until_nul};
-use crate::xrootd::{ActionCode, DecodeError, ErrorCode};
+use crate::xrootd::{ActionCode, DecodeError, ErrorCode, RedirectFlags};
 
 /// Text for people, wherever the peer's encoding is not known.
 fn lossy(bytes: &[u8]) -> String {
@@ -36,19 +36,6 @@ impl ErrorReply {
         let code = ErrorCode(reader.u32("error code")?);
         Ok(Self { code, message: lossy(&until_nul(reader.rest())) })
     }
-}
-
-/// Flags of a redirect to a URL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RedirectFlags(pub u32);
-
-impl RedirectFlags {
-    /// Writes can be recovered by going back to the redirector.
-    pub const RECOVER_WRITES: Self = Self(0x1000);
-    /// The redirect may be remembered for the whole session.
-    pub const COLLAPSE: Self = Self(0x2000);
-    /// The file is erasure coded.
-    pub const EC: Self = Self(0x4000);
 }
 
 /// Body of [`Status::redirect`](crate::xrootd::Status::redirect): where to repeat the request.

@@ -41,22 +41,25 @@ impl SecurityLevel {
 pub struct SecurityRequirements {
     /// Version of the block.
     pub version: u8,
-    /// Bit 1: signatures cover data too.
+    /// 1: signatures cover data too (`kXR_secOData`). 2: sign even if nothing is encrypted (`kXR_secOFrce`).
     pub options: u8,
-    /// Which requests need a signature.
+    /// Which requests need a signature, unless stated one by one.
     pub level: SecurityLevel,
-    /// Exceptions from the level: request code - 3000 (`kXR_auth`), and what it needs. At most 255 are written.
+    /// Requests one by one: request code - 3000, and 0 never, 1 likely or 2 needed. At most 255 are written.
     pub overrides: Vec<[u8; 2]>,
 }
 
 impl ProtocolReply {
     const BIND_TAG: u8 = b'B';
     const SECURITY_TAG: u8 = b'S';
-    /// The text of a `B` block is padded with NULs to a multiple of this.
+    /// Tag, reserved byte and length of a `B` block.
+    const BIND_HEAD: usize = 4;
+    /// A `B` block is padded with NULs to a multiple of this; the length counts them.
     const BIND_ALIGN: usize = 8;
 
     fn encode_bind_interfaces(text: &Bytes, out: &mut BytesMut) {
-        let padded = text.len().saturating_add(1).next_multiple_of(Self::BIND_ALIGN);
+        let block = text.len().saturating_add(1).saturating_add(Self::BIND_HEAD).next_multiple_of(Self::BIND_ALIGN);
+        let padded = block.saturating_sub(Self::BIND_HEAD);
         out.put_slice(&[Self::BIND_TAG, 0]);
         out.put_u16(u16::try_from(padded).unwrap_or(u16::MAX));
         out.put_slice(text);
