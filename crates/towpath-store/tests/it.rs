@@ -1,6 +1,23 @@
 //! The stores of this crate against the promises of RFC 0001, and what only a local directory can break.
-
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "it/confinement.rs"]
+mod confinement;
 #[path = "it/conformance.rs"]
 mod conformance;
+#[path = "it/crash.rs"]
+mod crash;
+#[path = "it/directory.rs"]
+mod directory;
+#[path = "it/disk_full.rs"]
+mod disk_full;
+#[path = "it/kept_digests.rs"]
+mod kept_digests;
+#[path = "it/large_directory.rs"]
+mod large_directory;
+#[path = "it/rights.rs"]
+mod rights;
+#[path = "it/sparse.rs"]
+mod sparse;
+#[path = "it/staging.rs"]
+mod staging;

@@ -1,0 +1,94 @@
+//! Digests and attributes as they are kept with a local file, in the layout of XRootD.
+
+use std::{os::unix::fs::MetadataExt as _, path::Path};
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use towpath_proto::checksum::{
+    Algorithm, Digests, Hasher,
+    xattr::{self, StoredDigest},
+};
+use towpath_store::{Caller, Changes, Fault, OpenOptions, Store as _, sys::disk};
+
+use crate::directory::{Directory, path};
+
+fn kept(file: &Path, algorithm: Algorithm) -> Option<StoredDigest> {
+    let mut value = Vec::with_capacity(xattr::ENCODED_BYTES);
+    getxattr(file, xattr::attribute_name(algorithm), rustix::buffer::spare_capacity(&mut value)).ok()?;
+    Some(StoredDigest::decode(algorithm, &value).unwrap())
+}
+
+fn keep(file: &Path, algorithm: Algorithm, content: &[u8], mtime_s: i64) {
+    let stored = StoredDigest::new(Hasher::digest_of(algorithm, content), mtime_s, mtime_s);
+    setxattr(file, xattr::attribute_name(algorithm), &stored.encode(), XattrFlags::empty()).unwrap();
+}
+
+#[tokio::test]
+async fn an_upload_keeps_adler32_and_crc32c_for_its_time() {
+    for directory in [Directory::new(), Directory::on_disk()] {
+        directory.put("/file", "content").await.unwrap();
+        let host = directory.host("file");
+        for algorithm in [Algorithm::Adler32, Algorithm::Crc32c] {
+            let stored = kept(&host, algorithm).unwrap();
+            assert_eq!(stored.digest, Hasher::digest_of(algorithm, b"content"));
+            assert_eq!(stored.file_mtime_s, host.metadata().unwrap().mtime());
+        }
+        assert!(kept(&host, Algorithm::Md5).is_none());
+    }
+}
+
+#[tokio::test]
+async fn what_xrootd_kept_is_told_while_it_is_current() {
+    let directory = Directory::new();
+    let host = directory.host("file");
+    disk::write(&host, b"content").unwrap();
+    let mtime = host.metadata().unwrap().mtime();
+    keep(&host, Algorithm::Md5, b"content", mtime);
+    keep(&host, Algorithm::Adler32, b"older content", mtime - 1);
+    setxattr(&host, "user.XrdCks.crc32c", b"rubbish", XattrFlags::empty()).unwrap();
+    setxattr(&host, "user.XrdCks.sha3", b"unknown", XattrFlags::empty()).unwrap();
+    let known = directory.stat("/file").await.unwrap().digests;
+    assert_eq!(known, Digests::from(Hasher::digest_of(Algorithm::Md5, b"content")));
+    let opened = directory.store.open(&Caller::local(), &path("/file"), OpenOptions::default()).await.unwrap();
+    assert_eq!(opened.metadata().await.unwrap().digests, known);
+}
+
+#[tokio::test]
+async fn a_computed_digest_is_kept_and_one_that_is_kept_is_believed() {
+    let directory = Directory::new();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    disk::write(&host, b"content").unwrap();
+    let computed = directory.store.digest(me, &at, Algorithm::Sha256, &|_| {}).await.unwrap();
+    assert_eq!(kept(&host, Algorithm::Sha256).unwrap().digest, computed);
+    keep(&host, Algorithm::Sha256, b"a lie", host.metadata().unwrap().mtime());
+    let believed = directory.store.digest(me, &at, Algorithm::Sha256, &|_| {}).await.unwrap();
+    assert_eq!(believed, Hasher::digest_of(Algorithm::Sha256, b"a lie"), "the file was not read again");
+}
+
+#[tokio::test]
+async fn digests_move_with_the_time_and_go_with_the_content() {
+    let directory = Directory::new();
+    directory.put("/file", "content").await.unwrap();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    let changes = Changes { mtime_ns: Some(86_400_000_000_000), ..Changes::default() };
+    directory.store.change(me, &at, changes).await.unwrap();
+    assert_eq!(kept(&host, Algorithm::Adler32).unwrap().file_mtime_s, 86_400);
+    let file = directory.store.update(me, &at).await.unwrap();
+    assert!(kept(&host, Algorithm::Adler32).is_some(), "nothing was changed yet");
+    file.write(0, "C".into()).await.unwrap();
+    assert!(kept(&host, Algorithm::Adler32).is_none());
+}
+
+#[tokio::test]
+async fn attributes_are_where_xrootd_looks_for_them() {
+    let directory = Directory::new();
+    directory.put("/file", "content").await.unwrap();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    directory.store.set_attribute(me, &at, b"colour", Some(b"red"), true).await.unwrap();
+    let mut value = Vec::with_capacity(16);
+    getxattr(&host, "user.U.colour", rustix::buffer::spare_capacity(&mut value)).unwrap();
+    assert_eq!(value, b"red");
+    setxattr(&host, "user.other", b"hidden", XattrFlags::empty()).unwrap();
+    assert_eq!(directory.store.attributes(me, &at).await.unwrap(), [("colour".into(), "red".into())]);
+    let removed = directory.store.set_attribute(me, &at, b"other", None, false).await;
+    assert_eq!(removed.unwrap_err().fault(), Fault::AttributeNotFound);
+}

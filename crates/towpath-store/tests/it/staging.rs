@@ -1,0 +1,173 @@
+//! Uploads in progress, and what becomes of them.
+
+use std::{fs::File, os::unix::fs::PermissionsExt as _};
+
+use bytes::Bytes;
+use rustix::fs::{FlockOperation, flock};
+use towpath_store::{
+    Caller, CreateOptions, Expectation, Fault, FileKind, Overwrite, Store as _,
+    local::{LocalOptions, LocalStore},
+    sys::disk,
+};
+
+use crate::directory::{Directory, path};
+
+#[tokio::test]
+async fn what_is_staged_goes_with_its_handle() {
+    let directory = Directory::new();
+    assert!(!directory.host(".towpath").exists(), "a store that is only read leaves no trace");
+    let file = directory.create("/file").await.unwrap();
+    file.write(0, "content".into()).await.unwrap();
+    let staged = directory.staged();
+    let digits = staged[0].strip_prefix("upload-").unwrap();
+    assert!(staged.len() == 1 && digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{staged:?}");
+    drop(file);
+    assert!(directory.staged().is_empty());
+    let mode = directory.host(".towpath").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "uploads are nobody else's business");
+    directory.put("/file", "content").await.unwrap();
+    assert!(directory.staged().is_empty());
+}
+
+#[tokio::test]
+async fn failed_commits_and_dropped_calls_leave_nothing_staged() {
+    let directory = Directory::new();
+    let file = directory.create("/file").await.unwrap();
+    file.commit(Expectation { size: Some(5), ..Expectation::default() }).await.unwrap_err();
+    assert!(directory.staged().is_empty());
+    let file = directory.create("/file").await.unwrap();
+    // The write has begun when the future is dropped; the commit comes after it, for the body is locked.
+    let _ = futures::poll!(file.write(0, Bytes::from(vec![7; 1 << 20])));
+    file.abort().await.unwrap();
+    assert!(directory.staged().is_empty());
+}
+
+#[tokio::test]
+async fn only_what_nobody_writes_is_removed_when_a_store_is_opened() {
+    let directory = Directory::new();
+    let alive = directory.create("/alive").await.unwrap();
+    alive.write(0, "content".into()).await.unwrap();
+    disk::write(&directory.host(".towpath/upload-0123456789abcdef"), b"torso").unwrap();
+    disk::write(&directory.host(".towpath/something-else"), b"not ours").unwrap();
+    let locked = directory.host(".towpath/upload-0000000000000000");
+    disk::write(&locked, b"of another process").unwrap();
+    let other = disk::open(&locked).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(directory.staged().len(), 4);
+    directory.store_in("");
+    let mut left = directory.staged();
+    left.sort();
+    assert_eq!(left.len(), 3, "{left:?}");
+    assert!(!left.contains(&"upload-0123456789abcdef".to_owned()), "{left:?}");
+    alive.commit(Expectation::default()).await.unwrap();
+    assert_eq!(directory.get("/alive").await.unwrap(), "content");
+}
+
+#[tokio::test]
+async fn a_staging_directory_that_was_removed_is_made_again() {
+    let directory = Directory::new();
+    directory.put("/one", "content").await.unwrap();
+    std::fs::remove_dir(directory.host(".towpath")).unwrap();
+    directory.put("/two", "content").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_moves_away_during_an_upload_gets_nothing() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("before")).unwrap();
+    let file = directory.create("/before/file").await.unwrap();
+    let (me, before, after) = (&Caller::local(), path("/before"), path("/after"));
+    directory.store.rename(me, &before, &after, Overwrite::Refuse).await.unwrap();
+    assert_eq!(file.commit(Expectation::default()).await.unwrap_err().fault(), Fault::NotFound);
+    assert_eq!(directory.host("after").read_dir().unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn commit_waits_for_the_pieces_that_are_being_written() {
+    let directory = Directory::new();
+    let file = directory.create("/file").await.unwrap();
+    for piece in 0..64_u64 {
+        // Polled once, so that it has begun, and dropped: the future is gone, the write is not.
+        let mut write = Box::pin(file.write(piece * 65_536, Bytes::from(vec![1; 65_536])));
+        let _ = futures::poll!(&mut write);
+    }
+    let metadata = file.commit(Expectation::default()).await.unwrap();
+    let content = directory.get("/file").await.unwrap();
+    assert_eq!(metadata.size, content.len() as u64);
+}
+
+#[tokio::test]
+async fn a_file_gets_the_group_of_a_directory_that_hands_it_on() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("shared")).unwrap();
+    if std::os::unix::fs::chown(directory.host("shared"), None, Some(12345)).is_err() {
+        eprintln!("skipped: only root can give a directory away");
+        return;
+    }
+    let mode = std::fs::Permissions::from_mode(0o2775);
+    std::fs::set_permissions(directory.host("shared"), mode).unwrap();
+    directory.put("/shared/file", "content").await.unwrap();
+    let group = std::os::unix::fs::MetadataExt::gid(&directory.host("shared/file").metadata().unwrap());
+    assert_eq!(group, 12345);
+}
+
+#[tokio::test]
+async fn a_file_on_another_mount_is_staged_there() {
+    let directory = Directory::on_disk();
+    let Some(_mount) = crate::disk_full::Mount::new(&directory.host("mounted"), "1m") else { return };
+    std::fs::create_dir(directory.host("mounted/deep")).unwrap();
+    let file = directory.create("/mounted/deep/file").await.unwrap();
+    file.write(0, "content".into()).await.unwrap();
+    assert!(directory.staged().is_empty());
+    assert_eq!(directory.host("mounted/.towpath").read_dir().unwrap().count(), 1);
+    file.commit(Expectation::default()).await.unwrap();
+    assert_eq!(directory.get("/mounted/deep/file").await.unwrap(), "content");
+    let (me, there) = (&Caller::local(), path("/there"));
+    let moved = directory.store.rename(me, &path("/mounted/deep/file"), &there, Overwrite::Refuse).await;
+    assert_eq!(moved.unwrap_err().fault(), Fault::Unsupported);
+    directory.store.copy(me, &path("/mounted/deep/file"), &there, Overwrite::Refuse).await.unwrap();
+    assert_eq!(directory.get("/there").await.unwrap(), "content");
+    let entries: Vec<_> = directory.host("mounted").read_dir().unwrap().collect();
+    assert_eq!(entries.len(), 2);
+    let listed = directory.store.list(me, &path("/mounted"), Default::default());
+    let listed = futures::TryStreamExt::try_concat(listed).await.unwrap();
+    assert_eq!(listed.len(), 1, "the staging directory of a mount is hidden too");
+    drop(file);
+}
+
+#[tokio::test]
+async fn special_files_are_neither_opened_nor_waited_for() {
+    let directory = Directory::new();
+    let (fifo, mode) = (directory.host("fifo"), rustix::fs::Mode::RWXU);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+    assert_eq!(directory.stat("/fifo").await.unwrap().kind, FileKind::Other);
+    assert_eq!(directory.get("/fifo").await.unwrap_err().fault(), Fault::NotRegular);
+    let me = &Caller::local();
+    assert_eq!(directory.store.update(me, &path("/fifo")).await.unwrap_err().fault(), Fault::NotRegular);
+    directory.store.remove_file(me, &path("/fifo")).await.unwrap();
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_refused() {
+    let directory = Directory::new();
+    File::create_new(directory.host("file")).unwrap();
+    let open = |name| LocalStore::open(&directory.host(name), LocalOptions::default()).unwrap_err().fault();
+    assert_eq!((open("file"), open("missing")), (Fault::NotDirectory, Fault::NotFound));
+}
+
+#[tokio::test]
+async fn two_stores_upload_the_same_name_only_once() {
+    let directory = Directory::new();
+    let stores: Vec<_> = (0..8).map(|_| directory.store_in("")).collect();
+    let target = path("/file");
+    let uploads = stores.iter().map(async |store| {
+        let file = store.create(&Caller::local(), &target, CreateOptions::default()).await?;
+        file.write(0, "content".into()).await?;
+        file.commit(Expectation::default()).await
+    });
+    let outcomes = futures::future::join_all(uploads).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    let refused = outcomes.into_iter().filter_map(towpath_store::Result::err);
+    assert!(refused.into_iter().all(|error| error.fault() == Fault::AlreadyExists));
+    assert!(directory.staged().is_empty());
+}
