@@ -1,0 +1,111 @@
+//! The physical limit beside which transfers are judged: `sendfile` on one side, receive and write on the other, and nothing else.
+//!
+//! `bare_loop serve FILE` prints its port and serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)` fetches
+//! the file over that many connections, a thread each, and writes it to TARGET.
+#![allow(clippy::disallowed_methods, reason = "it measures the bare system, without towpath's seams")]
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    process::ExitCode,
+    sync::Arc,
+    thread,
+};
+
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+
+/// Bytes received before they are written: a buffer that stays in the processor's second-level cache.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes moved by one `splice`, and so the size of its pipe.
+const PIPE_BYTES: usize = 1 << 20;
+/// Bytes asked of one `sendfile`.
+const SEND_BYTES: u64 = 2 << 20;
+
+fn serve(path: &str) -> io::Result<()> {
+    let file = Arc::new(File::open(path)?);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?.port());
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        let file = Arc::clone(&file);
+        thread::spawn(move || -> io::Result<()> {
+            let mut range = [0; 16];
+            stream.read_exact(&mut range)?;
+            let [mut offset, end] =
+                [0, 8].map(|at| u64::from_be_bytes(range[at..at + 8].try_into().expect("eight bytes")));
+            while offset < end {
+                let wanted = (end - offset).min(SEND_BYTES) as usize;
+                // sendfile moves `offset` on by what it sent.
+                rustix::fs::sendfile(&stream, &file, Some(&mut offset), wanted)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn fetch_range(address: &str, target: &File, range: std::ops::Range<u64>, spliced: bool) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(&[range.start.to_be_bytes(), range.end.to_be_bytes()].concat())?;
+    let mut offset = range.start;
+    if spliced {
+        let (out, into) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES)?;
+        while offset < range.end {
+            let wanted = ((range.end - offset) as usize).min(PIPE_BYTES);
+            let mut held = splice(stream.as_fd(), None, &into, None, wanted, SpliceFlags::MOVE)?;
+            while held > 0 {
+                held -= splice(&out, None, target, Some(&mut offset), held, SpliceFlags::MOVE)?;
+            }
+        }
+        return Ok(());
+    }
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while offset < range.end {
+        let wanted = (range.end - offset).min(BUFFER_BYTES as u64) as usize;
+        let mut filled = 0;
+        while filled < wanted {
+            match stream.read(&mut buffer[filled..wanted])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => filled += more,
+            }
+        }
+        target.write_all_at(&buffer[..filled], offset)?;
+        offset += filled as u64;
+    }
+    Ok(())
+}
+
+fn fetch(address: &str, bytes: u64, target: &str, connections: u64, spliced: bool) -> io::Result<()> {
+    let target = OpenOptions::new().write(true).create(true).truncate(true).open(target)?;
+    let share = bytes.div_ceil(connections.max(1));
+    thread::scope(|scope| {
+        let ranges = (0..connections).map(|n| n * share..((n + 1) * share).min(bytes));
+        let threads: Vec<_> =
+            ranges.map(|range| scope.spawn(|| fetch_range(address, &target, range, spliced))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["serve", path] => serve(path),
+        ["fetch", address, bytes, target, connections, how] => match (bytes.parse(), connections.parse()) {
+            (Ok(bytes), Ok(connections)) => fetch(address, bytes, target, connections, *how == "splice"),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        },
+        _ => Err(io::Error::other(
+            "usage: bare_loop serve FILE | fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)",
+        )),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bare_loop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
