@@ -20,7 +20,7 @@ mod session;
 use bytes::{BufMut, Bytes, BytesMut};
 
 pub use attributes::{Fattr, FattrOperation};
-pub use bulk::{PgRead, PgWrite, Read, Readv, VectorElement, Write, Writev, vector_bytes};
+pub use bulk::{PgRead, PgWrite, Read, ReadElement, Readv, VectorElement, Write, Writev, vector_bytes};
 pub use extensions::{Checkpoint, Chkpoint, CloneElement, CloneRanges, Gpfile};
 pub use file::{Close, Open, Sync, Truncate};
 pub use namespace::{Chmod, Dirlist, Locate, Mkdir, Mv, Prepare, Rm, Rmdir, Stat, Statx};

@@ -179,11 +179,18 @@ impl VectorElement {
         })
     }
 
+    /// The element as it goes over the wire: what precedes its data in the answer to `readv`.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        let [h0, h1, h2, h3] = self.handle.0;
+        let [l0, l1, l2, l3] = self.length.to_be_bytes();
+        let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_be_bytes();
+        [h0, h1, h2, h3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7]
+    }
+
     /// Appends the element's 16 bytes.
     pub fn encode(&self, out: &mut BytesMut) {
-        out.put_slice(&self.handle.0);
-        out.put_u32(self.length);
-        out.put_u64(self.offset);
+        out.put_slice(&self.to_bytes());
     }
 
     fn decode_all(payload: Bytes) -> Result<Vec<Self>, DecodeError> {
@@ -198,6 +205,9 @@ impl VectorElement {
         if elements.is_empty() { Err(DecodeError::Missing { what: "vector" }) } else { Ok(elements) }
     }
 }
+
+/// A range of a `readv`, as opposed to one of a `writev`.
+pub type ReadElement = VectorElement;
 
 /// Bytes that all elements cover together.
 #[must_use]
