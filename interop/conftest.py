@@ -187,6 +187,15 @@ def xrootd_tls_server(base, authority):
 
 
 @pytest.fixture(scope="session")
+def xrootd_unix_server(base):
+    """The real xrootd, which asks who one is on one's own machine (`unix`). It cannot ask for tokens: Debian's has no verifier."""
+    config = "xrootd.seclib libXrdSec.so\nsec.protocol unix\nsec.protbind * only unix\n"
+    server = start_xrootd(base / "xrootd-unix", config=config, http=False)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def nginx_server(base):
     """nginx with its WebDAV module."""
     server = start_nginx(base / "nginx")
@@ -234,6 +243,7 @@ tls_area = pytest.fixture(_area_fixture("tls_server"), name="tls_area")
 token_area = pytest.fixture(_area_fixture("token_server"), name="token_area")
 xrootd_area = pytest.fixture(_area_fixture("xrootd_server"), name="xrootd_area")
 xrootd_tls_area = pytest.fixture(_area_fixture("xrootd_tls_server"), name="xrootd_tls_area")
+xrootd_unix_area = pytest.fixture(_area_fixture("xrootd_unix_server"), name="xrootd_unix_area")
 nginx_area = pytest.fixture(_area_fixture("nginx_server"), name="nginx_area")
 nginx_tls_area = pytest.fixture(_area_fixture("nginx_tls_server"), name="nginx_tls_area")
 

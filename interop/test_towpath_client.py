@@ -13,6 +13,7 @@ SIZE = 50_000_001
 
 # Fixture of the area, scheme, name of the server in the table.
 XROOTD = [("xrootd_area", "root", "xrootd 5.5 root://"), ("xrootd_tls_area", "root", "xrootd 5.5 roots://")]
+XROOTD_UNIX = [("xrootd_unix_area", "root", "xrootd 5.5 root:// with unix authentication")]
 XROOTD_HTTP = [("xrootd_area", "http", "xrootd 5.5 http://")]
 NGINX = [("nginx_area", "http", "nginx http://"), ("nginx_tls_area", "http", "nginx https://")]
 OURS = [("area", "root", "towpath root://"), ("tls_area", "root", "towpath roots://"),
@@ -71,7 +72,7 @@ def json_lines(result: Result) -> list[dict]:
     return [json.loads(line) for line in result.lines]
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp down and up")
+@against(XROOTD + XROOTD_UNIX + XROOTD_HTTP + NGINX + OURS, "cp down and up")
 def test_copy(remote, here):
     data = content(SIZE)
     remote.area.put("file", data)
