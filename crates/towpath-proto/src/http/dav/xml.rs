@@ -123,6 +123,17 @@ impl Element {
         self.children.iter().for_each(|child| child.write(output));
         close_tag(output, &self.name);
     }
+
+    /// The element as a document of its own, which [`Element::parse`] reads.
+    pub fn to_document(&self) -> String {
+        let mut document = String::new();
+        self.write(&mut document);
+        // Markup in namespaces is escaped, so the first `>` ends the first tag.
+        let end = document.find('>').unwrap_or(0);
+        document.insert_str(end, DECLARATIONS);
+        document.insert(end, ' ');
+        document
+    }
 }
 
 /// The declarations of the prefixes in [`prefix_of`], for a document's root element.
