@@ -32,6 +32,8 @@ pub struct ServeConfig {
     pub tls: TlsConfig,
     /// Who may do what.
     pub access: AccessConfig,
+    /// What HTTP and WebDAV do where their clients differ.
+    pub http: HttpConfig,
     /// Bounds.
     pub limits: Limits,
     /// The access log.
@@ -121,6 +123,14 @@ fn root_path() -> String {
     "/".into()
 }
 
+/// What HTTP and WebDAV do where their clients differ.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Whether PUT makes missing parent directories, as XRootD's HTTP does. WebDAV wants it to fail with 409 (RFC 4918 §9.7.1).
+    pub create_parents: bool,
+}
+
 /// Bounds of one connection and of all. Beyond them a client waits or is refused; memory does not grow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -177,6 +187,7 @@ impl Default for ServeConfig {
             drain: Span(Duration::from_secs(30)),
             tls: TlsConfig::default(),
             access: AccessConfig::default(),
+            http: HttpConfig::default(),
             limits: Limits::default(),
             access_log: AccessLogConfig::default(),
         }

@@ -65,6 +65,8 @@ pub struct Service {
     pub access: access::Access,
     /// Bounds of one connection and of all.
     pub limits: config::Limits,
+    /// What HTTP connections share beyond that: locks, uploads in pieces.
+    pub http: http::State,
     /// The memory that answers in the making may take.
     pub buffers: Buffers,
     /// Counters.

@@ -52,6 +52,7 @@ impl Server {
             store,
             access: Access::new(&config.access)?,
             limits: config.limits.clone(),
+            http: http::State::new(config.http.clone()),
             buffers: Buffers::new(config.limits.bytes.0),
             metrics: Metrics::default(),
             access_log: AccessLog::start(&config.access_log)?,

@@ -1,0 +1,108 @@
+//! The account of one request: one line in the access log and one count in the metrics, when its answer has ended.
+
+use std::sync::Arc;
+
+use towpath_store::{
+    Fault,
+    sys::clock::{self, Instant},
+};
+
+use super::{link::Link, pulse::Answering};
+use crate::{Service, access_log::Record, metrics::Face};
+
+/// Kept from a request's arrival to the last byte of its answer. Dropped before that, it counts as cancelled by the client.
+#[derive(Debug)]
+pub(super) struct Account {
+    service: Arc<Service>,
+    link: Arc<Link>,
+    verb: &'static str,
+    path: String,
+    subject: Option<Arc<str>>,
+    began: Instant,
+    sent: u64,
+    received: u64,
+    refused: Option<Fault>,
+    finished: bool,
+    _answering: Answering,
+}
+
+impl Account {
+    /// Opens the account of a request for `path`, which must not hold its query.
+    pub(super) fn open(
+        service: &Arc<Service>,
+        link: &Arc<Link>,
+        verb: &'static str,
+        path: String,
+        multiplexed: bool,
+    ) -> Self {
+        Self {
+            service: Arc::clone(service),
+            link: Arc::clone(link),
+            verb,
+            path,
+            subject: None,
+            began: clock::now(),
+            sent: 0,
+            received: 0,
+            refused: None,
+            finished: false,
+            _answering: link.pulse.begin(multiplexed),
+        }
+    }
+
+    /// Who asks, once that is known.
+    pub(super) fn identified(&mut self, subject: Option<Arc<str>>) {
+        self.subject = subject;
+    }
+
+    /// Bytes of the answer went to the connection.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+        self.service.metrics.sent(Face::Http, bytes);
+    }
+
+    /// Bytes of an upload arrived.
+    pub(super) fn received(&mut self, bytes: u64) {
+        self.received += bytes;
+        self.service.metrics.received(Face::Http, bytes);
+    }
+
+    /// The request is refused for `fault`; its answer is still to be sent.
+    pub(super) fn refused(&mut self, fault: Fault) {
+        self.refused = Some(fault);
+    }
+
+    /// The answer is complete.
+    pub(super) fn finish(mut self) {
+        self.finished = true;
+    }
+
+    /// The answer broke off for `fault`.
+    pub(super) fn fail(mut self, fault: Fault) {
+        self.refused = Some(fault);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let took = clock::now() - self.began;
+        let outcome = self.refused.or((!self.finished).then_some(Fault::Cancelled));
+        self.service.metrics.answered(Face::Http, self.verb, outcome, took.as_secs_f64());
+        if !self.service.access_log.is_on() {
+            return;
+        }
+        let written = self.service.access_log.record(&Record {
+            face: Face::Http,
+            peer: self.link.peer,
+            subject: self.subject.as_deref(),
+            verb: self.verb,
+            path: &self.path,
+            outcome: outcome.map_or("ok", Fault::name),
+            bytes: self.sent + self.received,
+            took,
+        });
+        if !written {
+            self.service.metrics.log_lines_lost.inc();
+        }
+    }
+}

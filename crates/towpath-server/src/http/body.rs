@@ -1,0 +1,213 @@
+//! Bodies of answers: where their bytes come from ([`Content`]), and how they reach the connection ([`Reply`], [`Piece`]).
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes};
+use futures::{StreamExt as _, stream::BoxStream};
+use hyper::body::{Body, Frame, SizeHint};
+use towpath_store::{Error, Result};
+
+use super::{
+    account::Account,
+    link::{Link, Reserved},
+    pulse::Owed,
+    wire::{FileSpan, MARK, Outbox},
+};
+
+/// Bytes of an answer, as they come from where they are made.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    /// In memory; what was reserved for them is given back when they are sent.
+    Bytes(Bytes, Option<Reserved>),
+    /// In a file, to be sent by `sendfile`. Only for connections that [`Link::can_send_files`].
+    File(FileSpan),
+}
+
+impl Chunk {
+    fn length(&self) -> u64 {
+        match self {
+            Chunk::Bytes(bytes, _) => bytes.len() as u64,
+            Chunk::File(span) => span.length,
+        }
+    }
+}
+
+/// The body of an answer.
+pub(super) enum Content {
+    /// No body.
+    Empty,
+    /// All of it at hand.
+    Whole(Bytes),
+    /// Made as the client takes it. Its length, if known, must be right.
+    Stream(BoxStream<'static, Result<Chunk>>, Option<u64>),
+}
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Content({:?} bytes)", self.length())
+    }
+}
+
+impl Content {
+    /// A body of text.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Content::Whole(Bytes::from(text.into()))
+    }
+
+    /// Its length in bytes, if known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Content::Empty => Some(0),
+            Content::Whole(bytes) => Some(bytes.len() as u64),
+            Content::Stream(_, length) => *length,
+        }
+    }
+}
+
+/// A body on its way: it cuts content into pieces that the connection can write, and keeps the request's account until the end.
+#[derive(Debug)]
+pub(super) struct Reply {
+    content: Content,
+    left: Option<u64>,
+    link: Arc<Link>,
+    account: Option<Account>,
+}
+
+impl Reply {
+    /// The body of the answer that `account` is kept for.
+    pub(super) fn new(content: Content, link: Arc<Link>, account: Account) -> Self {
+        let left = content.length();
+        let mut reply = Self { content, left, link, account: Some(account) };
+        if left == Some(0) {
+            reply.finish();
+        }
+        reply
+    }
+
+    fn finish(&mut self) {
+        self.content = Content::Empty;
+        if let Some(account) = self.account.take() {
+            account.finish();
+        }
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Chunk>>> {
+        match &mut self.content {
+            Content::Empty => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(Chunk::Bytes(std::mem::take(bytes), None)))),
+            Content::Stream(stream, _) => stream.poll_next_unpin(cx),
+        }
+    }
+}
+
+impl Body for Reply {
+    type Data = Piece;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>>>> {
+        let reply = self.as_mut().get_mut();
+        match ready!(reply.poll_chunk(cx)) {
+            Some(Ok(chunk)) => {
+                let length = chunk.length();
+                if let Some(account) = &mut reply.account {
+                    account.sent(length);
+                }
+                let piece = Piece::new(chunk, &reply.link);
+                reply.left = reply.left.map(|left| left.saturating_sub(length));
+                if reply.left == Some(0) {
+                    reply.finish();
+                }
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "an answer had to be cut short");
+                if let Some(account) = reply.account.take() {
+                    account.fail(error.fault());
+                }
+                reply.content = Content::Empty;
+                Poll::Ready(Some(Err(error)))
+            }
+            None => {
+                reply.finish();
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// Bytes that hyper writes.
+#[derive(Debug)]
+pub(super) struct Piece {
+    data: Data,
+    owed: Owed,
+    _reserved: Option<Reserved>,
+}
+
+#[derive(Debug)]
+enum Data {
+    Bytes(Bytes),
+    /// A span in the connection's outbox, by what is left of it.
+    Span(usize, Arc<Outbox>),
+}
+
+impl Piece {
+    fn new(chunk: Chunk, link: &Link) -> Self {
+        let owed = link.pulse.owe();
+        let (data, reserved) = match chunk {
+            Chunk::Bytes(bytes, reserved) => (Data::Bytes(bytes), reserved),
+            Chunk::File(span) => {
+                let length = usize::try_from(span.length).unwrap_or(usize::MAX);
+                link.outbox.push(span);
+                (Data::Span(length, Arc::clone(&link.outbox)), None)
+            }
+        };
+        Self { data, owed, _reserved: reserved }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        match &self.data {
+            Data::Bytes(bytes) => bytes.len(),
+            Data::Span(left, _) => *left,
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match &self.data {
+            Data::Bytes(bytes) => bytes,
+            Data::Span(left, _) => MARK.get(..*left).unwrap_or(&MARK),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match &mut self.data {
+            Data::Bytes(bytes) => bytes.advance(count),
+            Data::Span(left, outbox) => {
+                *left = left.saturating_sub(count);
+                outbox.taken(count as u64);
+            }
+        }
+        self.owed.moved();
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Data::Span(1.., outbox) = &self.data {
+            outbox.dropped();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! COPY inside the store: a file, a directory alone (Depth 0), or a directory with everything in it.
+
+use futures::StreamExt as _;
+use http::{Response, StatusCode};
+use towpath_proto::http::dav::Depth;
+use towpath_store::{Error, Fault, FileKind, ListOptions, Overwrite, StorePath};
+
+use super::{
+    body::Content,
+    exchange::Exchange,
+    namespace::{self, Destination, Failures, member},
+    refusal::Refusal,
+    respond,
+};
+use crate::access::Activity;
+
+/// Answers a COPY.
+pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    if exchange.headers.contains_key("source") {
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this server does not fetch from other servers"));
+    }
+    let path = exchange.path();
+    exchange.may(Activity::Stat)?;
+    let source = exchange.store().stat(exchange.caller(), path).await?;
+    exchange.may(if source.is_directory() { Activity::List } else { Activity::Read })?;
+    let depth = namespace::depth(exchange)?;
+    if depth == Depth::One {
+        return Err(Refusal::bad_request("the Depth of a copy is 0 or infinity"));
+    }
+    exchange.check_conditions(Some(&source))?;
+    let destination = Destination::of(exchange, &source).await?;
+    let mut failures = Failures::default();
+    let overwrite = destination.clear(exchange, &source, &mut failures).await?;
+    if !failures.is_empty() {
+        return Ok(failures.answer(StatusCode::NO_CONTENT));
+    }
+    let copied = match source.kind {
+        FileKind::Directory => copy_directory(exchange, path, &destination.path).await,
+        _ => exchange.store().copy(exchange.caller(), path, &destination.path, overwrite).await,
+    };
+    // The source was there a moment ago: what is missing is the destination's parent.
+    copied.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
+    if source.is_directory() && depth == Depth::Infinity {
+        copy_members(exchange, path, &destination.path, &mut failures).await?;
+    }
+    if failures.is_empty() {
+        Ok(respond::empty(destination.success()))
+    } else {
+        Ok(failures.answer(StatusCode::CREATED))
+    }
+}
+
+/// Makes a directory with the attributes of another one.
+async fn copy_directory(exchange: &Exchange, from: &StorePath, to: &StorePath) -> Result<(), Error> {
+    let (store, caller) = (exchange.store(), exchange.caller());
+    store.make_directory(caller, to, false, None).await?;
+    if store.capabilities().attributes {
+        for (name, value) in store.attributes(caller, from).await? {
+            store.set_attribute(caller, to, &name, Some(&value), false).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies what is in a directory. Memory grows with the number of directories found and not yet entered.
+async fn copy_members(
+    exchange: &Exchange,
+    from: &StorePath,
+    to: &StorePath,
+    failures: &mut Failures,
+) -> Result<(), Refusal> {
+    let (store, caller) = (exchange.store(), exchange.caller());
+    let mut to_do = vec![(from.clone(), to.clone())];
+    while let Some((from, to)) = to_do.pop() {
+        let mut listing = store.list(caller, &from, ListOptions::default());
+        while let Some(batch) = listing.next().await {
+            let entries = match batch {
+                Ok(entries) => entries,
+                Err(error) => {
+                    failures.add(&from, error);
+                    break;
+                }
+            };
+            for entry in entries {
+                let (source, copy) = (member(&from, &entry.name)?, member(&to, &entry.name)?);
+                match entry.metadata.kind {
+                    FileKind::Directory => match copy_directory(exchange, &source, &copy).await {
+                        Ok(()) => to_do.push((source, copy)),
+                        Err(error) => failures.add(&copy, error),
+                    },
+                    FileKind::File => failures.note(&copy, store.copy(caller, &source, &copy, Overwrite::Refuse).await),
+                    // Devices, sockets and dangling links cannot be copied, and are not missed.
+                    FileKind::Other => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Digests in requests and answers: which one a client wants, and which ones it promises.
+
+use http::{HeaderName, HeaderValue, StatusCode};
+use towpath_proto::{
+    checksum::{Algorithm, Digest, Digests},
+    http::digest::{self, InvalidField, Wanted},
+};
+use towpath_store::{FileKind, Metadata, Result};
+
+use super::{exchange::Exchange, refusal::Refusal, respond::value};
+
+/// The largest file that is read because a client wants a digest which is not known, in bytes: 20 ms of work. For a larger one the
+/// field is left out; who needs it asks over the xroot protocol (`query checksum`), where waiting is foreseen.
+const COMPUTED_BYTES: u64 = 16 << 20;
+
+const DIGEST: HeaderName = HeaderName::from_static("digest");
+const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// The digest that the request wants of the file with this `metadata`, as a header field; none if it wants none, or none is known
+/// and the file is large.
+pub(super) async fn wanted(exchange: &Exchange, metadata: &Metadata) -> Option<(HeaderName, HeaderValue)> {
+    let old = exchange.custom_field("want-digest").map(|text| Wanted::parse_want_digest(&text));
+    let new = exchange.custom_field("want-repr-digest").map(|text| Wanted::parse_want_repr_digest(&text));
+    // Who asks both ways is an old client with a new library: the old form is understood for sure.
+    let (wanted, is_old) = match (old, new) {
+        (Some(old), _) => (old, true),
+        (None, new) => (new?, false),
+    };
+    let digest = find(exchange, metadata, &wanted).await?;
+    let digests = Digests::from(digest);
+    let (name, text) = match is_old {
+        true => (DIGEST, digest::write_digest(&digests)),
+        false => (REPR_DIGEST, digest::write_repr_digest(&digests)),
+    };
+    Some((name, value(text?)))
+}
+
+async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Option<Digest> {
+    if let Some(known) = wanted.best(metadata.digests.algorithms()) {
+        return metadata.digests.get(known);
+    }
+    let algorithm = wanted.best(exchange.store().capabilities().digests)?;
+    if metadata.size > COMPUTED_BYTES || metadata.kind != FileKind::File {
+        return None;
+    }
+    compute(exchange, metadata, algorithm).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a digest that a client wants could not be computed");
+        None
+    })
+}
+
+/// Computes a digest; none if the file changed meanwhile, so that it is not of the version that the answer is about.
+async fn compute(exchange: &Exchange, metadata: &Metadata, algorithm: Algorithm) -> Result<Option<Digest>> {
+    let (store, caller, path) = (exchange.store(), exchange.caller(), exchange.path());
+    let digest = store.digest(caller, path, algorithm, &|_| {}).await?;
+    let now = store.stat(caller, path).await?;
+    Ok((now.version == metadata.version).then_some(digest))
+}
+
+/// What an upload promises about the whole file, in whichever fields.
+pub(super) fn promised(exchange: &Exchange) -> Result<Digests, Refusal> {
+    let mut promised = in_field(exchange, "digest", digest::parse_digest)?;
+    let more = [
+        in_field(exchange, "repr-digest", digest::parse_repr_digest)?,
+        in_field(exchange, "oc-checksum", digest::parse_owncloud)?,
+    ];
+    more.iter().flat_map(Digests::iter).for_each(|digest| promised.insert(*digest));
+    Ok(promised)
+}
+
+/// What an upload promises about the bytes of this request.
+pub(super) fn promised_of_content(exchange: &Exchange) -> Result<Digests, Refusal> {
+    let mut promised = in_field(exchange, "content-digest", digest::parse_repr_digest)?;
+    let md5 = in_field(exchange, "content-md5", |text| digest::parse_content_md5(text).map(Digests::from))?;
+    md5.iter().for_each(|digest| promised.insert(*digest));
+    Ok(promised)
+}
+
+fn in_field(
+    exchange: &Exchange,
+    name: &'static str,
+    parse: impl Fn(&str) -> Result<Digests, InvalidField>,
+) -> Result<Digests, Refusal> {
+    let Some(text) = exchange.custom_field(name) else { return Ok(Digests::new()) };
+    parse(&text).map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))
+}

@@ -1,0 +1,107 @@
+//! One request, as its method's function sees it: what it is about, who asks, and the service behind it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, HeaderName, Uri, Version, header};
+use towpath_proto::http::condition::{Conditions, Decision};
+use towpath_store::{Caller, Fault, Metadata, Result, Store, StorePath};
+
+use super::{
+    account::Account,
+    link::Link,
+    refusal::Refusal,
+    respond::{self, field},
+    target::Target,
+    verb::Verb,
+};
+use crate::{
+    Service,
+    access::{Activity, Identity},
+};
+
+/// A request without its body.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) service: Arc<Service>,
+    pub(super) link: Arc<Link>,
+    pub(super) identity: Identity,
+    pub(super) verb: Verb,
+    pub(super) version: Version,
+    pub(super) target: Target,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    /// What it has cost so far.
+    pub(super) account: Mutex<Account>,
+}
+
+impl Exchange {
+    /// The store.
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.service.store
+    }
+
+    /// Who asks.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.identity.caller
+    }
+
+    /// What it is about.
+    pub(super) fn path(&self) -> &StorePath {
+        &self.target.path
+    }
+
+    /// Whether the one who asks may do this to the target.
+    pub(super) fn may(&self, activity: Activity) -> Result<()> {
+        self.identity.check(activity, self.path())
+    }
+
+    /// A header field with all its lines.
+    pub(super) fn field(&self, name: impl Into<HeaderName>) -> Option<String> {
+        field(&self.headers, name)
+    }
+
+    /// A header field that is none of the standard ones; its name in lower case.
+    pub(super) fn custom_field(&self, name: &'static str) -> Option<String> {
+        field(&self.headers, HeaderName::from_static(name))
+    }
+
+    /// Metadata of the target; none if it does not exist.
+    pub(super) async fn metadata(&self) -> Result<Option<Metadata>> {
+        self.metadata_of(self.path()).await
+    }
+
+    /// Metadata of a path; none if it does not exist.
+    pub(super) async fn metadata_of(&self, path: &StorePath) -> Result<Option<Metadata>> {
+        match self.store().stat(self.caller(), path).await {
+            Ok(metadata) => Ok(Some(metadata)),
+            Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The conditions of the request.
+    pub(super) fn conditions(&self) -> Result<Conditions, Refusal> {
+        let [matches, none_match] = [self.field(header::IF_MATCH), self.field(header::IF_NONE_MATCH)];
+        let [since, not_since] = [self.field(header::IF_MODIFIED_SINCE), self.field(header::IF_UNMODIFIED_SINCE)];
+        Conditions::new(matches.as_deref(), none_match.as_deref(), since.as_deref(), not_since.as_deref())
+            .map_err(|error| Refusal::bad_request(error.to_string()))
+    }
+
+    /// Refuses a changing request whose conditions do not hold for what is there now.
+    pub(super) fn check_conditions(&self, existing: Option<&Metadata>) -> Result<(), Refusal> {
+        let conditions = self.conditions()?;
+        if conditions.is_empty() {
+            return Ok(());
+        }
+        let validators = existing.map(respond::validators).unwrap_or_default();
+        match conditions.evaluate(false, &validators) {
+            Decision::Proceed => Ok(()),
+            Decision::NotModified | Decision::PreconditionFailed => Err(Refusal::precondition_failed()),
+        }
+    }
+
+    /// Counts bytes of an upload.
+    pub(super) fn received(&self, bytes: u64) {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).received(bytes);
+    }
+}

@@ -1,0 +1,153 @@
+//! Ranges of a file as the body of an answer: by `sendfile` where the file is local, in memory, and the connection plain; else
+//! read ahead by one piece, so that disk and network work at the same time.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, Stream, future::BoxFuture};
+use towpath_store::{Error, Fault, ReadHandle, Result};
+
+use super::{body::Chunk, link::Link, wire::FileSpan};
+
+/// Bytes of one read. Twice this is what an answer holds in memory; larger pieces fall out of the processor's cache before they are sent.
+const READ_BYTES: u64 = 256 << 10;
+
+/// Bytes of one span. The file's version is compared before each.
+const SPAN_BYTES: u64 = 4 << 20;
+
+/// Shorter pieces are copied: header and data then leave in one segment.
+const LEAST_SPAN_BYTES: u64 = 64 << 10;
+
+/// Pieces being read while another one is sent.
+const AHEAD: usize = 2;
+
+/// What an answer is made of, in order.
+#[derive(Debug)]
+pub(super) enum Segment {
+    /// Text between ranges.
+    Text(String),
+    /// A range of the file.
+    Part(Range<u64>),
+}
+
+/// The body.
+pub(super) struct FileBody {
+    handle: Arc<dyn ReadHandle>,
+    link: Arc<Link>,
+    segments: VecDeque<Segment>,
+    by_sendfile: bool,
+    pieces: VecDeque<Pending>,
+}
+
+enum Pending {
+    Reading(BoxFuture<'static, Result<Chunk>>),
+    Done(Result<Chunk>),
+}
+
+impl FileBody {
+    /// The segments of the file that `handle` has open.
+    pub(super) fn new(
+        handle: Arc<dyn ReadHandle>,
+        link: Arc<Link>,
+        version: http::Version,
+        segments: Vec<Segment>,
+    ) -> Self {
+        let by_sendfile = link.can_send_files(version) && handle.local_file().is_some();
+        Self { handle, link, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
+    }
+
+    /// Starts with the next piece; `None` if there is none.
+    fn next_piece(&mut self) -> Option<Pending> {
+        match self.segments.front_mut()? {
+            Segment::Text(text) => {
+                let text = std::mem::take(text);
+                self.segments.pop_front();
+                Some(Pending::Done(Ok(Chunk::Bytes(Bytes::from(text), None))))
+            }
+            Segment::Part(rest) => {
+                let whole = rest.clone();
+                if let Some(span) = self.by_sendfile.then(|| span(&*self.handle, &whole)).flatten() {
+                    self.skip(span.length);
+                    return Some(Pending::Done(Ok(Chunk::File(span))));
+                }
+                let length = READ_BYTES.min(whole.end - whole.start);
+                self.skip(length);
+                let (handle, link) = (Arc::clone(&self.handle), Arc::clone(&self.link));
+                Some(Pending::Reading(read(handle, link, whole.start, length as usize).boxed()))
+            }
+        }
+    }
+
+    /// Takes `length` bytes off the range at the front.
+    fn skip(&mut self, length: u64) {
+        if let Some(Segment::Part(rest)) = self.segments.front_mut() {
+            rest.start += length;
+            if rest.is_empty() {
+                self.segments.pop_front();
+            }
+        }
+    }
+}
+
+/// The next span of `range`, if its ends are in memory: `sendfile` would else wait for the disk on a network thread.
+fn span(handle: &dyn ReadHandle, range: &Range<u64>) -> Option<FileSpan> {
+    let length = SPAN_BYTES.min(range.end - range.start);
+    if length < LEAST_SPAN_BYTES {
+        return None;
+    }
+    let file = handle.local_file()?;
+    let in_memory = |offset| matches!(handle.read_now(offset, 1, &mut Vec::with_capacity(1)), Some(Ok(1)));
+    (in_memory(range.start + length - 1) && in_memory(range.start)).then_some(FileSpan {
+        file,
+        offset: range.start,
+        length,
+    })
+}
+
+async fn read(handle: Arc<dyn ReadHandle>, link: Arc<Link>, offset: u64, length: usize) -> Result<Chunk> {
+    let reserved = link.reserve(length).await;
+    let bytes = handle.read(offset, length).await?;
+    if bytes.len() < length {
+        return Err(Error::new(Fault::Truncated, "the file ended before its size"));
+    }
+    Ok(Chunk::Bytes(bytes, Some(reserved.owed_to_client(&link))))
+}
+
+impl Pending {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Pending::Reading(read) = self
+            && let Poll::Ready(outcome) = read.poll_unpin(cx)
+        {
+            *self = Pending::Done(outcome);
+        }
+    }
+}
+
+impl Stream for FileBody {
+    type Item = Result<Chunk>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while self.pieces.len() < AHEAD
+            // What is at hand needs no other piece ahead of it.
+            && !matches!(self.pieces.back(), Some(Pending::Done(_)))
+            && let Some(piece) = self.next_piece()
+        {
+            self.pieces.push_back(piece);
+        }
+        self.pieces.iter_mut().for_each(|piece| piece.poll(cx));
+        match self.pieces.pop_front() {
+            None => Poll::Ready(None),
+            Some(Pending::Done(outcome)) => Poll::Ready(Some(outcome)),
+            Some(reading) => {
+                self.pieces.push_front(reading);
+                Poll::Pending
+            }
+        }
+    }
+}

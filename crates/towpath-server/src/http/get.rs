@@ -1,0 +1,192 @@
+//! GET and HEAD of files: conditions, ranges, digests. Directories go to [`super::listing_page`].
+
+use std::{ops::Range, sync::Arc};
+
+use futures::StreamExt as _;
+use http::{HeaderValue, Response, StatusCode, header};
+use towpath_proto::http::{
+    condition::{Decision, IfRange, Validators},
+    multipart::Boundary,
+    range::{ContentRange, RangeRequest, Resolution},
+};
+use towpath_store::{Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
+
+use super::{
+    body::Content,
+    digests,
+    exchange::Exchange,
+    file_body::{FileBody, Segment},
+    listing_page, media_type,
+    refusal::Refusal,
+    respond::{self, value},
+    service_pages,
+    verb::Verb,
+};
+use crate::access::Activity;
+
+/// Answers a GET or a HEAD.
+pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    let answered = match exchange.verb {
+        Verb::Head => head(exchange).await,
+        _ => get(exchange).await,
+    };
+    match answered {
+        Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).ok_or(refusal),
+        answered => answered,
+    }
+}
+
+async fn head(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Stat)?;
+    let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
+    match metadata.kind {
+        FileKind::Directory => listing_page::head(exchange, &metadata),
+        _ => file(exchange, &metadata, None).await,
+    }
+}
+
+async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    // Which of the two rights is needed shows only when the path is opened.
+    let may_read = exchange.may(Activity::Read);
+    if may_read.is_err() {
+        exchange.may(Activity::List).or(may_read.clone())?;
+        return listing_page::answer(exchange).await.map_err(|refusal| match (refusal.fault(), may_read) {
+            (Fault::NotDirectory, Err(denied)) => denied.into(),
+            _ => refusal,
+        });
+    }
+    let opened = exchange.store().open(exchange.caller(), exchange.path(), OpenOptions::default()).await;
+    let outcome = match opened {
+        Ok(handle) => handle.metadata().await.map(|metadata| (handle, metadata)),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok((handle, metadata)) => file(exchange, &metadata, Some(handle)).await,
+        Err(error) if error.fault() == Fault::IsDirectory => listing_page::answer(exchange).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The answer about a file; with its bytes if it is open.
+async fn file(
+    exchange: &Exchange,
+    metadata: &Metadata,
+    handle: Option<Arc<dyn ReadHandle>>,
+) -> Result<Response<Content>, Refusal> {
+    let validators = respond::validators(metadata);
+    let mut response = match exchange.conditions()?.evaluate(true, &validators) {
+        Decision::PreconditionFailed => return Err(Refusal::precondition_failed()),
+        Decision::NotModified => respond::empty(StatusCode::NOT_MODIFIED),
+        Decision::Proceed => match handle {
+            Some(handle) => content(exchange, metadata, &validators, handle)?,
+            None => whole(exchange, metadata.size),
+        },
+    };
+    let digest = digests::wanted(exchange, metadata).await;
+    let headers = response.headers_mut();
+    respond::tell_version(headers, &validators);
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.extend(digest);
+    Ok(response)
+}
+
+/// The fields of an answer with the whole file.
+fn whole(exchange: &Exchange, size: u64) -> Response<Content> {
+    let mut response = Response::new(Content::Empty);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, size.into());
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(type_of(exchange)));
+    harmless(headers);
+    response
+}
+
+/// Files come from whoever may write; shown in a browser they get no right on this origin.
+fn harmless(headers: &mut http::HeaderMap) {
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+}
+
+fn type_of(exchange: &Exchange) -> &'static str {
+    media_type::of(exchange.path().name().unwrap_or_default())
+}
+
+fn content(
+    exchange: &Exchange,
+    metadata: &Metadata,
+    validators: &Validators,
+    handle: Arc<dyn ReadHandle>,
+) -> Result<Response<Content>, Refusal> {
+    let size = metadata.size;
+    let ranges = match asked_range(exchange, validators).map(|range| range.resolve(size)) {
+        None | Some(Resolution::Whole) => {
+            let mut response = whole(exchange, size);
+            *response.body_mut() = stream(exchange, handle, vec![Segment::Part(0..size)], size);
+            return Ok(response);
+        }
+        Some(Resolution::Partial(ranges)) => ranges,
+        Some(Resolution::Unsatisfiable) => {
+            let range = value(ContentRange::Unsatisfied { size });
+            return Err(Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"))
+                .with(header::CONTENT_RANGE, range));
+        }
+        Some(Resolution::Abusive) => {
+            return Err(Refusal::bad_request("too many ranges, or ranges that overlap again and again"));
+        }
+    };
+    match ranges.as_slice() {
+        [range] => Ok(one_range(exchange, handle, range.clone(), size)),
+        _ => many_ranges(exchange, handle, &ranges, size),
+    }
+}
+
+/// The `Range` field, unless `If-Range` says that it does not count.
+fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequest> {
+    let range = RangeRequest::parse(&exchange.field(header::RANGE)?)?;
+    match exchange.field(header::IF_RANGE) {
+        Some(text) if !IfRange::parse(&text)?.holds(validators, sys::clock::unix_s()) => None,
+        _ => Some(range),
+    }
+}
+
+fn stream(exchange: &Exchange, handle: Arc<dyn ReadHandle>, segments: Vec<Segment>, length: u64) -> Content {
+    if length == 0 {
+        return Content::Empty;
+    }
+    Content::Stream(FileBody::new(handle, Arc::clone(&exchange.link), exchange.version, segments).boxed(), Some(length))
+}
+
+fn one_range(exchange: &Exchange, handle: Arc<dyn ReadHandle>, range: Range<u64>, size: u64) -> Response<Content> {
+    let length = range.end - range.start;
+    let mut response = whole(exchange, length);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    if let Some(part) = ContentRange::part(&range, Some(size)) {
+        response.headers_mut().insert(header::CONTENT_RANGE, value(part));
+    }
+    *response.body_mut() = stream(exchange, handle, vec![Segment::Part(range)], length);
+    response
+}
+
+fn many_ranges(
+    exchange: &Exchange,
+    handle: Arc<dyn ReadHandle>,
+    ranges: &[Range<u64>],
+    size: u64,
+) -> Result<Response<Content>, Refusal> {
+    let boundary = Boundary::from_random(u128::from_ne_bytes(sys::random::bytes()));
+    let part_type = type_of(exchange);
+    let length = boundary
+        .body_bytes(part_type, ranges, size)
+        .ok_or_else(|| Refusal::bad_request("the ranges together are longer than can be said"))?;
+    let mut segments = Vec::with_capacity(2 * ranges.len() + 1);
+    for range in ranges {
+        let part = ContentRange::part(range, Some(size));
+        segments.extend(part.map(|part| Segment::Text(boundary.part_header(part_type, &part))));
+        segments.push(Segment::Part(range.clone()));
+    }
+    segments.push(Segment::Text(boundary.closing()));
+    let mut response = whole(exchange, length);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    response.headers_mut().insert(header::CONTENT_TYPE, value(boundary.content_type()));
+    *response.body_mut() = stream(exchange, handle, segments, length);
+    Ok(response)
+}

@@ -1,0 +1,66 @@
+//! What the requests of one connection share.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use super::{
+    pulse::{Owed, Pulse},
+    wire::Outbox,
+};
+use crate::{Buffers, Room, Service, Socket};
+
+/// The memory that one connection may take, beside all connections' bound.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The other end.
+    pub(super) peer: SocketAddr,
+    /// Whether what is sent is encrypted.
+    pub(super) encrypted: bool,
+    /// Whether the client keeps up.
+    pub(super) pulse: Arc<Pulse>,
+    /// Spans of files to be sent.
+    pub(super) outbox: Arc<Outbox>,
+    own: Buffers,
+    all: Buffers,
+}
+
+/// Memory for a piece of an answer or of an upload, until dropped.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    _own: Room,
+    _all: Room,
+    owed: Option<Owed>,
+}
+
+impl Reserved {
+    /// From now on it is the client who keeps this memory, by not taking what is in it.
+    pub(super) fn owed_to_client(mut self, link: &Link) -> Self {
+        self.owed = Some(link.pulse.owe());
+        self
+    }
+}
+
+impl Link {
+    /// The link of a new connection.
+    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr) -> Self {
+        Self {
+            peer,
+            encrypted: socket.is_encrypted(),
+            pulse: Arc::new(Pulse::new()),
+            outbox: Arc::default(),
+            own: Buffers::new(service.limits.bytes_per_connection.0),
+            all: service.buffers.clone(),
+        }
+    }
+
+    /// Whether a piece of a file can go by `sendfile` in an answer of that HTTP version.
+    pub(super) fn can_send_files(&self, version: http::Version) -> bool {
+        !self.encrypted && version < http::Version::HTTP_2
+    }
+
+    /// Memory for `bytes`, once this connection and all of them have room for it.
+    pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
+        // First its own: a connection that has used up its share must not queue for everybody's.
+        let own = self.own.room(bytes).await;
+        Reserved { _own: own, _all: self.all.room(bytes).await, owed: None }
+    }
+}

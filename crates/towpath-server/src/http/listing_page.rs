@@ -1,0 +1,224 @@
+//! A directory for people (HTML) and for scripts (JSON, for those who accept `application/json`), made as the client takes it.
+//!
+//! Entries come in batches of a thousand, sorted within a batch; so most directories come sorted, and the largest cost no more memory.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use futures::{StreamExt as _, stream};
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use towpath_proto::http::date;
+use towpath_store::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
+
+use super::{
+    body::{Chunk, Content},
+    exchange::Exchange,
+    link::Link,
+    propfind::BATCH_BYTES,
+    refusal::Refusal,
+    respond, target,
+};
+use crate::access::Activity;
+
+const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}\
+    td,th{padding:0 1.5em 0 0;text-align:left;white-space:nowrap}td:nth-child(2){text-align:right}";
+
+/// How the page is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Html,
+    Json,
+}
+
+impl Form {
+    fn wanted(exchange: &Exchange) -> Self {
+        let accept = exchange.field(header::ACCEPT).unwrap_or_default();
+        if accept.contains("application/json") && !accept.contains("text/html") { Form::Json } else { Form::Html }
+    }
+
+    fn media_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Form::Html => "text/html; charset=utf-8",
+            Form::Json => "application/json",
+        })
+    }
+}
+
+/// The fields of a directory's answer.
+pub(super) fn head(exchange: &Exchange, metadata: &Metadata) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Stat)?;
+    let mut response = Response::new(Content::Empty);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, Form::wanted(exchange).media_type());
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    if let Some(modified_s) = respond::validators(metadata).modified_s {
+        headers.insert(header::LAST_MODIFIED, respond::value(date::format(modified_s)));
+    }
+    Ok(response)
+}
+
+/// Answers a GET of a directory.
+pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::List)?;
+    let options = ListOptions { metadata: true, digests: false };
+    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
+    // An error before the first entry can still be told by the status.
+    let first = listing.next().await.transpose()?;
+    let form = Form::wanted(exchange);
+    let page = Page {
+        form,
+        directory: exchange.path().clone(),
+        site: exchange.service.site.clone(),
+        entries: 0,
+        first,
+        listing,
+        link: Arc::clone(&exchange.link),
+    };
+    let mut response = respond::with_status(StatusCode::OK, Content::Stream(page.stream().boxed(), None));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, form.media_type());
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+    );
+    Ok(response)
+}
+
+/// A page in the making.
+struct Page {
+    form: Form,
+    directory: StorePath,
+    site: String,
+    /// Entries written so far.
+    entries: u64,
+    first: Option<Vec<Entry>>,
+    listing: Listing,
+    link: Arc<Link>,
+}
+
+/// An entry in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// With replacement characters where it is no UTF-8; `href` is exact.
+    name: &'a str,
+    href: &'a str,
+    kind: &'static str,
+    size: Option<u64>,
+    mtime: Option<i64>,
+}
+
+impl Page {
+    fn stream(mut self) -> impl futures::Stream<Item = Result<Chunk>> + Send {
+        let beginning = self.beginning();
+        stream::try_unfold((Some(self), beginning), |(page, mut text)| async move {
+            let Some(mut page) = page else { return Ok(None) };
+            let reserved = page.link.reserve(BATCH_BYTES).await.owed_to_client(&page.link);
+            let batch = match page.first.take() {
+                Some(first) => Some(first),
+                None => page.listing.next().await.transpose()?,
+            };
+            let rest = match batch {
+                Some(entries) => {
+                    page.write(&mut text, entries);
+                    Some(page)
+                }
+                None => {
+                    text.push_str(page.ending());
+                    None
+                }
+            };
+            Ok(Some((Chunk::Bytes(text.into(), Some(reserved)), (rest, String::new()))))
+        })
+    }
+
+    fn beginning(&mut self) -> String {
+        let path = self.directory.to_string();
+        match self.form {
+            Form::Json => {
+                let path = serde_json::to_string(&path).unwrap_or_default();
+                format!("{{\"path\":{path},\"entries\":[")
+            }
+            Form::Html => {
+                let (path, site) = (escape(&path), escape(&self.site));
+                let mut html = format!(
+                    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{path} – {site}</title>\
+                     <style>{STYLE}</style></head>\n<body><h1>{path}</h1>\n<table>\
+                     <tr><th>Name</th><th>Size</th><th>Last change</th></tr>\n"
+                );
+                if let Some(parent) = self.directory.parent() {
+                    let href = target::encode(&parent, true);
+                    writeln!(html, "<tr><td><a href=\"{href}\">../</a></td><td></td><td></td></tr>").ok();
+                }
+                html
+            }
+        }
+    }
+
+    fn ending(&self) -> &'static str {
+        match self.form {
+            Form::Json => "\n]}\n",
+            Form::Html => "</table></body></html>\n",
+        }
+    }
+
+    fn write(&mut self, text: &mut String, mut entries: Vec<Entry>) {
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for entry in &entries {
+            let Ok(path) = self.directory.join(&entry.name) else { continue };
+            let href = target::encode(&path, entry.metadata.is_directory());
+            match self.form {
+                Form::Html => write_row(text, &href, entry),
+                Form::Json => {
+                    text.push_str(if self.entries == 0 { "\n" } else { ",\n" });
+                    write_object(text, &href, entry);
+                }
+            }
+            self.entries += 1;
+        }
+    }
+}
+
+fn write_row(text: &mut String, href: &str, entry: &Entry) {
+    let name = escape(&String::from_utf8_lossy(&entry.name));
+    let (slash, size) = match entry.metadata.kind {
+        FileKind::Directory => ("/", String::new()),
+        _ => ("", entry.metadata.size.to_string()),
+    };
+    let changed = entry.metadata.mtime_ns.map(|_| date::format(entry.metadata.mtime_s())).unwrap_or_default();
+    writeln!(text, "<tr><td><a href=\"{href}\">{name}{slash}</a></td><td>{size}</td><td>{changed}</td></tr>").ok();
+}
+
+fn write_object(text: &mut String, href: &str, entry: &Entry) {
+    let metadata = &entry.metadata;
+    let kind = match metadata.kind {
+        FileKind::Directory => "directory",
+        FileKind::File => "file",
+        FileKind::Other => "other",
+    };
+    let line = Line {
+        name: &String::from_utf8_lossy(&entry.name),
+        href,
+        kind,
+        size: (metadata.kind == FileKind::File).then_some(metadata.size),
+        mtime: metadata.mtime_ns.map(|_| metadata.mtime_s()),
+    };
+    text.push_str(&serde_json::to_string(&line).unwrap_or_default());
+}
+
+/// Text as HTML shows it.
+fn escape(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+    html
+}

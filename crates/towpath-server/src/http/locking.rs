@@ -1,0 +1,192 @@
+//! LOCK, UNLOCK, and what locks and the `If` field mean for all methods that change something.
+
+use std::{collections::HashMap, time::Duration};
+
+use http::{HeaderName, Response, StatusCode};
+use hyper::body::Incoming;
+use towpath_proto::http::{
+    condition::EntityTag,
+    dav::{
+        ActiveLock, Depth, Element, IfCondition, IfHeader, LockRequest, error_body, lock_body, parse_coded_url,
+        parse_timeout,
+    },
+};
+use towpath_store::{CreateOptions, Expectation, Fault, Overwrite, StorePath};
+
+use super::{
+    body::Content,
+    exchange::Exchange,
+    locks::{LONGEST, NoLock, Reach, Wish},
+    refusal::Refusal,
+    respond::{self, value},
+    target, upload,
+};
+use crate::access::Activity;
+
+/// How long a lock lasts if the client does not say.
+const USUAL: Duration = Duration::from_secs(600);
+
+/// The longest `owner` that is kept, in bytes of XML.
+const OWNER_BYTES: usize = 4096;
+
+const LOCK_TOKEN: HeaderName = HeaderName::from_static("lock-token");
+
+/// Answers a LOCK: a new lock, or more time for one.
+pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    let text = upload::text(exchange, body).await?;
+    let request = LockRequest::parse(&text).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let asked = exchange.custom_field("timeout").and_then(|text| parse_timeout(&text));
+    let lasts = asked.map_or(USUAL, |seconds| Duration::from_secs(seconds.into())).min(LONGEST);
+    match request {
+        LockRequest::Refresh => refresh(exchange, lasts),
+        LockRequest::New { scope, owner } => {
+            let reach = match exchange.custom_field("depth").as_deref().map_or(Some(Depth::Infinity), Depth::parse) {
+                Some(Depth::Zero) => Reach::One,
+                Some(Depth::Infinity) => Reach::Tree,
+                _ => return Err(Refusal::bad_request("the Depth of a lock is 0 or infinity")),
+            };
+            check_owner(owner.as_ref())?;
+            let wish = Wish { path: exchange.path().clone(), reach, scope, owner, lasts };
+            give(exchange, wish).await
+        }
+    }
+}
+
+fn check_owner(owner: Option<&Element>) -> Result<(), Refusal> {
+    let mut xml = String::new();
+    owner.inspect(|owner| owner.write(&mut xml));
+    if xml.len() > OWNER_BYTES {
+        return Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the owner is longer than {OWNER_BYTES} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+fn refresh(exchange: &Exchange, lasts: Duration) -> Result<Response<Content>, Refusal> {
+    let shown = if_header(exchange)?.ok_or_else(|| Refusal::bad_request("to refresh a lock, name its token in If"))?;
+    let locks = &exchange.service.http.locks;
+    let refreshed = shown.tokens().find_map(|token| locks.refresh(exchange.caller(), exchange.path(), token, lasts));
+    let lock = refreshed.ok_or_else(Refusal::precondition_failed)?;
+    Ok(told(StatusCode::OK, &lock))
+}
+
+async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refusal> {
+    let existing = exchange.metadata().await?;
+    exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
+    check_if(exchange).await?;
+    let locks = &exchange.service.http.locks;
+    let lock = locks.give(exchange.caller(), wish).map_err(|no| match no {
+        NoLock::Conflict(path) => locked(&path, "no-conflicting-lock"),
+        NoLock::Full => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many locks are held"),
+    })?;
+    let mut status = StatusCode::OK;
+    if existing.is_none() {
+        // Locking what is not there makes an empty file (RFC 4918 §7.3).
+        status = StatusCode::CREATED;
+        if let Err(refusal) = make_empty_file(exchange).await {
+            locks.end(exchange.caller(), exchange.path(), &lock.token);
+            return Err(refusal);
+        }
+    }
+    let mut response = told(status, &lock);
+    response.headers_mut().insert(LOCK_TOKEN, value(format_args!("<{}>", lock.token)));
+    Ok(response)
+}
+
+async fn make_empty_file(exchange: &Exchange) -> Result<(), Refusal> {
+    may_change_parent(exchange, exchange.path())?;
+    let options = CreateOptions { overwrite: Overwrite::Refuse, ..CreateOptions::default() };
+    let created = exchange.store().create(exchange.caller(), exchange.path(), options).await;
+    let handle = created.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
+    match handle.commit(Expectation::default()).await {
+        Err(error) if error.fault() != Fault::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn told(status: StatusCode, lock: &ActiveLock) -> Response<Content> {
+    let mut response = respond::with_status(status, Content::text(lock_body(lock)));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, respond::XML);
+    response
+}
+
+/// Answers an UNLOCK.
+pub(super) async fn unlock(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    let field = exchange.field(LOCK_TOKEN);
+    let token = field.as_deref().and_then(parse_coded_url);
+    let token = token.ok_or_else(|| Refusal::bad_request("Lock-Token must name the lock, as in <urn:uuid:...>"))?;
+    match exchange.service.http.locks.end(exchange.caller(), exchange.path(), token) {
+        true => Ok(respond::empty(StatusCode::NO_CONTENT)),
+        false => Err(Refusal::condition(StatusCode::CONFLICT, error_body("lock-token-matches-request-uri", None))),
+    }
+}
+
+/// Whether the content or the properties of `path` may be changed, as far as locks and `If` go.
+pub(super) async fn may_change(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
+    check_if(exchange).await?;
+    check(exchange, path, Reach::One)
+}
+
+/// Whether a name may be made or given to something else: that also changes the directory it is in.
+pub(super) async fn may_add(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
+    may_change(exchange, path).await?;
+    may_change_parent(exchange, path)
+}
+
+/// Whether `path` may go with everything below it.
+pub(super) async fn may_remove(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
+    check_if(exchange).await?;
+    check(exchange, path, Reach::Tree)?;
+    may_change_parent(exchange, path)
+}
+
+fn may_change_parent(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
+    path.parent().map_or(Ok(()), |parent| check(exchange, &parent, Reach::One))
+}
+
+fn check(exchange: &Exchange, path: &StorePath, reach: Reach) -> Result<(), Refusal> {
+    let shown = if_header(exchange)?;
+    let tokens: Vec<_> = shown.iter().flat_map(IfHeader::tokens).collect();
+    match exchange.service.http.locks.in_the_way(exchange.caller(), path, reach, &tokens) {
+        Some(at) => Err(locked(&at, "lock-token-submitted")),
+        None => Ok(()),
+    }
+}
+
+fn locked(path: &StorePath, condition: &'static str) -> Refusal {
+    Refusal::condition(StatusCode::LOCKED, error_body(condition, Some(&target::encode(path, false))))
+}
+
+fn if_header(exchange: &Exchange) -> Result<Option<IfHeader>, Refusal> {
+    let Some(text) = exchange.custom_field("if") else { return Ok(None) };
+    IfHeader::parse(&text).map(Some).ok_or_else(|| Refusal::bad_request("the If field cannot be understood"))
+}
+
+/// Refuses a request whose `If` field does not hold.
+async fn check_if(exchange: &Exchange) -> Result<(), Refusal> {
+    let Some(shown) = if_header(exchange)? else { return Ok(()) };
+    let mut resources: HashMap<Option<&str>, (Option<StorePath>, Option<EntityTag>)> = HashMap::new();
+    for list in &shown.lists {
+        let resource = list.resource.as_deref();
+        if resources.contains_key(&resource) {
+            continue;
+        }
+        let path = resource.map_or_else(|| Some(exchange.path().clone()), target::of_url);
+        let metadata = match &path {
+            Some(path) => exchange.metadata_of(path).await?,
+            None => None,
+        };
+        resources.insert(resource, (path, metadata.and_then(|metadata| respond::validators(&metadata).etag)));
+    }
+    let locks = &exchange.service.http.locks;
+    let holds = |resource: Option<&str>, condition: &IfCondition| match (resources.get(&resource), condition) {
+        (Some((Some(path), _)), IfCondition::Token(token)) => locks.has(path, token),
+        (Some((_, Some(etag))), IfCondition::ETag(text)) => {
+            EntityTag::parse(text).is_some_and(|asked| asked.matches_strongly(etag))
+        }
+        _ => false,
+    };
+    if shown.evaluate(holds) { Ok(()) } else { Err(Refusal::precondition_failed()) }
+}

@@ -1,0 +1,272 @@
+//! The table of WebDAV locks (RFC 4918 §6, §7). It is in memory: locks end with the server, at the latest.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use towpath_proto::http::dav::{ActiveLock, Depth, Element, LockScope};
+use towpath_store::{
+    Caller, StorePath,
+    sys::{
+        clock::{self, Instant},
+        random,
+    },
+};
+
+use super::target;
+
+/// Locks at once, on the whole server. They are searched from end to end: 4096 cost some 20 µs.
+const LOCKS: usize = 4096;
+
+/// How long a lock lasts at most before it must be refreshed.
+pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How much of a path a question or a lock is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The path alone.
+    One,
+    /// The path and everything below it.
+    Tree,
+}
+
+/// What a new lock is to be.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) path: StorePath,
+    pub(super) reach: Reach,
+    pub(super) scope: LockScope,
+    pub(super) owner: Option<Element>,
+    pub(super) lasts: Duration,
+}
+
+/// Why a lock is not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NoLock {
+    /// Another lock, on this path, is in the way.
+    Conflict(StorePath),
+    /// There are too many.
+    Full,
+}
+
+/// Who holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    issuer: Option<Arc<str>>,
+    subject: Option<Arc<str>>,
+}
+
+impl Holder {
+    fn of(caller: &Caller) -> Self {
+        Self { issuer: caller.issuer.clone(), subject: caller.subject.clone() }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Lock {
+    wish: Arc<Wish>,
+    token: String,
+    holder: Holder,
+    ends: Instant,
+}
+
+impl Lock {
+    /// Whether it protects `path` itself.
+    fn protects(&self, path: &StorePath) -> bool {
+        self.wish.path == *path || (self.wish.reach == Reach::Tree && path.is_within(&self.wish.path))
+    }
+
+    /// Whether it protects something that `path` reaches.
+    fn meets(&self, path: &StorePath, reach: Reach) -> bool {
+        self.protects(path) || (reach == Reach::Tree && self.wish.path.is_within(path))
+    }
+
+    fn tell(&self) -> ActiveLock {
+        let left = self.ends.saturating_duration_since(clock::now()).as_secs();
+        ActiveLock {
+            scope: self.wish.scope,
+            depth: if self.wish.reach == Reach::Tree { Depth::Infinity } else { Depth::Zero },
+            owner: self.wish.owner.clone(),
+            timeout_s: Some(u32::try_from(left).unwrap_or(u32::MAX)),
+            token: self.token.clone(),
+            root_href: target::encode(&self.wish.path, false),
+        }
+    }
+}
+
+/// All locks.
+#[derive(Debug, Default)]
+pub(super) struct Locks(Mutex<Vec<Lock>>);
+
+impl Locks {
+    /// The locks that have not ended.
+    fn live(&self) -> MutexGuard<'_, Vec<Lock>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !locks.is_empty() {
+            let now = clock::now();
+            locks.retain(|lock| lock.ends > now);
+        }
+        locks
+    }
+
+    /// Gives a lock.
+    ///
+    /// # Errors
+    /// [`NoLock`].
+    pub(super) fn give(&self, caller: &Caller, wish: Wish) -> Result<ActiveLock, NoLock> {
+        let mut locks = self.live();
+        let exclusive = |scope| scope == LockScope::Exclusive;
+        let in_the_way = locks
+            .iter()
+            .find(|lock| lock.meets(&wish.path, wish.reach) && (exclusive(wish.scope) || exclusive(lock.wish.scope)));
+        if let Some(lock) = in_the_way {
+            return Err(NoLock::Conflict(lock.wish.path.clone()));
+        }
+        if locks.len() >= LOCKS {
+            return Err(NoLock::Full);
+        }
+        let ends = clock::now() + wish.lasts.min(LONGEST);
+        let lock = Lock { wish: Arc::new(wish), token: token(), holder: Holder::of(caller), ends };
+        let told = lock.tell();
+        locks.push(lock);
+        Ok(told)
+    }
+
+    /// Lets the caller's lock of that token, which must protect `path`, last longer; none if there is none.
+    pub(super) fn refresh(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        token: &str,
+        lasts: Duration,
+    ) -> Option<ActiveLock> {
+        let mut locks = self.live();
+        let holder = Holder::of(caller);
+        let lock = locks.iter_mut().find(|lock| lock.token == token && lock.holder == holder && lock.protects(path))?;
+        lock.ends = clock::now() + lasts.min(LONGEST);
+        Some(lock.tell())
+    }
+
+    /// Ends the caller's lock of that token, which must protect `path`; whether there was one.
+    pub(super) fn end(&self, caller: &Caller, path: &StorePath, token: &str) -> bool {
+        let mut locks = self.live();
+        let holder = Holder::of(caller);
+        let place = locks.iter().position(|lock| lock.token == token && lock.holder == holder && lock.protects(path));
+        place.map(|place| locks.swap_remove(place)).is_some()
+    }
+
+    /// Ends the locks on `path` and below it: what they protected is gone.
+    pub(super) fn forget(&self, path: &StorePath) {
+        self.live().retain(|lock| !lock.wish.path.is_within(path));
+    }
+
+    /// The locks that protect `path`.
+    pub(super) fn on(&self, path: &StorePath) -> Vec<ActiveLock> {
+        self.live().iter().filter(|lock| lock.protects(path)).map(Lock::tell).collect()
+    }
+
+    /// Whether a lock of that token protects `path`.
+    pub(super) fn has(&self, path: &StorePath, token: &str) -> bool {
+        self.live().iter().any(|lock| lock.token == token && lock.protects(path))
+    }
+
+    /// The path of a lock that keeps the caller from changing what `path` reaches, although it shows these tokens.
+    /// Of several shared locks one token is enough.
+    pub(super) fn in_the_way(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        reach: Reach,
+        tokens: &[&str],
+    ) -> Option<StorePath> {
+        let locks = self.live();
+        let holder = Holder::of(caller);
+        let shown = |lock: &Lock| lock.holder == holder && tokens.contains(&lock.token.as_str());
+        let meeting = || locks.iter().filter(|lock| lock.meets(path, reach));
+        let opened = |at: &Lock| meeting().any(|other| other.wish.path == at.wish.path && shown(other));
+        meeting().find(|lock| !opened(lock)).map(|lock| lock.wish.path.clone())
+    }
+}
+
+/// A token that nobody can guess: a random UUID (RFC 9562 §5.4).
+fn token() -> String {
+    let mut bytes: [u8; 16] = random::bytes();
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("urn:uuid:{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> StorePath {
+        StorePath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn wish(at: &str, reach: Reach, scope: LockScope) -> Wish {
+        Wish { path: path(at), reach, scope, owner: None, lasts: LONGEST }
+    }
+
+    fn alice() -> Caller {
+        Caller { subject: Some("alice".into()), ..Caller::default() }
+    }
+
+    #[test]
+    fn exclusive_locks_exclude_above_and_below() {
+        use LockScope::{Exclusive, Shared};
+        for (first, second, given) in [
+            (("/a", Reach::One, Exclusive), ("/a", Reach::One, Shared), false),
+            (("/a", Reach::One, Shared), ("/a", Reach::One, Shared), true),
+            (("/a", Reach::One, Exclusive), ("/a/b", Reach::One, Exclusive), true),
+            (("/a", Reach::Tree, Exclusive), ("/a/b", Reach::One, Shared), false),
+            (("/a/b", Reach::One, Shared), ("/a", Reach::Tree, Exclusive), false),
+            (("/a/b", Reach::One, Exclusive), ("/a", Reach::One, Exclusive), true),
+            (("/a", Reach::Tree, Exclusive), ("/ab", Reach::One, Exclusive), true),
+        ] {
+            let locks = Locks::default();
+            locks.give(&alice(), wish(first.0, first.1, first.2)).unwrap();
+            assert_eq!(locks.give(&alice(), wish(second.0, second.1, second.2)).is_ok(), given, "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_holder_who_shows_the_token_passes() {
+        let locks = Locks::default();
+        let lock = locks.give(&alice(), wish("/a", Reach::Tree, LockScope::Exclusive)).unwrap();
+        let token = lock.token.as_str();
+        let blocked = |caller: &Caller, at: &str, tokens: &[&str]| {
+            locks.in_the_way(caller, &path(at), Reach::Tree, tokens).is_some()
+        };
+        assert!(blocked(&alice(), "/a/b", &[]));
+        assert!(blocked(&Caller::local(), "/a/b", &[token]));
+        assert!(!blocked(&alice(), "/a/b", &[token]));
+        assert!(blocked(&alice(), "/", &[]), "a tree holds what is locked in it");
+        assert!(!locks.end(&Caller::local(), &path("/a"), token));
+        assert!(locks.end(&alice(), &path("/a/b"), token));
+        assert!(!blocked(&alice(), "/a", &[]));
+    }
+
+    #[test]
+    fn one_of_the_shared_tokens_is_enough() {
+        let locks = Locks::default();
+        let mine = locks.give(&alice(), wish("/a", Reach::One, LockScope::Shared)).unwrap().token;
+        locks.give(&Caller::local(), wish("/a", Reach::One, LockScope::Shared)).unwrap();
+        assert_eq!(locks.in_the_way(&alice(), &path("/a"), Reach::One, &[&mine]), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn locks_end() {
+        let locks = Locks::default();
+        let lasts = Duration::from_secs(10);
+        let lock = locks.give(&alice(), Wish { lasts, ..wish("/a", Reach::One, LockScope::Exclusive) }).unwrap();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(locks.refresh(&alice(), &path("/a"), &lock.token, lasts).unwrap().timeout_s, Some(10));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(locks.has(&path("/a"), &lock.token));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(locks.on(&path("/a")).is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+//! DELETE, MKCOL and MOVE. COPY is in [`super::copying`].
+
+use futures::StreamExt as _;
+use http::{Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+use towpath_proto::http::dav::{Depth, Multistatus};
+use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath};
+
+use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target};
+use crate::access::Activity;
+
+/// Members of a tree that are named in an answer because they could not be removed or copied; the rest of them is not.
+const TOLD_FAILURES: usize = 1000;
+
+/// What could not be done about members of a tree.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Vec<(StorePath, StatusCode)>);
+
+impl Failures {
+    /// Notes one.
+    pub(super) fn add(&mut self, path: &StorePath, error: Error) {
+        tracing::debug!(%error, "a member of a tree is in the way");
+        if self.0.len() < TOLD_FAILURES {
+            self.0.push((path.clone(), Refusal::from(error).status()));
+        }
+    }
+
+    /// Notes the outcome of one step.
+    pub(super) fn note(&mut self, path: &StorePath, outcome: Result<(), Error>) {
+        if let Err(error) = outcome {
+            self.add(path, error);
+        }
+    }
+
+    /// `otherwise`, or 207 with the failures if there are any.
+    pub(super) fn answer(self, otherwise: StatusCode) -> Response<Content> {
+        if self.0.is_empty() {
+            return respond::empty(otherwise);
+        }
+        let mut body = Multistatus::new();
+        for (path, status) in &self.0 {
+            body.status(&target::encode(path, false), status.as_u16());
+        }
+        respond::multistatus(Content::text(body.finish()))
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The depth of a request; infinity if it does not say.
+pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
+    let asked = exchange.custom_field("depth");
+    asked
+        .as_deref()
+        .map_or(Some(Depth::Infinity), Depth::parse)
+        .ok_or_else(|| Refusal::bad_request("Depth is 0, 1 or infinity"))
+}
+
+/// Answers a DELETE.
+pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Modify)?;
+    let path = exchange.path();
+    if path.is_root() {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
+    }
+    let metadata = exchange.store().stat(exchange.caller(), path).await?;
+    if metadata.is_directory() && depth(exchange)? != Depth::Infinity {
+        return Err(Refusal::bad_request("a directory is removed with all that is in it: Depth must be infinity"));
+    }
+    exchange.check_conditions(Some(&metadata))?;
+    locking::may_remove(exchange, path).await?;
+    let mut failures = Failures::default();
+    match metadata.kind {
+        FileKind::Directory => remove_tree(exchange, path, &mut failures).await?,
+        _ => exchange.store().remove_file(exchange.caller(), path).await?,
+    }
+    if failures.is_empty() {
+        exchange.service.http.locks.forget(path);
+    }
+    Ok(failures.answer(StatusCode::NO_CONTENT))
+}
+
+/// Removes a directory with everything in it, as far as possible. Memory grows with the number of directories found and not yet entered.
+pub(super) async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
+    let (store, caller) = (exchange.store(), exchange.caller());
+    // A directory is met twice: to be emptied, and when what it held has gone.
+    let mut to_do = vec![(path.clone(), false)];
+    while let Some((directory, emptied)) = to_do.pop() {
+        if emptied {
+            let outcome = store.remove_directory(caller, &directory).await;
+            // What keeps it from going has been told already.
+            let because_of_others = |error: &Error| error.fault() == Fault::NotEmpty && !failures.is_empty();
+            if !outcome.as_ref().is_err_and(because_of_others) {
+                failures.note(&directory, outcome);
+            }
+            continue;
+        }
+        to_do.push((directory.clone(), true));
+        let mut listing = store.list(caller, &directory, ListOptions::default());
+        while let Some(batch) = listing.next().await {
+            let entries = match batch {
+                Ok(entries) => entries,
+                Err(error) => {
+                    failures.add(&directory, error);
+                    break;
+                }
+            };
+            for entry in entries {
+                let member = member(&directory, &entry.name)?;
+                match entry.metadata.kind {
+                    FileKind::Directory => to_do.push((member, false)),
+                    _ => failures.note(&member, gone(store.remove_file(caller, &member).await)),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What has gone by itself is as good as removed.
+fn gone(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
+        Err(error) if error.fault() == Fault::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The path of a member of a directory.
+pub(super) fn member(directory: &StorePath, name: &[u8]) -> Result<StorePath, Refusal> {
+    directory.join(name).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+/// Answers an MKCOL.
+pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::CreateDirectory)?;
+    if !body.is_end_stream() {
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
+    }
+    let exists = || Refusal::method_not_allowed("something of that name exists already");
+    if exchange.metadata().await?.is_some() {
+        return Err(exists());
+    }
+    locking::may_add(exchange, exchange.path()).await?;
+    match exchange.store().make_directory(exchange.caller(), exchange.path(), false, None).await {
+        Ok(()) => Ok(respond::empty(StatusCode::CREATED)),
+        Err(error) if error.fault() == Fault::AlreadyExists => Err(exists()),
+        // What is missing is the parent.
+        Err(error) => Err(Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT)),
+    }
+}
+
+/// Where a MOVE or COPY goes, and what is there.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) path: StorePath,
+    pub(super) existing: Option<Metadata>,
+}
+
+impl Destination {
+    /// The destination of a request for `source`, which the caller may write to, and which may be overwritten if it exists.
+    pub(super) async fn of(exchange: &Exchange, source: &Metadata) -> Result<Self, Refusal> {
+        let path = path_of_destination(exchange)?;
+        if path == *exchange.path() {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "source and destination are the same"));
+        }
+        if path.is_within(exchange.path()) || path.is_root() {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "a directory cannot go into itself, nor onto the root"));
+        }
+        let existing = exchange.metadata_of(&path).await?;
+        let activity = match (&existing, source.kind) {
+            (Some(_), _) => Activity::Modify,
+            (None, FileKind::Directory) => Activity::CreateDirectory,
+            (None, _) => Activity::Create,
+        };
+        exchange.identity.check(activity, &path)?;
+        let overwrites = match exchange.custom_field("overwrite").as_deref().map(str::trim) {
+            None | Some("T" | "t") => true,
+            Some("F" | "f") => false,
+            Some(_) => return Err(Refusal::bad_request("Overwrite is T or F")),
+        };
+        if existing.is_some() && !overwrites {
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the destination exists already"));
+        }
+        locking::may_remove(exchange, &path).await?;
+        Ok(Self { path, existing })
+    }
+
+    /// Takes away what is there, unless a file of the same name can take its place in one step.
+    pub(super) async fn clear(
+        &self,
+        exchange: &Exchange,
+        source: &Metadata,
+        failures: &mut Failures,
+    ) -> Result<Overwrite, Refusal> {
+        match &self.existing {
+            None => Ok(Overwrite::Refuse),
+            Some(existing) if existing.is_directory() => {
+                remove_tree(exchange, &self.path, failures).await?;
+                Ok(Overwrite::Refuse)
+            }
+            Some(_) if source.is_directory() => {
+                exchange.store().remove_file(exchange.caller(), &self.path).await?;
+                Ok(Overwrite::Refuse)
+            }
+            Some(_) => Ok(Overwrite::Replace),
+        }
+    }
+
+    /// 204 if something was there, else 201.
+    pub(super) fn success(&self) -> StatusCode {
+        if self.existing.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }
+    }
+}
+
+fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
+    let text =
+        exchange.custom_field("destination").ok_or_else(|| Refusal::bad_request("the Destination is missing"))?;
+    let uri: http::Uri = text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is no URL"))?;
+    let host = exchange.field(header::HOST).or_else(|| exchange.uri.authority().map(ToString::to_string));
+    let elsewhere = match (uri.authority(), &host) {
+        (Some(authority), Some(host)) => !authority.as_str().eq_ignore_ascii_case(host),
+        _ => false,
+    };
+    if elsewhere {
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server"));
+    }
+    target::decode(uri.path())
+}
+
+/// Answers a MOVE.
+pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    let path = exchange.path();
+    let source = exchange.store().stat(exchange.caller(), path).await?;
+    exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;
+    if source.is_directory() && depth(exchange)? != Depth::Infinity {
+        return Err(Refusal::bad_request("a directory moves with all that is in it: Depth must be infinity"));
+    }
+    if path.is_root() {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
+    }
+    exchange.check_conditions(Some(&source))?;
+    locking::may_remove(exchange, path).await?;
+    let destination = Destination::of(exchange, &source).await?;
+    let mut failures = Failures::default();
+    let overwrite = destination.clear(exchange, &source, &mut failures).await?;
+    if !failures.is_empty() {
+        return Ok(failures.answer(StatusCode::NO_CONTENT));
+    }
+    let renamed = exchange.store().rename(exchange.caller(), path, &destination.path, overwrite).await;
+    // The source was there a moment ago: what is missing is the destination's parent.
+    renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
+    let locks = &exchange.service.http.locks;
+    locks.forget(path);
+    Ok(respond::empty(destination.success()))
+}

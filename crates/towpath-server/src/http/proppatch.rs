@@ -1,0 +1,132 @@
+//! PROPPATCH, and the properties that clients set: 'dead' ones, that mean nothing to the server (RFC 4918 §4).
+//!
+//! They are user attributes of the store: the attribute `dav:NAMESPACE NAME` holds the property's element as an XML document. They move
+//! and are copied with their file, and XRootD clients see them too. A PROPPATCH is carried out in whole or not at all.
+
+use http::Response;
+use hyper::body::Incoming;
+use towpath_proto::http::dav::{
+    Action, Change, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, Proppatch,
+};
+use towpath_store::{
+    Caller, Error, Fault, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, Result, Store, StorePath,
+};
+
+use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, upload};
+use crate::access::Activity;
+
+/// What the names of our attributes begin with.
+const PREFIX: &str = "dav:";
+
+/// Whether a property belongs to the server: those of WebDAV itself and of the other vocabularies that it speaks.
+pub(super) fn is_protected(name: &Name) -> bool {
+    [DAV, OWNCLOUD, LCGDM].contains(&name.namespace.as_ref())
+}
+
+/// The name of the attribute that holds a property. Names have no blanks, so no two properties share one.
+fn attribute(name: &Name) -> String {
+    format!("{PREFIX}{} {}", name.namespace, name.local)
+}
+
+/// The dead properties of a path.
+pub(super) async fn dead(store: &dyn Store, caller: &Caller, path: &StorePath) -> Result<Vec<Property>> {
+    let attributes = store.attributes(caller, path).await?;
+    let ours = attributes.iter().filter(|(name, _)| name.starts_with(PREFIX.as_bytes()));
+    // What cannot be read was not written here.
+    Ok(ours.filter_map(|(_, value)| Element::parse(value, Limits::REQUEST).ok().map(Property::Other)).collect())
+}
+
+/// Answers a PROPPATCH.
+pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Modify)?;
+    let text = upload::text(exchange, body).await?;
+    let Proppatch(changes) = Proppatch::parse(&text).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
+    exchange.check_conditions(Some(&metadata))?;
+    locking::may_change(exchange, exchange.path()).await?;
+    let outcomes = carry_out(exchange, changes).await?;
+    let mut multistatus = Multistatus::new();
+    multistatus.outcomes(&target::encode(exchange.path(), metadata.is_directory()), &outcomes);
+    Ok(respond::multistatus(Content::text(multistatus.finish())))
+}
+
+/// What became of each property: all 200, or one refused and the others 424.
+async fn carry_out(exchange: &Exchange, changes: Vec<Change>) -> Result<Vec<(Name, u16)>, Refusal> {
+    let mut refused: Option<(usize, u16)> =
+        changes.iter().enumerate().find_map(|(at, change)| Some((at, objection(change)?)));
+    if refused.is_none() {
+        let before = exchange.store().attributes(exchange.caller(), exchange.path()).await;
+        let before = match before {
+            Err(error) if error.fault() == Fault::Unsupported => Vec::new(),
+            before => before?,
+        };
+        let mut done = 0;
+        for change in &changes {
+            if let Err(error) = apply(exchange, change).await {
+                refused = Some((done, status_of(&error)));
+                break;
+            }
+            done += 1;
+        }
+        if refused.is_some() {
+            undo(exchange, &changes[..done], &before).await;
+        }
+    }
+    let status = |at| match refused {
+        None => 200,
+        Some((bad, status)) if bad == at => status,
+        Some(_) => 424,
+    };
+    Ok(changes.into_iter().enumerate().map(|(at, change)| (change.name, status(at))).collect())
+}
+
+/// The status of a change that cannot be made, whatever the store says.
+fn objection(change: &Change) -> Option<u16> {
+    if is_protected(&change.name) {
+        return Some(403);
+    }
+    let too_long = match &change.action {
+        Action::Set(element) => element.to_document().len() > MAX_ATTRIBUTE_VALUE_BYTES,
+        Action::Remove => false,
+    };
+    (too_long || attribute(&change.name).len() > MAX_ATTRIBUTE_NAME_BYTES).then_some(507)
+}
+
+fn status_of(error: &Error) -> u16 {
+    match error.fault() {
+        // A store that keeps no properties (RFC 4918 §9.2.1).
+        Fault::Unsupported => 403,
+        // More than the file system holds for one file.
+        Fault::TooLarge | Fault::NameTooLong => 507,
+        fault => fault.http_status(),
+    }
+}
+
+async fn apply(exchange: &Exchange, change: &Change) -> Result<()> {
+    let document = match &change.action {
+        Action::Set(element) => Some(element.to_document()),
+        Action::Remove => None,
+    };
+    match set(exchange, attribute(&change.name).as_bytes(), document.as_ref().map(String::as_bytes)).await {
+        // To remove what is not there is no error (RFC 4918 §14.23).
+        Err(error) if error.fault() == Fault::AttributeNotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+async fn set(exchange: &Exchange, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    exchange.store().set_attribute(exchange.caller(), exchange.path(), name, value, false).await
+}
+
+/// Puts back what was there before the changes that had been made.
+async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, bytes::Bytes)]) {
+    for change in made {
+        let name = attribute(&change.name);
+        let value = before.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_ref());
+        if let Err(error) = set(exchange, name.as_bytes(), value).await
+            && error.fault() != Fault::AttributeNotFound
+        {
+            tracing::warn!(%error, "a property could not be put back");
+        }
+    }
+}

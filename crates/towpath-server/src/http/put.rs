@@ -1,0 +1,234 @@
+//! PUT: a whole file, or a piece of one ([`super::uploads`]). It becomes visible when it is whole and all that was promised holds.
+//!
+//! `X-OC-Mtime` gives the file its time (ownCloud; rclone sends it). A missing parent is 409, as RFC 4918 §9.7.1 has it, unless the
+//! setting `http.create_parents` says otherwise.
+
+use std::{ops::Range, sync::Arc};
+
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+use towpath_proto::{checksum::Digests, http::range::ContentRange};
+use towpath_store::{CreateOptions, Expectation, Fault, Metadata, Overwrite, WriteHandle};
+
+use super::{
+    body::Content,
+    digests,
+    exchange::Exchange,
+    locking,
+    refusal::Refusal,
+    respond::{self, value},
+    upload::{self, Intake, Promise},
+    uploads::{Key, Upload, Uploads},
+};
+use crate::access::Activity;
+
+/// Answers a PUT.
+pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    let waits = exchange.headers.contains_key(header::EXPECT);
+    match Put::begin(exchange, &body).await {
+        Ok(put) => put.carry_out(body).await,
+        Err(refusal) => {
+            if !waits {
+                upload::discard(body, &exchange.service.limits).await;
+            }
+            Err(refusal)
+        }
+    }
+}
+
+/// A PUT that may go on.
+struct Put<'a> {
+    exchange: &'a Exchange,
+    existing: Option<Metadata>,
+    piece: Option<ContentRange>,
+    length: Option<u64>,
+    promised: Digests,
+    promised_of_content: Digests,
+    mtime_ns: Option<i64>,
+}
+
+impl<'a> Put<'a> {
+    /// Checks all that can be checked before the first byte of the body.
+    async fn begin(exchange: &'a Exchange, body: &Incoming) -> Result<Self, Refusal> {
+        let existing = exchange.metadata().await?;
+        exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
+        if exchange.target.slash || existing.as_ref().is_some_and(Metadata::is_directory) {
+            return Err(Refusal::method_not_allowed("a directory cannot be uploaded: use MKCOL"));
+        }
+        match existing {
+            Some(_) => locking::may_change(exchange, exchange.path()).await?,
+            None => locking::may_add(exchange, exchange.path()).await?,
+        }
+        exchange.check_conditions(existing.as_ref())?;
+        let piece = match exchange.field(header::CONTENT_RANGE) {
+            None => None,
+            Some(text) => {
+                let piece = ContentRange::parse(&text).filter(|piece| piece.size().is_some());
+                Some(piece.ok_or_else(|| {
+                    Refusal::bad_request("Content-Range must tell the bytes and the size of the whole")
+                })?)
+            }
+        };
+        Ok(Self {
+            existing,
+            piece,
+            length: body.size_hint().exact(),
+            promised: digests::promised(exchange)?,
+            promised_of_content: digests::promised_of_content(exchange)?,
+            mtime_ns: exchange.custom_field("x-oc-mtime").and_then(|text| mtime_ns(&text)),
+            exchange,
+        })
+    }
+
+    async fn carry_out(self, body: Incoming) -> Result<Response<Content>, Refusal> {
+        match self.piece {
+            None => self.whole(body).await,
+            Some(piece) => self.piece(body, piece).await,
+        }
+    }
+
+    async fn whole(mut self, body: Incoming) -> Result<Response<Content>, Refusal> {
+        // The content is the whole file, so what is promised of one is promised of the other.
+        self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
+        let handle = self.create(self.length).await?;
+        let promise = Promise::default();
+        let size = Intake::new(self.exchange, &*handle, 0, &promise).take(body, &promise).await?;
+        self.commit(&*handle, size, self.promised.clone()).await
+    }
+
+    /// Starts the file.
+    async fn create(&self, size: Option<u64>) -> Result<Arc<dyn WriteHandle>, Refusal> {
+        let options = CreateOptions {
+            overwrite: self.overwrite(),
+            parents: self.exchange.service.http.settings.create_parents,
+            mode: None,
+            size_hint: size,
+            digests: self.promised.algorithms(),
+        };
+        let created = self.exchange.store().create(self.exchange.caller(), self.exchange.path(), options).await;
+        // What is missing is the parent (RFC 4918 §9.7.1).
+        created.map_err(|error| {
+            Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT).of_refused_overwrite()
+        })
+    }
+
+    /// `If-None-Match: *` holds up to the moment in which the file becomes visible.
+    fn overwrite(&self) -> Overwrite {
+        let only_new = self.exchange.field(header::IF_NONE_MATCH).is_some_and(|text| text.trim() == "*");
+        if only_new || self.exchange.may(Activity::Modify).is_err() { Overwrite::Refuse } else { Overwrite::Replace }
+    }
+
+    async fn commit(
+        &self,
+        handle: &dyn WriteHandle,
+        size: u64,
+        digests: Digests,
+    ) -> Result<Response<Content>, Refusal> {
+        if !self.exchange.conditions()?.is_empty() {
+            self.exchange.check_conditions(self.exchange.metadata().await?.as_ref())?;
+        }
+        let expected = Expectation { size: Some(size), digests, mtime_ns: self.mtime_ns };
+        let metadata = handle.commit(expected).await.map_err(|error| Refusal::from(error).of_refused_overwrite())?;
+        let status = if self.existing.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+        let mut response = respond::empty(status);
+        let headers = response.headers_mut();
+        respond::tell_version(headers, &respond::validators(&metadata));
+        if self.mtime_ns.is_some() {
+            headers.insert("x-oc-mtime", HeaderValue::from_static("accepted"));
+        }
+        headers.extend(digests::wanted(self.exchange, &metadata).await);
+        Ok(response)
+    }
+
+    async fn piece(self, body: Incoming, piece: ContentRange) -> Result<Response<Content>, Refusal> {
+        let uploads = &self.exchange.service.http.uploads;
+        let size = piece.size().unwrap_or(0);
+        let key = Key::new(self.exchange.caller(), self.exchange.path(), size);
+        let Some(range) = piece.offsets() else {
+            upload::text(self.exchange, body).await?;
+            return match size {
+                0 => self.finish(uploads, &key, &*self.open(uploads, &key, 0).await?, 0).await,
+                _ => Ok(incomplete(uploads.get(&key).as_deref())),
+            };
+        };
+        let upload = self.open(uploads, &key, size).await?;
+        upload.promise(&self.promised);
+        if !self.exchange.store().capabilities().write_any_order && range.start != upload.end_of_first() {
+            return Ok(incomplete(Some(&upload)));
+        }
+        let promise = Promise { length: Some(range.end - range.start), digests: self.promised_of_content.clone() };
+        let mut intake = Intake::new(self.exchange, &*upload.handle, range.start, &promise);
+        let outcome = intake.take(body, &promise).await;
+        let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
+        if !damaged {
+            upload.wrote(range.start..range.start + intake.written())?;
+        }
+        outcome?;
+        if upload.is_whole(size) {
+            self.finish(uploads, &key, &upload, size).await
+        } else {
+            Ok(incomplete(Some(&upload)))
+        }
+    }
+
+    async fn open(&self, uploads: &Uploads, key: &Key, size: u64) -> Result<Arc<Upload>, Refusal> {
+        match uploads.get(key) {
+            Some(upload) => Ok(upload),
+            None => Ok(uploads.open(key.clone(), self.create(Some(size)).await?)?),
+        }
+    }
+
+    async fn finish(
+        &self,
+        uploads: &Uploads,
+        key: &Key,
+        upload: &Upload,
+        size: u64,
+    ) -> Result<Response<Content>, Refusal> {
+        match uploads.close(key) {
+            Some(_) => self.commit(&*upload.handle, size, upload.promised()).await,
+            // Another request brought the last piece at the same time, and commits.
+            None => Ok(incomplete(Some(upload))),
+        }
+    }
+}
+
+/// 308 with what is there.
+fn incomplete(upload: Option<&Upload>) -> Response<Content> {
+    let mut response = respond::empty(StatusCode::PERMANENT_REDIRECT);
+    let extents = upload.map(Upload::extents).unwrap_or_default();
+    if !extents.is_empty() {
+        let show = |extent: &Range<u64>| format!("{}-{}", extent.start, extent.end - 1);
+        let list: Vec<_> = extents.iter().map(show).collect();
+        response.headers_mut().insert(header::RANGE, value(format!("bytes={}", list.join(","))));
+    }
+    response
+}
+
+/// `X-OC-Mtime`: seconds since the Unix epoch, with or without a fraction.
+fn mtime_ns(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let nanoseconds: i64 = digits.parse().ok()?;
+    let seconds: i64 = whole.parse().ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_fractions() {
+        for (text, ns) in [
+            ("1700000000", Some(1_700_000_000_000_000_000)),
+            ("1700000000.5", Some(1_700_000_000_500_000_000)),
+            ("1.0000000019", Some(1_000_000_001)),
+            ("", None),
+            ("x", None),
+            ("9999999999999", None),
+        ] {
+            assert_eq!(mtime_ns(text), ns, "{text}");
+        }
+    }
+}

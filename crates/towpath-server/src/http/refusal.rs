@@ -1,0 +1,122 @@
+//! Answers that say no: which status, why, and whose fault it is.
+
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use towpath_store::{Error, Fault};
+
+use super::{
+    body::Content,
+    respond::{self, value},
+    verb::ALLOW,
+};
+
+/// Why a request is not carried out.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    fault: Fault,
+    text: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The XML that names the WebDAV condition which does not hold (RFC 4918 §16).
+    condition: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal with a status of one's own and a sentence for people.
+    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        let fault = Fault::from_http(status.as_u16());
+        Self { status, fault, text: text.into(), headers: Vec::new(), condition: None }
+    }
+
+    /// 400.
+    pub(super) fn bad_request(text: impl Into<String>) -> Self {
+        Self { fault: Fault::MalformedRequest, ..Self::new(StatusCode::BAD_REQUEST, text) }
+    }
+
+    /// 405 with what is allowed.
+    pub(super) fn method_not_allowed(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, HeaderValue::from_static(ALLOW))
+    }
+
+    /// 412.
+    pub(super) fn precondition_failed() -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "a condition of the request does not hold")
+    }
+
+    /// A WebDAV condition that does not hold, as [`towpath_proto::http::dav::error_body`] writes it.
+    pub(super) fn condition(status: StatusCode, xml: String) -> Self {
+        Self { condition: Some(xml), ..Self::new(status, "") }
+    }
+
+    /// The same, called by another name in logs and metrics.
+    #[must_use]
+    pub(super) fn of(self, fault: Fault) -> Self {
+        Self { fault, ..self }
+    }
+
+    /// The same with another header field.
+    #[must_use]
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The same with another status: what a fault means depends on the method (a missing parent is 409 to MKCOL).
+    #[must_use]
+    pub(super) fn or_status(mut self, fault: Fault, status: StatusCode) -> Self {
+        if self.fault == fault {
+            self.status = status;
+        }
+        self
+    }
+
+    /// A file that came into being although the request had it that there is none: its condition does not hold.
+    #[must_use]
+    pub(super) fn of_refused_overwrite(self) -> Self {
+        self.or_status(Fault::AlreadyExists, StatusCode::PRECONDITION_FAILED)
+    }
+
+    /// What it is called in logs and metrics.
+    pub(super) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// The status.
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The answer.
+    pub(super) fn into_response(self) -> Response<Content> {
+        let (media_type, body) = match self.condition {
+            Some(xml) => (respond::XML, xml),
+            None => (respond::TEXT, format!("{}\n", self.text)),
+        };
+        let mut response = respond::with_status(self.status, Content::text(body));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, media_type);
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::UPGRADE_REQUIRED => {
+                headers.insert(header::UPGRADE, HeaderValue::from_static("TLS/1.2, HTTP/1.1"));
+                headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            }
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, value("5"));
+            }
+            _ => {}
+        }
+        headers.extend(self.headers);
+        response
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let fault = error.fault();
+        let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let text = format!("{error}\nAt fault: {}.", error.blame());
+        Self { status, fault, text, headers: Vec::new(), condition: None }
+    }
+}

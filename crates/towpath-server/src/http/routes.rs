@@ -1,0 +1,120 @@
+//! From a request to an answer: what it is about, who asks, which function answers, and what is told about it in log and metrics.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+
+use super::{
+    account::Account,
+    body::{Content, Reply},
+    copying,
+    exchange::Exchange,
+    get, identity,
+    link::Link,
+    locking, namespace, propfind, proppatch, put,
+    refusal::Refusal,
+    respond,
+    target::Target,
+    upload,
+    verb::{ALLOW, Verb},
+};
+use crate::Service;
+
+/// The value of `Server`.
+const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
+
+/// Answers a request; errors become answers too.
+pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Request<Incoming>) -> Response<Reply> {
+    let verb = Verb::of(request.method());
+    let path = request.uri().path().to_owned();
+    let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
+    let (outcome, mut account) = carry_out(service, &link, verb, request, account).await;
+    let mut response = outcome.unwrap_or_else(|refusal| {
+        account.refused(refusal.fault());
+        refusal.into_response()
+    });
+    response.headers_mut().insert(header::SERVER, SERVER);
+    if verb == Verb::Head {
+        *response.body_mut() = Content::Empty;
+    }
+    response.map(|content| Reply::new(content, link, account))
+}
+
+async fn carry_out(
+    service: Arc<Service>,
+    link: &Arc<Link>,
+    verb: Verb,
+    request: Request<Incoming>,
+    mut account: Account,
+) -> (Result<Response<Content>, Refusal>, Account) {
+    let (parts, body) = request.into_parts();
+    let (target, identity) = match begin(&service, link, &parts).await {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            upload::discard(body, &service.limits).await;
+            return (Err(refusal), account);
+        }
+    };
+    account.identified(identity.caller.subject.clone());
+    let exchange = Exchange {
+        service,
+        link: Arc::clone(link),
+        identity,
+        verb,
+        version: parts.version,
+        target,
+        uri: parts.uri,
+        headers: parts.headers,
+        account: Mutex::new(account),
+    };
+    let outcome = dispatch(&exchange, body).await;
+    (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+async fn begin(
+    service: &Service,
+    link: &Link,
+    parts: &http::request::Parts,
+) -> Result<(Target, crate::access::Identity), Refusal> {
+    if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
+        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
+    }
+    let target = Target::of(&parts.uri)?;
+    let identity = identity::identify(service, link, &parts.headers, &target).await?;
+    Ok((target, identity))
+}
+
+async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    match exchange.verb {
+        Verb::Get | Verb::Head => get::answer(exchange).await,
+        Verb::Put => put::answer(exchange, body).await,
+        Verb::Delete => namespace::delete(exchange).await,
+        Verb::Options => Ok(options()),
+        Verb::Mkcol => namespace::make_directory(exchange, &body).await,
+        Verb::Move => namespace::rename(exchange).await,
+        Verb::Copy => copying::copy(exchange).await,
+        Verb::Propfind => propfind::answer(exchange, body).await,
+        Verb::Proppatch => proppatch::answer(exchange, body).await,
+        Verb::Lock => locking::lock(exchange, body).await,
+        Verb::Unlock => locking::unlock(exchange).await,
+        Verb::Other => Err(Refusal::method_not_allowed("this method is not supported here")),
+    }
+}
+
+/// What OPTIONS answers, on any path: what this server can do, not what the caller may do.
+fn options() -> Response<Content> {
+    let mut response = respond::empty(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.insert(header::ALLOW, HeaderValue::from_static(ALLOW));
+    headers.insert("dav", HeaderValue::from_static("1, 2"));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // Without it Windows' client asks for FrontPage extensions first.
+    headers.insert("ms-author-via", HeaderValue::from_static("DAV"));
+    response
+}
+
+/// The size of a header as HTTP/2 counts it (RFC 9113 §6.5.2).
+fn header_bytes(headers: &HeaderMap) -> u64 {
+    headers.iter().map(|(name, value)| (name.as_str().len() + value.len() + 32) as u64).sum()
+}

@@ -1,0 +1,41 @@
+//! Pages about the server itself: its counters, and whether it works.
+//!
+//! They live at `/.well-known/towpath/metrics` and `/.well-known/towpath/health`, and also at `/metrics` and `/healthz` where people look
+//! for them. A file of such a name in the export wins: nothing that is exported is hidden by them.
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::{body::Content, exchange::Exchange, respond};
+
+#[derive(Clone, Copy)]
+enum Page {
+    Metrics,
+    Health,
+}
+
+const PAGES: [(&[u8], Page); 4] = [
+    (b"/.well-known/towpath/metrics", Page::Metrics),
+    (b"/.well-known/towpath/health", Page::Health),
+    (b"/metrics", Page::Metrics),
+    (b"/healthz", Page::Health),
+];
+
+/// The page at the target of the request, which is known to be no file; none if there is none either.
+pub(super) fn find(exchange: &Exchange) -> Option<Response<Content>> {
+    let (_, page) = PAGES.iter().find(|(path, _)| *path == exchange.path().as_bytes())?;
+    let (status, media_type, text) = match page {
+        Page::Metrics => (
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            exchange.service.metrics.render(),
+        ),
+        Page::Health if exchange.service.stopping.is_cancelled() => {
+            (StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", "stopping\n".into())
+        }
+        Page::Health => (StatusCode::OK, "text/plain; charset=utf-8", "ok\n".into()),
+    };
+    let mut response = respond::with_status(status, Content::text(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Some(response)
+}

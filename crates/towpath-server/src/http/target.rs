@@ -1,0 +1,109 @@
+//! Paths of the store in URLs, both ways. Names are bytes: each odd one survives the way there and back.
+
+use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_decode_str};
+use towpath_store::{Secret, StorePath};
+
+use super::refusal::Refusal;
+
+/// What stands for itself in a path: unreserved characters (RFC 3986 §2.3) and the slash.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// What a request is about.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The path in the store.
+    pub(super) path: StorePath,
+    /// Whether it was written with a slash at its end, as a directory.
+    pub(super) slash: bool,
+    /// The token in `?authz=`, where there is one: `Bearer%20...` as XRootD's clients write it, or the token alone.
+    pub(super) token: Option<Secret>,
+}
+
+impl Target {
+    /// The target of a request.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+        // `OPTIONS *` asks about the server as a whole.
+        let text = if uri.path() == "*" { "/" } else { uri.path() };
+        Ok(Self { path: decode(text)?, slash: text.ends_with('/'), token: uri.query().and_then(token_in) })
+    }
+}
+
+/// The path that a URL's path component says.
+pub(super) fn decode(text: &str) -> Result<StorePath, Refusal> {
+    let bytes: Vec<u8> = percent_decode(text.as_bytes()).collect();
+    StorePath::parse(&bytes).map_err(|error| match error {
+        towpath_store::PathError::TooLong => Refusal::new(http::StatusCode::URI_TOO_LONG, error.to_string()),
+        _ => Refusal::bad_request(error.to_string()),
+    })
+}
+
+/// The path that a whole URL or an absolute path says, whatever its host; none if it says none.
+pub(super) fn of_url(url: &str) -> Option<StorePath> {
+    decode(url.parse::<Uri>().ok()?.path()).ok()
+}
+
+/// The URL's path component for a path; a directory's ends with a slash.
+pub(super) fn encode(path: &StorePath, directory: bool) -> String {
+    let mut text = percent_encoding::percent_encode(path.as_bytes(), PATH).to_string();
+    if directory && !path.is_root() {
+        text.push('/');
+    }
+    text
+}
+
+fn token_in(query: &str) -> Option<Secret> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("authz="))?;
+    let text = percent_decode_str(value).decode_utf8().ok()?;
+    let token = text.strip_prefix("Bearer ").unwrap_or(&text).trim();
+    (!token.is_empty()).then(|| Secret::new(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(uri: &str) -> Result<Target, Refusal> {
+        Target::of(&uri.parse().unwrap())
+    }
+
+    #[test]
+    fn odd_bytes_survive() {
+        let name: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let path = StorePath::root().join(&name).unwrap();
+        assert_eq!(target(&encode(&path, false)).unwrap().path, path);
+        assert_eq!(encode(&path.join(b"a b").unwrap(), true).rsplit('/').nth(1), Some("a%20b"));
+    }
+
+    #[test]
+    fn what_leaves_the_root_is_refused() {
+        for uri in ["/a/../b", "/%2e%2e/etc", "/a/..%2fb", "/a%00"] {
+            assert!(target(uri).is_err(), "{uri}");
+        }
+        assert_eq!(target("//a%2fb/").unwrap().path.as_bytes(), b"/a/b");
+        assert!(target("/a/").unwrap().slash && !target("/a").unwrap().slash);
+    }
+
+    #[test]
+    fn a_token_may_come_in_the_query() {
+        for (uri, token) in [
+            ("/f?authz=Bearer%20abc.d", Some("abc.d")),
+            ("/f?x=1&authz=abc", Some("abc")),
+            ("/f?authz=", None),
+            ("/f?xauthz=abc", None),
+        ] {
+            assert_eq!(target(uri).unwrap().token.as_ref().map(Secret::expose), token, "{uri}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn paths_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(path) = StorePath::parse(&[b"/", bytes.as_slice()].concat()) {
+                prop_assert_eq!(target(&encode(&path, true)).unwrap().path, path);
+            }
+        }
+    }
+}

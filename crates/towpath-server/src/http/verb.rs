@@ -1,0 +1,68 @@
+//! The methods that are understood.
+
+use http::Method;
+
+/// The value of `Allow`.
+pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+
+/// A method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Options,
+    Get,
+    Head,
+    Put,
+    Delete,
+    Mkcol,
+    Copy,
+    Move,
+    Propfind,
+    Proppatch,
+    Lock,
+    Unlock,
+    /// One that is not understood.
+    Other,
+}
+
+const NAMES: [(&str, Verb); 12] = [
+    ("OPTIONS", Verb::Options),
+    ("GET", Verb::Get),
+    ("HEAD", Verb::Head),
+    ("PUT", Verb::Put),
+    ("DELETE", Verb::Delete),
+    ("MKCOL", Verb::Mkcol),
+    ("COPY", Verb::Copy),
+    ("MOVE", Verb::Move),
+    ("PROPFIND", Verb::Propfind),
+    ("PROPPATCH", Verb::Proppatch),
+    ("LOCK", Verb::Lock),
+    ("UNLOCK", Verb::Unlock),
+];
+
+impl Verb {
+    /// The method of a request.
+    pub(super) fn of(method: &Method) -> Self {
+        NAMES.iter().find(|(name, _)| *name == method.as_str()).map_or(Verb::Other, |(_, verb)| *verb)
+    }
+
+    /// Its name, from a fixed set.
+    pub(super) fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, verb)| *verb == self).map_or("other", |(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allow_lists_what_is_understood() {
+        let mut allowed: Vec<_> = ALLOW.split(", ").collect();
+        let mut known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+        allowed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(allowed, known);
+        assert_eq!(Verb::of(&Method::TRACE), Verb::Other);
+        assert!(NAMES.iter().all(|(name, verb)| verb.name() == *name));
+    }
+}

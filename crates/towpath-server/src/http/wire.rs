@@ -1,0 +1,192 @@
+//! The connection as hyper writes to it, with a side door: spans of files go by `sendfile`.
+//!
+//! hyper asks a body for buffers, and writes what they show. A span of a file has nothing to show; it shows a piece of [`MARK`]
+//! as long as itself, and stands in the connection's [`Outbox`]. When [`Wire`] is asked to write bytes of `MARK` it sends the
+//! span at the head of the outbox in their place. hyper orders, counts and flushes spans as it does all bytes, and the rest
+//! of HTTP/1.1 stays its affair.
+//!
+//! Bytes of `MARK` never leave: [`Wire`] tells hyper that it writes vectors, so hyper keeps buffers apart rather than
+//! copying them together. Should it ever copy one, or drop one half sent, the outbox notices that bytes were taken which no
+//! `sendfile` sent, and the connection fails before its next byte.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::TcpStream,
+};
+
+use super::pulse::Pulse;
+use crate::Socket;
+
+/// What spans show in place of their bytes. Its length bounds one `sendfile`, so that connections take turns.
+pub(super) static MARK: [u8; 512 * 1024] = [0; 512 * 1024];
+
+/// The spans that a connection has still to send, in order.
+#[derive(Debug, Default)]
+pub(super) struct Outbox(Mutex<Spans>);
+
+#[derive(Debug, Default)]
+struct Spans {
+    waiting: VecDeque<FileSpan>,
+    /// Bytes sent by `sendfile` that hyper does not yet know of.
+    ahead: u64,
+    broken: bool,
+}
+
+/// A piece of a file.
+#[derive(Debug, Clone)]
+pub(super) struct FileSpan {
+    /// The file.
+    pub(super) file: Arc<File>,
+    /// Its first byte.
+    pub(super) offset: u64,
+    /// Number of bytes, at least one.
+    pub(super) length: u64,
+}
+
+impl Outbox {
+    fn spans(&self) -> std::sync::MutexGuard<'_, Spans> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a span at the end.
+    pub(super) fn push(&self, span: FileSpan) {
+        self.spans().waiting.push_back(span);
+    }
+
+    /// hyper has been told that `bytes` of a span were written.
+    pub(super) fn taken(&self, bytes: u64) {
+        let mut spans = self.spans();
+        match spans.ahead.checked_sub(bytes) {
+            Some(ahead) => spans.ahead = ahead,
+            None => spans.broken = true,
+        }
+    }
+
+    /// A span is given up before it was sent.
+    pub(super) fn dropped(&self) {
+        self.spans().broken = true;
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.spans().broken {
+            return Err(io::Error::other("a span of a file was given up: the connection cannot go on"));
+        }
+        Ok(())
+    }
+
+    /// Sends at most `limit` bytes of the first span.
+    fn send(&self, socket: &TcpStream, limit: usize) -> io::Result<usize> {
+        let mut spans = self.spans();
+        let Some(first) = spans.waiting.front_mut() else {
+            return Err(io::Error::other("a span of a file was announced that is not there"));
+        };
+        let count = usize::try_from(first.length).map_or(limit, |length| length.min(limit));
+        let mut offset = first.offset;
+        let sent = rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count)?;
+        if sent == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent"));
+        }
+        first.offset = offset;
+        first.length -= sent as u64;
+        if first.length == 0 {
+            spans.waiting.pop_front();
+        }
+        spans.ahead += sent as u64;
+        Ok(sent)
+    }
+}
+
+/// A connection that knows spans of files, and tells its pulse what happens.
+#[derive(Debug)]
+pub(super) struct Wire {
+    socket: Socket,
+    outbox: Arc<Outbox>,
+    pulse: Arc<Pulse>,
+}
+
+impl Wire {
+    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain.
+    pub(super) fn new(socket: Socket, outbox: Arc<Outbox>, pulse: Arc<Pulse>) -> Self {
+        Self { socket, outbox, pulse }
+    }
+
+    fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &outcome {
+            Poll::Ready(_) => self.pulse.sent(),
+            Poll::Pending => self.pulse.filled(),
+        }
+        outcome
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
+        let Socket::Plain(stream) = &self.socket else {
+            return Poll::Ready(Err(io::Error::other("a span of a file was put on an encrypted connection")));
+        };
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            match stream.try_io(Interest::WRITABLE, || self.outbox.send(stream, limit)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+}
+
+/// Whether these bytes stand for a span.
+fn is_mark(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && MARK.as_ptr_range().contains(&bytes.as_ptr())
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.pulse.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.outbox.check()?;
+        let plain = slices.iter().take_while(|slice| !is_mark(slice)).count();
+        let (before, rest) = slices.split_at(plain);
+        let outcome = match rest.first() {
+            Some(mark) if before.iter().all(|slice| slice.is_empty()) => self.poll_send(cx, mark.len()),
+            _ => Pin::new(&mut self.socket).poll_write_vectored(cx, before),
+        };
+        self.note(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        // Also where the socket itself takes one buffer at a time (TLS): see the head of this file.
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
