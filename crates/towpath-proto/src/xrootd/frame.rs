@@ -11,7 +11,7 @@
 //! client:  next() -> head of a response -> body(), or remaining() bytes of data -> next() -> ...
 //! ```
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::handshake::{HANDSHAKE, Sniff, sniff};
 use super::request::{Checkpoint, Limits, Request, RequestHeader};
@@ -49,6 +49,11 @@ impl Inlet {
         if self.buffer.len() < end {
             self.buffer.reserve(end.saturating_sub(self.buffer.len()));
             return None;
+        }
+        if length == 0 {
+            // Most requests: leave the buffer unshared, so that its memory is used again.
+            self.buffer.advance(skip);
+            return Some(Bytes::new());
         }
         let mut message = self.buffer.split_to(end);
         Some(message.split_off(skip).freeze())
@@ -96,7 +101,7 @@ impl RequestFramer {
             Sniff::NeedMore => Ok(false),
             Sniff::Other => Err(DecodeError::Invalid { what: "handshake" }),
             Sniff::Handshake => {
-                drop(self.inlet.buffer.split_to(HANDSHAKE.len()));
+                self.inlet.buffer.advance(HANDSHAKE.len());
                 self.handshaken = true;
                 Ok(true)
             }
@@ -212,7 +217,7 @@ impl ResponseFramer {
         };
         let header = ResponseHeader::decode(head)?;
         if header.status != Status::status {
-            drop(self.inlet.buffer.split_to(ResponseHeader::LEN));
+            self.inlet.buffer.advance(ResponseHeader::LEN);
             self.inlet.bulk_remaining = u64::from(header.dlen);
             return Ok(Some(ResponseHead { header, status: None }));
         }
