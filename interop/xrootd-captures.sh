@@ -62,7 +62,7 @@ record xrdfs-query-config xrdfs SERVER query config readv_ior_max readv_iov_max 
 record xrdfs-query-checksum xrdfs SERVER query checksum /data/small.bin?cks.type=adler32
 record xrdfs-query-space xrdfs SERVER query space /
 record xrdfs-query-xattr xrdfs SERVER query xattr /data/small.bin
-record xrdfs-query-stats xrdfs SERVER query stats a
+record xrdfs-query-stats xrdfs SERVER query stats i
 record xrdfs-spaceinfo xrdfs SERVER spaceinfo /
 record xrdfs-mkdir xrdfs SERVER mkdir -p -mrwxr-xr-x /data/a/b
 record xrdfs-chmod xrdfs SERVER chmod /data/a/b rwxr-x---
