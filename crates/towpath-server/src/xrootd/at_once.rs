@@ -6,8 +6,8 @@
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
 use towpath_proto::xrootd::{
-    Request, RequestHeader, ResponseHeader, Status, StreamId, Target, page,
-    request::{PgRead, Query, Read, ReadElement, Readv},
+    Request, RequestHeader, ResponseHeader, Status, StreamId, Target, VectorElement, page,
+    request::{PgRead, Query, Read, Readv},
     response::{self, PgReadStatus, StatusKind},
 };
 use towpath_store::ReadHandle;
@@ -136,11 +136,11 @@ impl Connection {
                 Err(refusal) => return Some(Err(refusal)),
             }
         }
-        let headers = request.elements.len() * ReadElement::LEN;
+        let headers = request.elements.len() * VectorElement::LEN;
         Some(Ok(seal(&mut self.out, start, stream_id, Status::ok) - headers as u64))
     }
 
-    fn read_element(&mut self, element: &ReadElement) -> Option<Result<(), Refusal>> {
+    fn read_element(&mut self, element: &VectorElement) -> Option<Result<(), Refusal>> {
         let slot = match self.session.files.find(element.handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),

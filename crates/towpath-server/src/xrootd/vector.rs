@@ -8,8 +8,8 @@ use std::{collections::HashMap, io::IoSlice, sync::Arc};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, ResponseHeader, Status,
-    request::{ReadElement, Readv, vector_bytes},
+    ErrorCode, FileHandle, ResponseHeader, Status, VectorElement,
+    request::{Readv, vector_bytes},
 };
 use towpath_store::{ByteRange, Error, Fault, ReadHandle};
 
@@ -46,13 +46,13 @@ pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
 }
 
 /// The length of the answer's body.
-pub(super) fn answer_bytes(elements: &[ReadElement]) -> u64 {
-    vector_bytes(elements).saturating_add((elements.len() * ReadElement::LEN) as u64)
+pub(super) fn answer_bytes(elements: &[VectorElement]) -> u64 {
+    vector_bytes(elements).saturating_add((elements.len() * VectorElement::LEN) as u64)
 }
 
 /// What precedes the data of `element` in the answer.
-pub(super) fn head(element: &ReadElement) -> [u8; ReadElement::LEN] {
-    let mut head = [0; ReadElement::LEN];
+pub(super) fn head(element: &VectorElement) -> [u8; VectorElement::LEN] {
+    let mut head = [0; VectorElement::LEN];
     let fields = element.handle.0.into_iter().chain(element.length.to_be_bytes()).chain(element.offset.to_be_bytes());
     head.iter_mut().zip(fields).for_each(|(place, byte)| *place = byte);
     head
@@ -84,10 +84,10 @@ pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<S
 }
 
 /// How many of the elements fit into one frame; at least one.
-fn group_length(elements: &[ReadElement]) -> usize {
+fn group_length(elements: &[VectorElement]) -> usize {
     let mut bytes = 0;
     let fitting = elements.iter().take_while(|element| {
-        bytes += element.length as usize + ReadElement::LEN;
+        bytes += element.length as usize + VectorElement::LEN;
         bytes <= GROUP_BYTES
     });
     fitting.count().max(1)
@@ -96,7 +96,7 @@ fn group_length(elements: &[ReadElement]) -> usize {
 async fn send_group(
     exchange: &Exchange,
     slots: &HashMap<FileHandle, Arc<Slot>>,
-    group: &[ReadElement],
+    group: &[VectorElement],
     status: Status,
 ) -> Served<()> {
     let bytes = answer_bytes(group);
@@ -122,7 +122,7 @@ async fn send_group(
 }
 
 /// Reads the elements of `group` at `indices`, all of one file, into their places in `data`.
-async fn read_elements(slot: &Slot, group: &[ReadElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
+async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
     let elements = || indices.iter().filter_map(|&index| group.get(index));
     match &slot.file()?.access {
         FileAccess::Read(handle) => {
