@@ -59,12 +59,13 @@ fn line(identity: &Identity, directory: &StorePath, entry: Entry, algorithm: Alg
 pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> Served {
     let writable;
     if request.path.path.first() == Some(&b'*') {
-        writable = exchange.session.identity.check(Activity::Create, &StorePath::root()).is_ok();
+        writable = exchange.session.identity.check(Activity::CreateDirectory, &StorePath::root()).is_ok();
     } else {
         let (identity, path) = exchange.subject(&request.path).await?;
         identity.check(Activity::Stat, &path)?;
-        exchange.session.service.store.stat(&identity.caller, &path).await?;
-        writable = identity.check(Activity::Modify, &path).is_ok();
+        let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+        let change = if found.is_directory() { Activity::CreateDirectory } else { Activity::Modify };
+        writable = identity.check(change, &path).is_ok();
     }
     let address = in_brackets(exchange.session.local);
     exchange.ok(&Locations(vec![Location { manager: false, pending: false, writable, address }]))

@@ -156,6 +156,7 @@ impl Gate<'_> {
                 Ok(Step::Next)
             }
             Ok(_) => Ok(self.too_early(&incoming.header)),
+            Err(_) if self.login.is_none() => Ok(self.too_early(&incoming.header)),
             Err(error) => Err(error.into()),
         };
         Ok(Some(step.unwrap_or_else(|refusal| {

@@ -32,7 +32,7 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
 fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     let executable = found.mode.is_some_and(|mode| mode & 0o111 != 0);
     let (kind, read, write) = match found.kind {
-        FileKind::Directory => (StatFlags::isDir | StatFlags::xset, Activity::List, Activity::Create),
+        FileKind::Directory => (StatFlags::isDir | StatFlags::xset, Activity::List, Activity::CreateDirectory),
         FileKind::File if executable => (StatFlags::xset, Activity::Read, Activity::Modify),
         FileKind::File => (StatFlags::NONE, Activity::Read, Activity::Modify),
         FileKind::Other => (StatFlags::other, Activity::Read, Activity::Modify),

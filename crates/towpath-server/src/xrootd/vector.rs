@@ -24,7 +24,7 @@ pub(super) const MAX_ELEMENTS: usize = 1024;
 /// The longest element in bytes (`readv_ior_max`): 2 MiB less its header.
 pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
 /// The longest answer in bytes, headers counted.
-const MAX_ANSWER_BYTES: u64 = 1 << 31;
+const MAX_ANSWER_BYTES: u64 = i32::MAX as u64;
 /// The most data in one frame, and in memory for one request.
 const GROUP_BYTES: usize = 2 << 20;
 

@@ -1,0 +1,6 @@
+//! Tests of the server from outside, through sockets.
+
+#[cfg(test)]
+mod it {
+    mod xrootd;
+}

@@ -1,0 +1,13 @@
+//! The xroot face, spoken to frame by frame: what no well-behaved client would send too.
+
+mod bound_connections;
+mod broken_requests;
+mod golden;
+mod handles;
+mod limits;
+mod login;
+mod names;
+mod peer;
+mod pipelining;
+mod reads;
+mod writes;

@@ -1,0 +1,178 @@
+//! TLS and who one is.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::{TlsConnector, client::TlsStream, rustls};
+use towpath_proto::xrootd::{
+    ErrorCode, OpenOptions, PathAndCgi, ProtocolRequestFlags, Response, ResponseFramer, ServerFlags,
+    auth::{UnixCredentials, ZtnCredentials},
+    handshake::HANDSHAKE,
+    request::{Auth, Open, Ping, Protocol},
+    response::{Body as _, LoginReply, ProtocolReply},
+};
+use towpath_server::{ServeConfig, config::IssuerConfig};
+use towpath_store::{memory::MemoryStore, sys::disk};
+use towpath_testkit::issuer::{SigningKey, jwks, wlcg_claims};
+
+use super::peer::{Peer, Site, encode, login, open_request, protocol};
+
+const ISSUER: &str = "https://issuer.example";
+
+/// A site with TLS that believes tokens, and what a client needs to know of it.
+struct Secure {
+    site: Site,
+    key: SigningKey,
+    ca: rustls::pki_types::CertificateDer<'static>,
+    _files: tempfile::TempDir,
+}
+
+fn secure(change: impl FnOnce(&mut ServeConfig)) -> Secure {
+    let files = tempfile::tempdir().unwrap();
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = SigningKey::es256("key");
+    let (certificate, private, keys) =
+        (files.path().join("cert.pem"), files.path().join("key.pem"), files.path().join("jwks"));
+    disk::write(&certificate, certified.cert.pem().as_bytes()).unwrap();
+    disk::write(&private, certified.signing_key.serialize_pem().as_bytes()).unwrap();
+    disk::write(&keys, jwks([&key]).to_string().as_bytes()).unwrap();
+    let site = Site::with(Arc::new(MemoryStore::new(1 << 20)), |config| {
+        config.tls.certificate = Some(certificate);
+        config.tls.key = Some(private);
+        config.access.audiences = vec!["https://se.example".into()];
+        config.access.issuers =
+            vec![IssuerConfig { issuer: ISSUER.into(), base_path: "/vo".into(), keys: Some(keys), ca: None }];
+        config.access.anonymous.clear();
+        change(config);
+    });
+    Secure { site, key, ca: certified.cert.der().clone(), _files: files }
+}
+
+impl Secure {
+    fn token(&self, scope: &str) -> String {
+        let mut claims = wlcg_claims(ISSUER, scope);
+        claims["aud"] = json!("https://se.example");
+        self.key.token(&claims)
+    }
+
+    /// A connection on which TLS was started after `protocol`.
+    async fn client(&self) -> Client {
+        let mut peer = Peer::silent(&self.site).await;
+        let flags = ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS;
+        peer.send(&[HANDSHAKE.to_vec(), encode(1, Protocol { flags, ..protocol() })].concat()).await;
+        peer.answer(0).await.ok();
+        let reply = ProtocolReply::decode(peer.answer(1).await.ok()).unwrap();
+        assert!(reply.flags.contains(ServerFlags::haveTLS | ServerFlags::gotoTLS));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.ca.clone()).unwrap();
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let connector = TlsConnector::from(Arc::new(config));
+        let stream = connector.connect("localhost".try_into().unwrap(), peer.stream).await.unwrap();
+        Client { stream, framer: ResponseFramer::new(1 << 20) }
+    }
+}
+
+/// The client's end of a connection in TLS.
+struct Client {
+    stream: TlsStream<tokio::net::TcpStream>,
+    framer: ResponseFramer,
+}
+
+impl Client {
+    async fn ask(&mut self, request: impl Into<towpath_proto::xrootd::Request>) -> Response {
+        self.stream.write_all(&encode(5, request)).await.unwrap();
+        loop {
+            if let Some(head) = self.framer.next().unwrap() {
+                loop {
+                    if let Some(body) = self.framer.body().unwrap() {
+                        return Response::decode(&head.header, body).unwrap();
+                    }
+                    self.stream.read_buf(self.framer.buffer()).await.unwrap();
+                }
+            }
+            assert_ne!(self.stream.read_buf(self.framer.buffer()).await.unwrap(), 0, "the server hung up");
+        }
+    }
+
+    async fn code(&mut self, request: impl Into<towpath_proto::xrootd::Request>) -> ErrorCode {
+        match self.ask(request).await {
+            Response::Error(error) => error.code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn ok(&mut self, request: impl Into<towpath_proto::xrootd::Request>) -> bytes::Bytes {
+        match self.ask(request).await {
+            Response::Ok(body) => body,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn ztn(token: &str) -> Auth {
+    let credentials = ZtnCredentials { token: token.to_owned().into() }.encode().unwrap();
+    Auth { credential_type: ZtnCredentials::TYPE, credentials }
+}
+
+#[tokio::test]
+async fn a_token_in_tls_opens_what_it_is_for() {
+    let secure = secure(|_| {});
+    secure.site.put("/vo/foo/bar/x", b"x").await;
+    secure.site.put("/vo/foo/bargain", b"x").await;
+    let mut client = secure.client().await;
+    let reply = LoginReply::decode(client.ok(login()).await).unwrap();
+    assert_eq!(reply.security, "&P=ztn,0:4096:");
+    assert_eq!(client.code(open_request("/vo/foo/bar/x", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
+    client.ok(Ping).await;
+    assert_eq!(client.code(ztn("not.a.token")).await, ErrorCode::AuthFailed);
+    let unix = UnixCredentials { user: "root".into(), group: String::new() };
+    let unix = Auth { credential_type: UnixCredentials::TYPE, credentials: unix.encode() };
+    assert_eq!(client.code(unix).await, ErrorCode::AuthFailed, "not offered, as anonymous callers may do nothing");
+    client.ok(ztn(&secure.token("storage.read:/foo/bar"))).await;
+    client.ok(open_request("/vo/foo/bar/x", OpenOptions::open_read)).await;
+    assert_eq!(client.code(open_request("/vo/foo/bargain", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
+    assert_eq!(client.code(open_request("/vo/foo/bar/x", OpenOptions::open_updt)).await, ErrorCode::NotAuthorized);
+}
+
+#[tokio::test]
+async fn without_tls_only_anonymous() {
+    let secure = secure(|config| config.tls.required = true);
+    let mut peer = Peer::silent(&secure.site).await;
+    peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login())].concat()).await;
+    peer.answer(0).await.ok();
+    let reply = ProtocolReply::decode(peer.answer(1).await.ok()).unwrap();
+    assert!(reply.flags.contains(ServerFlags::haveTLS | ServerFlags::tlsLogin));
+    assert_eq!(peer.answer(2).await.code(), ErrorCode::TLSRequired);
+}
+
+#[tokio::test]
+async fn what_was_said_in_clear_does_not_count_in_tls() {
+    let secure = secure(|_| {});
+    let mut peer = Peer::silent(&secure.site).await;
+    let protocol = Protocol { flags: ProtocolRequestFlags::wantTLS, ..protocol() };
+    peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol), encode(2, login())].concat()).await;
+    peer.answer(0).await.ok();
+    peer.answer(1).await.ok();
+    peer.closed().await;
+}
+
+#[tokio::test]
+async fn a_token_may_speak_for_one_request() {
+    use towpath_server::config::{AnonymousRule, Right};
+    let secure = secure(|config| {
+        config.access.anonymous = vec![AnonymousRule { path: "/public".into(), allow: vec![Right::Read] }];
+    });
+    secure.site.put("/vo/f", b"x").await;
+    let mut peer = Peer::logged_in(&secure.site).await;
+    let open = |cgi: String| Open {
+        options: OpenOptions::open_read,
+        path: PathAndCgi::from("/vo/f").with_cgi(cgi),
+        ..Open::default()
+    };
+    assert_eq!(peer.ask(open("x=1".into())).await.code(), ErrorCode::AuthFailed);
+    let token = secure.token("storage.read:/");
+    peer.ask(open(format!("x=1&authz=Bearer%20{token}"))).await.ok();
+    assert_eq!(peer.ask(open("authz=Bearer%20forged".into())).await.code(), ErrorCode::AuthFailed);
+    assert_eq!(peer.ask(open(String::new())).await.code(), ErrorCode::AuthFailed, "the session stays anonymous");
+}

@@ -1,0 +1,161 @@
+//! Requests about paths.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::xrootd::{
+    DirlistOptions, ErrorCode, Mode, PathAndCgi, StatFlags, StatOptions, Target,
+    request::{Chmod, Dirlist, Locate, Mkdir, Mv, Prepare, Query, Rm, Rmdir, Stat},
+    response::{Body as _, DirlistParser, StatInfo, VfsInfo},
+};
+use towpath_server::config::{AnonymousRule, Right};
+use towpath_store::{local::LocalStore, memory::MemoryStore};
+
+use super::peer::{Answer, Peer, Site};
+
+fn stat(path: &str) -> Stat {
+    Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path.into()) }
+}
+
+async fn list(
+    peer: &mut Peer,
+    path: &str,
+    options: DirlistOptions,
+) -> Vec<towpath_proto::xrootd::response::DirlistEntry> {
+    let body = peer.ask(Dirlist { options, path: path.into() }).await.ok();
+    let mut parser = DirlistParser::new(options);
+    parser.push(&body);
+    parser.finish();
+    let mut entries = Vec::new();
+    while let Some(entry) = parser.pop().unwrap() {
+        entries.push(entry);
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
+}
+
+#[tokio::test]
+async fn what_stat_tells() {
+    let site = Site::empty();
+    site.put("/d/f", b"12345").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let file = StatInfo::decode(peer.ask(stat("//d/./f")).await.ok()).unwrap();
+    assert_eq!((file.size, file.flags), (5, StatFlags::readable | StatFlags::writable));
+    let directory = StatInfo::decode(peer.ask(stat("/d")).await.ok()).unwrap();
+    assert!(directory.flags.contains(StatFlags::isDir | StatFlags::xset | StatFlags::readable));
+    assert_eq!(peer.ask(stat("/none")).await.code(), ErrorCode::NotFound);
+    let vfs = Stat { options: StatOptions::vfs, ..stat("/") };
+    assert_eq!(VfsInfo::decode(peer.ask(vfs).await.ok()).unwrap().rw_nodes, 1);
+}
+
+#[tokio::test]
+async fn listings_of_any_length() {
+    let site = Site::empty();
+    let mut peer = Peer::logged_in(&site).await;
+    peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
+    assert_eq!(peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/d".into() }).await, Answer::Ok(Bytes::new()));
+    for n in 0..3000 {
+        site.put(&format!("/d/file-with-a-name-of-some-length-{n:05}"), b"123").await;
+    }
+    let plain = list(&mut peer, "/d", DirlistOptions::NONE).await;
+    let full = list(&mut peer, "/d", DirlistOptions::dstat | DirlistOptions::dcksm).await;
+    assert_eq!((plain.len(), full.len()), (3000, 3000));
+    assert_eq!(&*full[17].name, b"file-with-a-name-of-some-length-00017");
+    assert_eq!(full[17].stat.as_ref().unwrap().size, 3);
+    assert_eq!(full[17].checksum.as_ref().unwrap().value, "012d0097");
+    assert_eq!(
+        peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/none".into() }).await.code(),
+        ErrorCode::NotFound
+    );
+}
+
+#[tokio::test]
+async fn names_with_odd_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
+    let mut peer = Peer::logged_in(&site).await;
+    for name in [&b"/with blank"[..], b"/\xff\xfe", b"/100%", b"/a&b=c", b"/.hidden", b"/tab\there", "/ünï".as_bytes()]
+    {
+        let path = PathAndCgi::new(Bytes::copy_from_slice(name));
+        peer.ask(Mkdir { path: path.clone(), ..Mkdir::default() }).await.ok();
+        let entries = list(&mut peer, "/", DirlistOptions::dstat).await;
+        assert!(entries.iter().any(|entry| entry.name == name[1..]), "{}", name.escape_ascii());
+        peer.ask(Rmdir { path }).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn names_change() {
+    let site = Site::empty();
+    site.put("/a", b"a").await;
+    site.put("/b", b"b").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let mv = |from: &str, to: &str| Mv { from: from.into(), to: to.into() };
+    peer.ask(mv("/a", "/b")).await.ok();
+    assert_eq!((site.get("/a").await, site.get("/b").await.unwrap()), (None, "a".into()));
+    assert_eq!(peer.ask(mv("/a", "/c")).await.code(), ErrorCode::NotFound);
+    peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
+    peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
+    assert_eq!(peer.ask(Mkdir { path: "/x/y".into(), ..Mkdir::default() }).await.code(), ErrorCode::NotFound);
+    peer.ask(mv("/b", "/d/b")).await.ok();
+    assert_eq!(peer.ask(Rmdir { path: "/d".into() }).await.code(), ErrorCode::ItExists);
+    peer.ask(Chmod { mode: Mode(0o600), path: "/d/b".into() }).await.ok();
+    peer.ask(Rm { path: "/d/b".into() }).await.ok();
+    assert_eq!(peer.ask(Rm { path: "/d/b".into() }).await.code(), ErrorCode::NotFound);
+    peer.ask(Rmdir { path: "/d".into() }).await.ok();
+}
+
+#[tokio::test]
+async fn rights_are_asked_before_the_store() {
+    let site = Site::with(Arc::new(MemoryStore::new(1 << 20)), |config| {
+        config.access.anonymous = vec![
+            AnonymousRule { path: "/foo/bar".into(), allow: vec![Right::Read] },
+            AnonymousRule { path: "/new".into(), allow: vec![Right::Create] },
+        ];
+    });
+    for path in ["/foo/bar/x", "/foo/bargain", "/new/old"] {
+        site.put(path, b"x").await;
+    }
+    let mut peer = Peer::logged_in(&site).await;
+    peer.ask(stat("/foo/bar/x")).await.ok();
+    let open = super::peer::open_request;
+    use towpath_proto::xrootd::OpenOptions as O;
+    peer.ask(open("/foo/bar/x", O::open_read)).await.ok();
+    peer.ask(open("/new/fresh", O::delete | O::open_updt)).await.ok();
+    for refused in [
+        peer.ask(open("/foo/bargain", O::open_read)).await,
+        peer.ask(open("/foo/bar/x", O::open_updt)).await,
+        peer.ask(open("/foo/bar/y", O::new | O::open_updt)).await,
+        peer.ask(open("/new/old", O::delete | O::open_updt)).await,
+        peer.ask(stat("/foo/bargain")).await,
+        peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/foo".into() }).await,
+        peer.ask(Rm { path: "/foo/bar/x".into() }).await,
+        peer.ask(Mv { from: "/foo/bar/x".into(), to: "/new/x".into() }).await,
+        peer.ask(Mv { from: "/new/old".into(), to: "/foo/bar/z".into() }).await,
+        peer.ask(Query::Checksum("/foo/bargain".into())).await,
+    ] {
+        assert_eq!(refused.code(), ErrorCode::AuthFailed, "a token may help");
+    }
+}
+
+#[tokio::test]
+async fn checksums_and_what_else_one_may_ask() {
+    let site = Site::empty();
+    site.put("/f", b"123").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let ask = |path: &str| Query::Checksum(PathAndCgi::new(Bytes::copy_from_slice(path.as_bytes())));
+    assert_eq!(peer.ask(ask("/f")).await.ok(), "adler32 012d0097\0");
+    assert_eq!(peer.ask(ask("/f?cks.type=crc32c")).await.ok(), "crc32c 107b2fb2\0");
+    assert_eq!(peer.ask(ask("/f?cks.type=md5")).await.ok(), "md5 202cb962ac59075b964b07152d234b70\0");
+    assert_eq!(peer.ask(ask("/f?cks.type=rot13")).await.code(), ErrorCode::Unsupported);
+    assert_eq!(peer.ask(ask("/none")).await.code(), ErrorCode::NotFound);
+    peer.ask(Query::ChecksumCancel("/f".into())).await.ok();
+    let port = site.address.port();
+    let locate = |path: &str| Locate { options: Default::default(), path: path.into() };
+    assert_eq!(peer.ask(locate("/f")).await.ok(), format!("Sw[::127.0.0.1]:{port}\0"));
+    assert_eq!(peer.ask(locate("*")).await.ok(), format!("Sw[::127.0.0.1]:{port}\0"));
+    assert_eq!(peer.ask(locate("/none")).await.code(), ErrorCode::NotFound);
+    let prepared = peer.ask(Prepare { list: "/f\n/f".into(), ..Prepare::default() }).await.ok();
+    assert_eq!(prepared.len(), 17);
+    assert_eq!(peer.ask(Prepare { list: "/none".into(), ..Prepare::default() }).await.code(), ErrorCode::NotFound);
+}

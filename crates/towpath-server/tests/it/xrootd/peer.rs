@@ -1,0 +1,271 @@
+//! A server to be tested, and the client's end of a connection to it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use towpath_proto::xrootd::{
+    ErrorCode, Expect, FileHandle, OpenOptions, PROTOCOL_VERSION, PathAndCgi, ProtocolRequestFlags, Request, Response,
+    ResponseFramer, StreamId,
+    handshake::HANDSHAKE,
+    request::{Close, Login, Open, Protocol},
+    response::{Body as _, LoginReply, OpenReply},
+};
+use towpath_server::{
+    ServeConfig, Server, Service,
+    config::{AnonymousRule, Right},
+};
+use towpath_store::{Caller, CreateOptions, Expectation, Store, StorePath, memory::MemoryStore, sys::net};
+
+/// Nothing here takes so long unless it hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+/// A running server.
+pub(super) struct Site {
+    pub(super) address: SocketAddr,
+    pub(super) service: Arc<Service>,
+    pub(super) stopping: CancellationToken,
+    pub(super) running: JoinHandle<()>,
+}
+
+impl Site {
+    /// Serves `store` to everybody, for reading and writing.
+    pub(super) fn of(store: Arc<dyn Store>) -> Self {
+        Self::with(store, |_| {})
+    }
+
+    /// Serves `store` with other settings than usual.
+    pub(super) fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> Self {
+        let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
+        config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
+        change(&mut config);
+        let server = Server::bind(store, &config).unwrap();
+        let (address, service, stopping) = (server.addresses()[0], server.service(), server.stopping());
+        Self { address, service, stopping, running: tokio::spawn(server.run()) }
+    }
+
+    /// Serves an empty store in memory.
+    pub(super) fn empty() -> Self {
+        Self::of(Arc::new(MemoryStore::new(1 << 30)))
+    }
+
+    /// Puts a file into the store, past the server.
+    pub(super) async fn put(&self, at: &str, content: &[u8]) {
+        let caller = Caller::local();
+        let options = CreateOptions { parents: true, ..CreateOptions::default() };
+        let file = self.service.store.create(&caller, &path(at), options).await.unwrap();
+        file.write(0, Bytes::copy_from_slice(content)).await.unwrap();
+        file.commit(Expectation::default()).await.unwrap();
+    }
+
+    /// The content of a file, past the server; none if there is no such file.
+    pub(super) async fn get(&self, at: &str) -> Option<Bytes> {
+        let file = self.service.store.open(&Caller::local(), &path(at), Default::default()).await.ok()?;
+        Some(file.read(0, 1 << 30).await.unwrap())
+    }
+}
+
+pub(super) fn path(text: &str) -> StorePath {
+    StorePath::parse(text.as_bytes()).unwrap()
+}
+
+/// An answer, put together from its pieces.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Ok(Bytes),
+    Error(ErrorCode, String),
+    /// What [`towpath_proto::xrootd::Status::status`] carried: all data behind the bodies.
+    Status(Bytes),
+    /// Any other.
+    Other(Response),
+}
+
+impl Answer {
+    pub(super) fn ok(self) -> Bytes {
+        match self {
+            Self::Ok(body) => body,
+            other => panic!("not ok: {other:?}"),
+        }
+    }
+
+    pub(super) fn code(self) -> ErrorCode {
+        match self {
+            Self::Error(code, _) => code,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+
+    pub(super) fn pages(self) -> Bytes {
+        match self {
+            Self::Status(data) => data,
+            other => panic!("no status: {other:?}"),
+        }
+    }
+}
+
+/// The client's end of a connection.
+pub(super) struct Peer {
+    pub(super) stream: TcpStream,
+    framer: ResponseFramer,
+}
+
+impl Peer {
+    /// A connection on which nothing was said.
+    pub(super) async fn silent(site: &Site) -> Self {
+        let stream = net::connect(site.address).await.unwrap();
+        Self { stream, framer: ResponseFramer::new(64 << 20) }
+    }
+
+    /// A connection with a session.
+    pub(super) async fn logged_in(site: &Site) -> Self {
+        Self::with_session(site).await.0
+    }
+
+    /// A connection with a session, and what its login told.
+    pub(super) async fn with_session(site: &Site) -> (Self, LoginReply) {
+        let mut peer = Self::silent(site).await;
+        peer.send(&greeting()).await;
+        peer.answer(0).await.ok();
+        peer.answer(1).await.ok();
+        let reply = LoginReply::decode(peer.answer(2).await.ok()).unwrap();
+        (peer, reply)
+    }
+
+    /// Sends bytes as they are.
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
+        timeout(HANG, self.stream.write_all(bytes)).await.expect("the server takes what is sent").unwrap();
+    }
+
+    /// Sends a request, and waits for its whole answer.
+    pub(super) async fn ask(&mut self, request: impl Into<Request>) -> Answer {
+        self.ask_with(request, &[]).await
+    }
+
+    /// Sends a request with the data that follow it, and waits for its whole answer.
+    pub(super) async fn ask_with(&mut self, request: impl Into<Request>, data: &[u8]) -> Answer {
+        let mut bytes = encode(7, request);
+        bytes.extend_from_slice(data);
+        self.send(&bytes).await;
+        self.answer(7).await
+    }
+
+    /// The whole answer to `stream_id`, which must come next.
+    pub(super) async fn answer(&mut self, stream_id: u16) -> Answer {
+        let (got, answer) = self.any_answer().await.expect("the connection is open");
+        assert_eq!(got, StreamId::from_number(stream_id), "{answer:?}");
+        answer
+    }
+
+    /// The next answer, whosever, from its first piece to its last; none if the connection ends.
+    pub(super) async fn any_answer(&mut self) -> Option<(StreamId, Answer)> {
+        let (mut collected, mut pages) = (BytesMut::new(), BytesMut::new());
+        loop {
+            let (stream_id, response) = self.response().await?;
+            let answer = match response {
+                (Response::OkSoFar(body), _) => {
+                    collected.extend_from_slice(&body);
+                    continue;
+                }
+                (Response::Ok(body), _) => {
+                    collected.extend_from_slice(&body);
+                    Answer::Ok(collected.freeze())
+                }
+                (Response::Error(error), _) => Answer::Error(error.code, error.message),
+                (Response::Status(status), data) => {
+                    pages.extend_from_slice(&data);
+                    if status.kind == towpath_proto::xrootd::response::StatusKind::Partial {
+                        continue;
+                    }
+                    Answer::Status(pages.freeze())
+                }
+                (other, _) => Answer::Other(other),
+            };
+            return Some((stream_id, answer));
+        }
+    }
+
+    /// The next response as it is; none if the connection ends.
+    pub(super) async fn response(&mut self) -> Option<(StreamId, (Response, Bytes))> {
+        loop {
+            if let Some(head) = self.framer.next().unwrap() {
+                let body = loop {
+                    if let Some(body) = self.framer.body().unwrap() {
+                        break body;
+                    }
+                    self.receive().await?;
+                };
+                let response = match head.status {
+                    Some(status) => (Response::Status(status), body),
+                    None => (Response::decode(&head.header, body).unwrap(), Bytes::new()),
+                };
+                return Some((head.header.stream_id, response));
+            }
+            self.receive().await?;
+        }
+    }
+
+    async fn receive(&mut self) -> Option<()> {
+        let received = timeout(HANG, self.stream.read_buf(self.framer.buffer())).await.expect("the server answers");
+        matches!(received, Ok(1..)).then_some(())
+    }
+
+    /// Reads `length` bytes as they are.
+    pub(super) async fn raw(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        timeout(HANG, self.stream.read_exact(&mut bytes)).await.expect("the server answers").unwrap();
+        bytes
+    }
+
+    /// Waits until the server closes the connection.
+    pub(super) async fn closed(mut self) {
+        while self.any_answer().await.is_some() {}
+    }
+
+    /// Opens a file.
+    pub(super) async fn open(&mut self, at: &str, options: OpenOptions) -> FileHandle {
+        let reply = self.ask(open_request(at, options)).await.ok();
+        OpenReply::decode(reply).unwrap().handle
+    }
+
+    pub(super) async fn close(&mut self, handle: FileHandle) -> Answer {
+        self.ask(Close { handle }).await
+    }
+}
+
+/// Handshake, `protocol` on stream 1, `login` on stream 2.
+pub(super) fn greeting() -> Vec<u8> {
+    let mut bytes = HANDSHAKE.to_vec();
+    bytes.extend(encode(1, protocol()));
+    bytes.extend(encode(2, login()));
+    bytes
+}
+
+pub(super) fn protocol() -> Protocol {
+    let flags = ProtocolRequestFlags::secreqs;
+    Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::ExpLogin }
+}
+
+pub(super) fn login() -> Login {
+    Login { pid: 1, user: Login::pad_user("tester"), capver: Login::VERSION_TLS, ..Login::default() }
+}
+
+pub(super) fn open_request(at: &str, options: OpenOptions) -> Open {
+    Open { options, path: PathAndCgi::new(Bytes::copy_from_slice(at.as_bytes())), ..Open::default() }
+}
+
+pub(super) fn encode(stream_id: u16, request: impl Into<Request>) -> Vec<u8> {
+    let mut bytes = BytesMut::new();
+    request.into().encode(StreamId::from_number(stream_id), &mut bytes);
+    bytes.to_vec()
+}
+
+/// Content in which each byte depends on its place.
+pub(super) fn content(length: usize) -> Vec<u8> {
+    towpath_testkit::pattern::Pattern::new(1).bytes(0, length).to_vec()
+}
