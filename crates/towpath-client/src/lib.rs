@@ -1,21 +1,64 @@
-//! Remote stores over the xroot protocol and HTTP/WebDAV.
+//! Remote stores: a site that speaks the xroot protocol (or HTTP/WebDAV) as a [`towpath_store::Store`].
+//!
+//! [`connect`] gives the store behind a URL and the path inside it; a [`Client`] does the same for many URLs and lets
+//! those of one site share its connections. Nothing is asked of the network before the store is used.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`options`] | what a user may choose: tokens, certificates, times, how much is underway |
+//! | [`token`] | where a bearer token comes from |
+//! | [`xrootd`] | `root://` and `roots://` |
+//!
+//! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
 
-use std::{path::PathBuf, sync::Arc};
+pub mod options;
+mod tls;
+pub mod token;
+pub mod xrootd;
 
-use towpath_proto::url::Url;
+use std::sync::Arc;
+
+use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, Fault, Result, Store, StorePath};
 
-/// How to reach remote storages.
-#[derive(Debug, Default, Clone)]
-pub struct ClientOptions {
-    /// PEM file with certificates to trust beside the system's.
-    pub ca_file: Option<PathBuf>,
+pub use options::ClientOptions;
+pub use token::TokenSource;
+
+/// The ways to remote sites: connections are shared by all stores that come from one client.
+#[derive(Debug)]
+pub struct Client {
+    sites: Arc<xrootd::Sites>,
 }
 
-/// The store that `url` lies in, and the path in it.
+impl Client {
+    /// A client without connections.
+    pub fn new(options: Arc<ClientOptions>) -> Self {
+        Self { sites: xrootd::Sites::new(options) }
+    }
+
+    /// The store behind `url`, and the path in it. Opaque information of the URL is sent with every request of that store.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a path that no store can have, `Unsupported` for a scheme that nobody here speaks. Whether
+    /// the site answers is seen only when the store is used.
+    pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
+        let path = StorePath::parse(url.path().as_bytes())
+            .map_err(|error| Error::new(Fault::InvalidArgument, format!("{}: {error}", url.endpoint())))?;
+        let store: Arc<dyn Store> = match url.endpoint().family {
+            Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.sites, url)),
+            Family::Http => {
+                let scheme = url.scheme().name();
+                return Err(Error::new(Fault::Unsupported, format!("{scheme}:// is not spoken by this client")));
+            }
+        };
+        Ok((store, path))
+    }
+}
+
+/// The store behind one URL, and the path in it; see [`Client::connect`].
 ///
 /// # Errors
-/// `Unsupported` for a protocol that is not spoken.
-pub fn connect(url: &Url, _options: &Arc<ClientOptions>) -> Result<(Arc<dyn Store>, StorePath)> {
-    Err(Error::new(Fault::Unsupported, format!("{} is not spoken yet", url.scheme().name())))
+/// As [`Client::connect`].
+pub fn connect(url: &Url, options: &Arc<ClientOptions>) -> Result<(Arc<dyn Store>, StorePath)> {
+    Client::new(Arc::clone(options)).connect(url)
 }

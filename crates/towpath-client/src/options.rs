@@ -1,0 +1,47 @@
+//! What a user of remote stores may choose. The defaults suit both a laptop far away and a node next to the storage.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::TokenSource;
+
+/// How remote sites are spoken to.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Where the bearer token comes from, for calls that bring none themselves.
+    pub token: TokenSource,
+    /// Certificates (PEM) of authorities to trust besides the system's own.
+    pub ca_file: Option<PathBuf>,
+    /// How long to wait for a connection: TCP, and TLS where it is spoken, for each address of the host.
+    pub connect_timeout: Duration,
+    /// How long a connection with requests underway may bring nothing before it is asked for a sign of life (`ping`); after the same
+    /// time again it counts as lost.
+    pub stall: Duration,
+    /// How long a storage may take over what is slow by nature (recall from tape, checksums), and how long all the waits together
+    /// that it asks for may be.
+    pub patience: Duration,
+    /// How often one request is sent again after the connection was lost.
+    pub retries: u32,
+    /// How long one request is tried again, counted from its start.
+    pub retry_time: Duration,
+    /// Bytes of file data that may be underway at one site in each direction. It bounds memory, and throughput to this many
+    /// bytes for each round trip: 64 MiB fill 5 Gbit/s over 100 ms.
+    pub window_bytes: usize,
+    /// Connections to one site for bulk data, each received on a core of its own.
+    pub connections: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            token: TokenSource::Discover,
+            ca_file: None,
+            connect_timeout: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            patience: Duration::from_secs(30 * 60),
+            retries: 5,
+            retry_time: Duration::from_secs(5 * 60),
+            window_bytes: 64 << 20,
+            connections: 2,
+        }
+    }
+}

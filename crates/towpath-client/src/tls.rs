@@ -1,0 +1,81 @@
+//! The client's side of TLS: which authorities are trusted. Host names are always verified.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use towpath_store::{Blame, Error, Fault, Result, sys::disk};
+
+/// No file of authorities is longer (the system's has 200 KiB).
+const LIMIT_BYTES: u64 = 8 << 20;
+
+/// Starts TLS on connections.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// TLS that trusts the system's authorities and those in `ca_file`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if `ca_file` cannot be read, or if there is nobody to trust.
+    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        let (system, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        tracing::debug!(system, "certificate authorities of the system");
+        if let Some(path) = ca_file {
+            add_file(&mut roots, path)?;
+        }
+        if roots.is_empty() {
+            return Err(invalid("no certificate authority is known: install ca-certificates or name a CA file"));
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
+    }
+
+    /// The handshake with `host`, whose certificate must bear that name.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` if the certificate cannot be trusted, `Unavailable` if the connection breaks.
+    pub(crate) async fn start(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| invalid(&format!("{host} is no name that a certificate can bear")))?;
+        self.connector.connect(name, stream).await.map_err(|error| {
+            let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            match rustls {
+                Some(why @ rustls::Error::InvalidCertificate(_)) => {
+                    Error::new(Fault::AuthenticationFailed, format!("the certificate of {host} is not trusted: {why}"))
+                        .blamed_on(Blame::Storage)
+                }
+                _ => {
+                    Error::new(Fault::Unavailable, format!("TLS with {host} failed: {error}")).blamed_on(Blame::Network)
+                }
+            }
+        })
+    }
+}
+
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
+    let shown = path.display();
+    let pem = disk::read(path, LIMIT_BYTES).map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
+        roots.add(certificate).map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
+    }
+    Ok(())
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(Fault::InvalidArgument, message)
+}

@@ -1,0 +1,126 @@
+//! Asking a site something about a path, until there is an answer.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use towpath_proto::xrootd::{PathAndCgi, Request, response::Body};
+use towpath_store::{
+    Caller, Error, Fault, Result, StorePath,
+    sys::{clock, random},
+};
+
+use super::{
+    connection::{Exchange, Failure},
+    recovery::{Place, Pursuit, join_cgi},
+    session::Session,
+    site::{Identity, Site},
+    sites::Sites,
+};
+
+/// One server as a user meant it, and all that is needed to ask it.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) sites: Arc<Sites>,
+    pub(super) place: Place,
+    pub(super) user: String,
+    /// The opaque information holds a secret.
+    pub(super) careful: bool,
+}
+
+/// A question about a path.
+pub(super) struct Question<'a> {
+    pub(super) path: &'a StorePath,
+    /// Whether asking twice does the same as asking once.
+    pub(super) repeatable: bool,
+    /// Whether the answer may take long by its nature.
+    pub(super) patient: bool,
+    /// The longest answer, in bytes.
+    pub(super) limit: usize,
+}
+
+impl<'a> Question<'a> {
+    /// A question that can be repeated, and is answered in a few words.
+    pub(super) fn new(path: &'a StorePath) -> Self {
+        Self { path, repeatable: true, patient: false, limit: 64 << 10 }
+    }
+
+    /// A change, which must not be done twice.
+    pub(super) fn change(path: &'a StorePath) -> Self {
+        Self { repeatable: false, ..Self::new(path) }
+    }
+}
+
+impl Origin {
+    /// Who asks on behalf of `caller`.
+    pub(super) fn identity(&self, caller: &Caller) -> Identity {
+        Identity { user: self.user.clone(), token: caller.token.clone(), careful: self.careful }
+    }
+
+    /// A request that starts now.
+    pub(super) fn pursuit(&self, repeatable: bool) -> Pursuit {
+        Pursuit::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
+    }
+
+    /// Waits as `pursuit` says after `failure`.
+    ///
+    /// # Errors
+    /// Those of [`Pursuit::next`].
+    pub(super) async fn after(&self, pursuit: &mut Pursuit, site: &Site, failure: Failure) -> Result<()> {
+        tracing::debug!(place = pursuit.place().name(), ?failure, "no answer");
+        let pause = pursuit.next(failure, site.is_known_good(), clock::now(), random::number())?;
+        if pause > Duration::ZERO {
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Sends the request that `request` makes for the path, wherever it has to go, and gives the body of the answer.
+    ///
+    /// # Errors
+    /// The server's refusal, or why there is no answer; with the path.
+    pub(super) async fn ask(
+        &self,
+        caller: &Caller,
+        question: Question<'_>,
+        request: impl Fn(PathAndCgi) -> Request + Send,
+    ) -> Result<Bytes> {
+        let identity = self.identity(caller);
+        let mut pursuit = self.pursuit(question.repeatable);
+        loop {
+            let site = self.sites.at(pursuit.place(), &identity);
+            let path = path_and_cgi(question.path, &pursuit.place().cgi);
+            let mut exchange = Exchange::new(request(path), question.limit);
+            exchange.patient = question.patient;
+            let session: Arc<Session> = site.session(0)?;
+            let finished = session.submit(exchange).finished().await;
+            match finished.outcome {
+                Ok(_) => return Ok(Bytes::from(finished.buffer)),
+                Err(failure) => {
+                    self.after(&mut pursuit, &site, failure).await.map_err(|error| error.at(question.path))?;
+                }
+            }
+        }
+    }
+
+    /// As [`Self::ask`], with the body understood.
+    pub(super) async fn ask_for<B: Body>(
+        &self,
+        caller: &Caller,
+        question: Question<'_>,
+        request: impl Fn(PathAndCgi) -> Request + Send,
+    ) -> Result<B> {
+        let path = question.path;
+        let body = self.ask(caller, question, request).await?;
+        B::decode(body).map_err(|error| Error::new(Fault::Protocol, format!("{}: {error}", self.place.name())).at(path))
+    }
+}
+
+/// A path of the store as requests carry it.
+pub(super) fn path_and_cgi(path: &StorePath, cgi: &Bytes) -> PathAndCgi {
+    PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }
+}
+
+/// Opaque information with one more pair.
+pub(super) fn with_pair(cgi: &Bytes, pair: &str) -> Bytes {
+    join_cgi(cgi, pair.as_bytes())
+}

@@ -1,0 +1,89 @@
+//! Which of the security protocols that a server offers can be used, and the credentials for it.
+//!
+//! `ztn` carries a bearer token and is used over TLS only; `unix` and `host` prove nothing, but some sites ask for
+//! them. Protocols with ciphers of their own (`gsi`, `sss`, `krb5`) are not spoken: a token over TLS replaces them.
+
+use bytes::Bytes;
+use towpath_proto::xrootd::{
+    auth::{Offer, UnixCredentials, ZtnCredentials},
+    request::Auth,
+};
+use towpath_store::{Blame, Error, Fault, Result, Secret};
+
+/// What this client has to show.
+#[derive(Debug, Clone)]
+pub(super) struct Means {
+    /// The bearer token, or why there is none to be had; that matters only to servers that want one.
+    pub token: Result<Option<Secret>>,
+    /// The name to log in with.
+    pub user: String,
+}
+
+impl Means {
+    /// What to answer to `offer`, on a connection with or without TLS; none if it cannot be used.
+    pub(super) fn credentials(&self, offer: &Offer, tls: bool) -> Result<Option<Auth>> {
+        let credentials = match &*offer.name {
+            "ztn" if tls => match self.token.clone()? {
+                Some(token) => ZtnCredentials { token: Bytes::copy_from_slice(token.expose().as_bytes()) }.encode(),
+                None => None,
+            },
+            "unix" => Some(UnixCredentials { user: self.user.clone(), group: String::new() }.encode()),
+            "host" => Some(Bytes::from_static(b"host\0")),
+            _ => None,
+        };
+        Ok(credentials.map(|credentials| Auth { credential_type: offer.credential_type(), credentials }))
+    }
+
+    /// The error when nothing of what `host` offers led to a login; `refusal` is the last answer of the server.
+    pub(super) fn exhausted(&self, host: &str, offers: &[Offer], tls: bool, refusal: Option<&str>) -> Error {
+        let names: Vec<&str> = offers.iter().map(|offer| &*offer.name).collect();
+        let offered = names.join(", ");
+        let has_token = matches!(self.token, Ok(Some(_)));
+        let (why, remedy) = match refusal {
+            Some(message) => (format!("refused the credentials: {message}"), ""),
+            None if !names.contains(&"ztn") => ("offers nothing that this client speaks".into(), ""),
+            None if !has_token => {
+                let remedy = "; put a bearer token into BEARER_TOKEN or into the file that BEARER_TOKEN_FILE names";
+                ("asks for a bearer token, and none was found".into(), remedy)
+            }
+            None if !tls => ("takes bearer tokens only over TLS".into(), "; use roots:// in place of root://"),
+            None => ("did not take the credentials".into(), ""),
+        };
+        let message = format!("{host} {why} (it offers: {offered}){remedy}");
+        Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Caller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn means(token: Option<&str>) -> Means {
+        Means { token: Ok(token.map(Secret::new)), user: "marie".into() }
+    }
+
+    #[test]
+    fn a_token_leaves_only_over_tls() {
+        let offer = Offer::ztn(4096);
+        assert_eq!(means(Some("t")).credentials(&offer, false).unwrap(), None);
+        let auth = means(Some("t")).credentials(&offer, true).unwrap().unwrap();
+        assert_eq!(auth.credential_type, *b"ztn\0");
+        assert_eq!(means(None).credentials(&offer, true).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_not_spoken_is_left_out() {
+        let gsi = Offer { name: "gsi".into(), arguments: "v:10400".into() };
+        assert_eq!(means(Some("t")).credentials(&gsi, true).unwrap(), None);
+        assert!(means(None).credentials(&Offer::unix(), false).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_error_says_what_was_offered_and_what_to_do() {
+        let error = means(None).exhausted("se.example:1094", &[Offer::ztn(4096)], true, None);
+        assert_eq!(error.fault(), Fault::AuthenticationFailed);
+        assert!(error.message().contains("ztn") && error.message().contains("BEARER_TOKEN"), "{error}");
+        let error = means(Some("t")).exhausted("se.example:1094", &[Offer::ztn(4096)], false, None);
+        assert!(error.message().contains("roots://"), "{error}");
+    }
+}

@@ -1,0 +1,178 @@
+//! From a host name to a running connection: TCP, TLS where it is wanted, and then the two tasks.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::xrootd::{Response, ResponseFramer};
+use towpath_store::{Blame, Error, Fault, Result, sys::net};
+
+use super::{Failure, Shared, broken, reader::Reader, writer};
+use crate::{
+    tls::Tls,
+    xrootd::flight::{Flight, Plan, Progress, SetupFailure},
+};
+
+/// Where and how to connect.
+#[derive(Debug)]
+pub(in crate::xrootd) struct Dial {
+    pub(in crate::xrootd) host: String,
+    pub(in crate::xrootd) port: u16,
+    pub(in crate::xrootd) plan: Plan,
+    /// Needed if the plan wants TLS.
+    pub(in crate::xrootd) tls: Option<Tls>,
+    pub(in crate::xrootd) connect_timeout: Duration,
+    pub(in crate::xrootd) stall: Duration,
+    pub(in crate::xrootd) patience: Duration,
+}
+
+/// Longest body of an answer before TLS, in bytes.
+const EARLY_BODY_LIMIT: usize = 64 << 10;
+
+type Input = Box<dyn AsyncRead + Send + Unpin>;
+type Output = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Connects, and serves the connection until it is lost or dropped.
+pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedReceiver<writer::Outgoing>) {
+    let host = dial.plan.host.clone();
+    let failure = match open(dial).await {
+        Ok((input, output, flight)) => serve(host, &shared, input, output, flight, queue).await,
+        Err(failure) => setup_failed(failure),
+    };
+    tracing::debug!(?failure, "connection ended");
+    shared.lose(&failure);
+}
+
+/// What a failed set-up means for the requests that wait for it.
+pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
+    match failure {
+        SetupFailure::NeedsTls => Failure::TooEarly,
+        SetupFailure::Wait { seconds } => Failure::Wait { seconds },
+        SetupFailure::Broken(error) => Failure::NotSent(error),
+        SetupFailure::Fatal(error) => Failure::Fatal(error),
+    }
+}
+
+async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
+    let mut stream = connect(&dial).await?;
+    let host = dial.plan.host.clone();
+    let mut flight = Flight::new(dial.plan);
+    if !flight.before_tls() {
+        let (input, output) = stream.into_split();
+        return Ok((Box::new(input), Box::new(output), flight));
+    }
+    let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut flight));
+    if !starts_tls.await.map_err(|_| timed_out(&host, "the answer to its first request"))?? {
+        let (input, output) = stream.into_split();
+        return Ok((Box::new(input), Box::new(output), flight));
+    }
+    let Some(tls) = &dial.tls else {
+        return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was to start, but is not configured")));
+    };
+    let encrypted = timeout(dial.connect_timeout, tls.start(&dial.host, stream));
+    let encrypted = encrypted.await.map_err(|_| timed_out(&host, "TLS"))?.map_err(|error| match error.fault() {
+        Fault::Unavailable => SetupFailure::Broken(error),
+        _ => SetupFailure::Fatal(error),
+    })?;
+    flight.tls_started();
+    let (input, output) = tokio::io::split(encrypted);
+    Ok((Box::new(input), Box::new(output), flight))
+}
+
+/// The first address that answers.
+async fn connect(dial: &Dial) -> Result<TcpStream, SetupFailure> {
+    let host = &dial.plan.host;
+    let unreachable = |why: String| {
+        Error::new(Fault::Unavailable, format!("{host} cannot be reached: {why}")).blamed_on(Blame::Network)
+    };
+    let resolved = timeout(dial.connect_timeout, net::resolve(&dial.host, dial.port)).await;
+    let addresses = resolved
+        .map_err(|_| timed_out(host, "its address"))?
+        .map_err(|error| SetupFailure::Fatal(unreachable(error.to_string())))?;
+    let mut last = SetupFailure::Fatal(unreachable("it has no address".into()));
+    for address in addresses {
+        match timeout(dial.connect_timeout, net::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = SetupFailure::Broken(unreachable(format!("{address}: {error}"))),
+            Err(_) => last = timed_out(host, "a connection"),
+        }
+    }
+    Err(last)
+}
+
+fn timed_out(host: &str, what: &str) -> SetupFailure {
+    let error = Error::new(Fault::TimedOut, format!("{host}: {what} did not come in time")).blamed_on(Blame::Network);
+    SetupFailure::Broken(error)
+}
+
+/// The exchange before TLS can start; whether it is to start now.
+async fn negotiate(host: &str, stream: &mut TcpStream, flight: &mut Flight) -> Result<bool, SetupFailure> {
+    let lost = |error: std::io::Error| {
+        let message = format!("the connection to {host} was lost: {error}");
+        SetupFailure::Broken(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
+    };
+    let garbled = |error| SetupFailure::Broken(broken(host, &error));
+    stream.write_all(&flight.take_output()).await.map_err(lost)?;
+    let mut framer = ResponseFramer::new(EARLY_BODY_LIMIT);
+    let mut head = None;
+    loop {
+        if head.is_none() {
+            head = framer.next().map_err(garbled)?;
+        }
+        if let Some(current) = &head
+            && let Some(body) = framer.body().map_err(garbled)?
+        {
+            let response = Response::decode(&current.header, body).map_err(garbled)?;
+            let progress = flight.answer(current.header.stream_id, response)?;
+            head = None;
+            match progress {
+                Progress::StartTls => return Ok(true),
+                _ if !flight.before_tls() => return Ok(false),
+                _ => continue,
+            }
+        }
+        if stream.read_buf(framer.buffer()).await.map_err(lost)? == 0 {
+            return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+}
+
+/// Runs reader and writer until one of them ends.
+async fn serve(
+    host: String,
+    shared: &Arc<Shared>,
+    input: Input,
+    output: Output,
+    mut flight: Flight,
+    queue: mpsc::UnboundedReceiver<writer::Outgoing>,
+) -> Failure {
+    let (control, orders) = mpsc::unbounded_channel();
+    let (gate, opened) = oneshot::channel();
+    let first = flight.take_output();
+    let gate = if flight.lets_requests_out() {
+        // The receiver is alive: it is two lines above.
+        let _ = gate.send(());
+        None
+    } else {
+        Some(gate)
+    };
+    let writer = writer::run(output, first, opened, orders, queue, Arc::clone(shared));
+    let mut writer = AbortOnDropHandle::new(tokio::spawn(writer));
+    let reader = Reader::new(host.clone(), input, Arc::clone(shared), control, flight, gate);
+    tokio::select! {
+        failure = reader.run() => failure,
+        ended = &mut writer => match ended {
+            Ok(Err(error)) => {
+                let message = format!("the connection to {host} was lost: {error}");
+                shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
+            }
+            // Nobody holds the connection any more.
+            _ => Failure::NotSent(super::closed()),
+        },
+    }
+}

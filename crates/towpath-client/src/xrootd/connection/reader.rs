@@ -1,0 +1,270 @@
+//! The receiving half: cuts responses out of the stream and gives each to the sink of its request.
+//!
+//! Short responses are received many at a time into the framer's buffer. The data of a long one are received straight
+//! into the sink; so that little of them ends up in the framer's buffer, less is read at once while long ones come.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{io::AsyncRead, sync::oneshot};
+use towpath_proto::xrootd::{
+    DecodeError, Response, ResponseFramer, ResponseHead, ResponseHeader, Status, StreamId,
+    response::{Attn, StatusKind},
+};
+use towpath_store::{Blame, Error, Fault};
+
+use super::{Answer, Control, Failure, Shared, Waiting, broken, dial::setup_failed, line::Line};
+use crate::xrootd::{
+    flight::{Flight, Progress, reserved},
+    sink::{BadAnswer, Sink},
+};
+
+/// Longest body of an answer that is not data, in bytes: errors, redirects, and asynchronous answers.
+const BODY_LIMIT: usize = 16 << 20;
+
+/// From this many bytes on, data are received straight into their sink.
+const DIRECT_BYTES: u64 = 16 << 10;
+
+/// What is read at once into the framer's buffer, in bytes.
+const SMALL_READ: usize = 64 << 10;
+/// The same while long responses come: enough for the head of the next one, and little to copy of its data.
+const READ_AMID_BULK: usize = 512;
+
+/// Why the connection is of no use any more.
+enum End {
+    Failure(Failure),
+    Broken(DecodeError),
+    Bad(BadAnswer),
+}
+
+impl From<DecodeError> for End {
+    fn from(error: DecodeError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<BadAnswer> for End {
+    fn from(error: BadAnswer) -> Self {
+        Self::Bad(error)
+    }
+}
+
+/// The receiving half of a connection.
+pub(super) struct Reader<I> {
+    host: String,
+    line: Line<I>,
+    framer: ResponseFramer,
+    shared: Arc<Shared>,
+    control: Control,
+    flight: Flight,
+    gate: Option<oneshot::Sender<()>>,
+    amid_bulk: bool,
+}
+
+impl<I: AsyncRead + Unpin> Reader<I> {
+    pub(super) fn new(
+        host: String,
+        input: I,
+        shared: Arc<Shared>,
+        control: Control,
+        flight: Flight,
+        gate: Option<oneshot::Sender<()>>,
+    ) -> Self {
+        let framer = ResponseFramer::new(BODY_LIMIT);
+        let line = Line::new(input, Arc::clone(&shared), control.clone());
+        Self { host, line, framer, shared, control, flight, gate, amid_bulk: false }
+    }
+
+    /// Serves the connection until it ends, and says why it did.
+    pub(super) async fn run(mut self) -> Failure {
+        loop {
+            let step = match self.framer.next() {
+                Ok(Some(head)) => self.response(head).await,
+                Ok(None) => self.fill().await,
+                Err(error) => Err(End::Broken(error)),
+            };
+            let error = match step {
+                Ok(()) => continue,
+                Err(End::Failure(failure)) => return failure,
+                Err(End::Broken(error)) => broken(&self.host, &error),
+                Err(End::Bad(error)) => broken(&self.host, &error),
+            };
+            return self.shared.loss(error);
+        }
+    }
+
+    async fn response(&mut self, head: ResponseHead) -> Result<(), End> {
+        let ResponseHeader { stream_id, status, .. } = head.header;
+        if status == Status::attn {
+            let body = self.body().await?;
+            let Response::Attn(attn) = Response::decode(&head.header, body)? else { return Ok(()) };
+            return self.unsolicited(attn).await;
+        }
+        if stream_id.number() < reserved::FIRST_FREE {
+            let body = self.body().await?;
+            return self.own(stream_id, Response::decode(&head.header, body)?);
+        }
+        let Some(mut waiting) = self.shared.take(stream_id) else {
+            return Err(DecodeError::Invalid { what: "stream id of a response" }.into());
+        };
+        self.line.answered();
+        match status {
+            Status::ok | Status::oksofar | Status::status => {
+                if waiting.reply.is_closed() {
+                    waiting.sink = Sink::Nowhere;
+                }
+                let poured = self.pour(&mut waiting.sink, &head).await;
+                let last = match &head.status {
+                    None => status == Status::ok,
+                    Some(body) => body.kind == StatusKind::Final,
+                };
+                match poured {
+                    Ok(()) if last => {
+                        if matches!(waiting.sink, Sink::Stream(_)) {
+                            self.shared.table().occupied = false;
+                        }
+                        waiting.finish(Ok(head.status.map_or(Answer::Ok, Answer::Status)));
+                    }
+                    Ok(()) => self.shared.put_back(stream_id, waiting),
+                    Err(end) => {
+                        self.shared.put_back(stream_id, waiting);
+                        return Err(end);
+                    }
+                }
+                Ok(())
+            }
+            _ => {
+                let body = self.body().await;
+                match body.and_then(|body| Ok(Response::decode(&head.header, body)?)) {
+                    Ok(response) => self.verdict(stream_id, waiting, response),
+                    Err(end) => {
+                        self.shared.put_back(stream_id, waiting);
+                        Err(end)
+                    }
+                }
+            }
+        }
+    }
+
+    /// An answer without data.
+    fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
+        let failure = match response {
+            // Whatever a server says to a request before the login, the request was not looked at.
+            _ if !self.flight.is_done() => Failure::TooEarly,
+            Response::Error(error) => Failure::Refused(error),
+            Response::Redirect(redirect) => Failure::Redirect(redirect),
+            Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
+            Response::WaitResp(_) => {
+                waiting.patient = true;
+                self.shared.put_back(stream_id, waiting);
+                return Ok(());
+            }
+            _ => {
+                self.shared.put_back(stream_id, waiting);
+                return Err(DecodeError::Invalid { what: "response status" }.into());
+            }
+        };
+        waiting.finish(Err(failure));
+        Ok(())
+    }
+
+    /// An answer to one of the connection's own requests.
+    fn own(&mut self, stream_id: StreamId, response: Response) -> Result<(), End> {
+        if self.flight.is_done() {
+            return Ok(());
+        }
+        let progress = self.flight.answer(stream_id, response);
+        let progress = progress.map_err(|failure| End::Failure(setup_failed(failure)))?;
+        // The writer outlives the reader.
+        let _ = self.control.send(self.flight.take_output());
+        match progress {
+            Progress::Ready(established) => {
+                tracing::debug!(host = self.host, version = established.version, "session ready");
+                // Set once: a flight becomes ready once.
+                let _ = self.shared.established.set(established);
+                if let Some(gate) = self.gate.take() {
+                    let _ = gate.send(());
+                }
+                Ok(())
+            }
+            Progress::More => Ok(()),
+            Progress::StartTls => Err(DecodeError::Invalid { what: "time of starting TLS" }.into()),
+        }
+    }
+
+    async fn unsolicited(&mut self, attn: Attn) -> Result<(), End> {
+        match attn {
+            Attn::AsynResp { header, body } => self.late_answer(&header, body).await,
+            Attn::AsyncMs(message) => {
+                tracing::info!(host = self.host, message, "the server says");
+                Ok(())
+            }
+            Attn::Other { .. } => Ok(()),
+        }
+    }
+
+    /// The answer that a `waitresp` promised.
+    async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
+        let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
+        match Response::decode(header, body)? {
+            Response::Ok(body) => {
+                let head = ResponseHead { header: *header, status: None };
+                waiting.sink.begin(&head, body.len() as u64)?;
+                waiting.sink.push(body, || false).await?;
+                waiting.finish(Ok(Answer::Ok));
+                Ok(())
+            }
+            response => self.verdict(header.stream_id, waiting, response),
+        }
+    }
+
+    /// The data of a response into its sink.
+    async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<(), End> {
+        let length = self.framer.remaining();
+        sink.begin(head, length)?;
+        self.amid_bulk = length >= DIRECT_BYTES;
+        loop {
+            let buffered = self.framer.take(usize::MAX);
+            if !buffered.is_empty() {
+                let shared = Arc::clone(&self.shared);
+                sink.push(buffered, || shared.occupy()).await?;
+            }
+            let left = self.framer.remaining();
+            if left == 0 {
+                return Ok(sink.end()?);
+            }
+            match sink.room() {
+                Some((buffer, room)) if left >= DIRECT_BYTES && room > 0 => {
+                    let limit = room.min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let received = self.line.receive(buffer, limit).await.map_err(|why| self.end(&why))?;
+                    sink.received(received)?;
+                    self.framer.received(received as u64);
+                }
+                _ => self.fill().await?,
+            }
+        }
+    }
+
+    /// The whole body of the current response.
+    async fn body(&mut self) -> Result<Bytes, End> {
+        loop {
+            if let Some(body) = self.framer.body()? {
+                return Ok(body);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// More bytes into the framer.
+    async fn fill(&mut self) -> Result<(), End> {
+        let size = if self.amid_bulk { READ_AMID_BULK } else { SMALL_READ };
+        self.framer.buffer().reserve(size);
+        self.line.receive(self.framer.buffer(), size).await.map_err(|why| self.end(&why))?;
+        Ok(())
+    }
+
+    fn end(&self, why: &str) -> End {
+        let message = format!("the connection to {} was lost: {why}", self.host);
+        End::Failure(self.shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)))
+    }
+}

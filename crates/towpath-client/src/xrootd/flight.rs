@@ -1,0 +1,341 @@
+//! How a connection becomes a session in as few flights as the server permits; bytes in, bytes out, no sockets.
+//!
+//! What leaves together:
+//!
+//! | the server is thought to want | flights after TCP's own |
+//! | --- | --- |
+//! | neither TLS nor credentials | handshake, `protocol`, `login` **and the first requests** |
+//! | TLS | handshake, `protocol` · TLS · `login` and the first requests |
+//! | credentials that were good the last time | (TLS ·) `login`, `auth` and the first requests |
+//!
+//! A wrong guess costs a round trip and nothing else: a server that wants credentials refuses the first requests, which
+//! the caller repeats; one that wants TLS makes the flight fail with [`SetupFailure::NeedsTls`], and the caller
+//! connects again with [`Plan::tls`]. Nothing secret is part of a flight before TLS: [`Plan::optimistic`] must not be
+//! set for requests that carry a token.
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::xrootd::{
+    ErrorCode, Expect, LoginAbility, PROTOCOL_VERSION, ProtocolRequestFlags, Request, Response, ServerFlags, SessionId,
+    StreamId,
+    auth::{Offer, parse_offers},
+    codes::PROTOCOL_VERSION_PGRW,
+    handshake::{HANDSHAKE, HandshakeReply},
+    request::{Endsess, Login, Protocol},
+    response::{Body, LoginReply, ProtocolReply},
+};
+use towpath_store::{Blame, Error, Fault};
+
+use super::auth::Means;
+
+/// Stream ids that no caller's request gets.
+pub(super) mod reserved {
+    use towpath_proto::xrootd::StreamId;
+
+    pub(in crate::xrootd) const PROTOCOL: StreamId = StreamId::from_number(1);
+    pub(in crate::xrootd) const LOGIN: StreamId = StreamId::from_number(2);
+    pub(in crate::xrootd) const AUTH: StreamId = StreamId::from_number(3);
+    pub(in crate::xrootd) const ENDSESS: StreamId = StreamId::from_number(4);
+    pub(in crate::xrootd) const PING: StreamId = StreamId::from_number(5);
+    /// The first id for requests of callers.
+    pub(in crate::xrootd) const FIRST_FREE: u16 = 16;
+}
+
+/// Whether the connection is to be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TlsWish {
+    /// Only if the server says that it must be; then the flight fails with [`SetupFailure::NeedsTls`].
+    Avoid,
+    /// From the start.
+    Insist,
+}
+
+/// What is known before the connection is made.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// The server, for messages.
+    pub host: String,
+    pub tls: TlsWish,
+    /// Requests may leave before the server has said anything. Never with TLS.
+    pub optimistic: bool,
+    /// The offer that led to a login the last time; none if the server wanted no credentials, or is not known.
+    pub offer: Option<Offer>,
+    pub means: Means,
+    /// Appended to the login's information, as a redirect wishes.
+    pub login_cgi: Bytes,
+    /// The session before this one, to be ended.
+    pub previous: Option<SessionId>,
+}
+
+/// A session that is ready for requests.
+#[derive(Debug, Clone)]
+pub(super) struct Established {
+    pub session_id: SessionId,
+    pub version: u32,
+    pub flags: ServerFlags,
+    /// The offer that the login took; none if no credentials were wanted.
+    pub offer: Option<Offer>,
+}
+
+impl Established {
+    /// Whether `pgread` and `pgwrite` may be used.
+    pub(super) fn has_pages(&self) -> bool {
+        self.flags.contains(ServerFlags::suppgrw) && self.version >= PROTOCOL_VERSION_PGRW
+    }
+}
+
+/// What the connection has to do after an answer.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// Send what [`Flight::take_output`] gives, and wait for more.
+    More,
+    /// Start TLS now, then call [`Flight::tls_started`].
+    StartTls,
+    /// Send what [`Flight::take_output`] gives; the session is ready.
+    Ready(Established),
+}
+
+/// Why a connection became no session.
+#[derive(Debug, Clone)]
+pub(super) enum SetupFailure {
+    /// The server insists on TLS: connect again.
+    NeedsTls,
+    /// The server wants to be left alone for a while.
+    Wait { seconds: u32 },
+    /// Trying again may help.
+    Broken(Error),
+    /// Trying again cannot help.
+    Fatal(Error),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    Protocol,
+    Tls,
+    Login,
+    Auth,
+    Done,
+}
+
+/// The state of one connection on its way to a session.
+#[derive(Debug)]
+pub(super) struct Flight {
+    plan: Plan,
+    stage: Stage,
+    output: BytesMut,
+    encrypted: bool,
+    login_sent: bool,
+    session: Established,
+    offers: Vec<Offer>,
+    /// How many of the offers have been dealt with.
+    tried: usize,
+}
+
+impl Flight {
+    /// The flight that `plan` describes; its first output is ready.
+    pub(super) fn new(plan: Plan) -> Self {
+        let session =
+            Established { session_id: SessionId::default(), version: 0, flags: ServerFlags::NONE, offer: None };
+        let mut flight = Self {
+            plan,
+            stage: Stage::Handshake,
+            output: BytesMut::from(&HANDSHAKE[..]),
+            encrypted: false,
+            login_sent: false,
+            session,
+            offers: Vec::new(),
+            tried: 0,
+        };
+        flight.ask_protocol();
+        if flight.plan.optimistic {
+            flight.ask_login();
+        }
+        flight
+    }
+
+    /// The bytes to send now; may be empty.
+    pub(super) fn take_output(&mut self) -> Bytes {
+        self.output.split().freeze()
+    }
+
+    /// Whether the next bytes must not be read by anybody but TLS: until the protocol is known, nothing else is underway.
+    pub(super) fn before_tls(&self) -> bool {
+        !self.plan.optimistic && matches!(self.stage, Stage::Handshake | Stage::Protocol | Stage::Tls)
+    }
+
+    /// Whether requests of callers may be sent behind the output.
+    pub(super) fn lets_requests_out(&self) -> bool {
+        self.login_sent
+    }
+
+    /// Whether the session is ready.
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// TLS is established.
+    pub(super) fn tls_started(&mut self) {
+        self.encrypted = true;
+        self.stage = Stage::Login;
+        self.ask_login();
+    }
+
+    /// Takes the answer to one of the flight's own requests.
+    pub(super) fn answer(&mut self, stream_id: StreamId, response: Response) -> Result<Progress, SetupFailure> {
+        match response {
+            Response::Wait(wait) => return Err(SetupFailure::Wait { seconds: wait.seconds }),
+            Response::Error(error) if error.code == ErrorCode::TLSRequired && !self.encrypted => {
+                return Err(SetupFailure::NeedsTls);
+            }
+            _ => {}
+        }
+        match (self.stage, stream_id) {
+            (_, reserved::ENDSESS | reserved::PING) => Ok(Progress::More),
+            (Stage::Handshake, StreamId::ZERO) => self.handshaken(response),
+            (Stage::Protocol, reserved::PROTOCOL) => self.protocol_known(response),
+            (Stage::Login, reserved::LOGIN) => self.logged_in(response),
+            (Stage::Auth, reserved::AUTH) => self.authenticated(response),
+            _ => Err(self.broken("it answers out of turn")),
+        }
+    }
+
+    fn handshaken(&mut self, response: Response) -> Result<Progress, SetupFailure> {
+        let _: HandshakeReply = self.body(response)?;
+        self.stage = Stage::Protocol;
+        Ok(Progress::More)
+    }
+
+    fn protocol_known(&mut self, response: Response) -> Result<Progress, SetupFailure> {
+        let reply: ProtocolReply = self.body(response)?;
+        (self.session.version, self.session.flags) = (reply.version, reply.flags);
+        let goes_to_tls = reply.flags.contains(ServerFlags::gotoTLS);
+        match self.plan.tls {
+            TlsWish::Insist if goes_to_tls => {
+                self.stage = Stage::Tls;
+                return Ok(Progress::StartTls);
+            }
+            TlsWish::Insist => {
+                let message = format!("{} does not speak TLS", self.plan.host);
+                let error = Error::new(Fault::TlsRequired, message).blamed_on(Blame::Storage);
+                return Err(SetupFailure::Fatal(error));
+            }
+            TlsWish::Avoid => {
+                let demands = ServerFlags::gotoTLS | ServerFlags::tlsLogin | ServerFlags::tlsSess;
+                if reply.flags.intersects(demands) {
+                    return Err(SetupFailure::NeedsTls);
+                }
+            }
+        }
+        self.stage = Stage::Login;
+        if !self.login_sent {
+            self.ask_login();
+        }
+        Ok(Progress::More)
+    }
+
+    fn logged_in(&mut self, response: Response) -> Result<Progress, SetupFailure> {
+        let reply: LoginReply = self.body(response)?;
+        self.session.session_id = reply.session_id;
+        if reply.security.is_empty() {
+            return Ok(self.ready());
+        }
+        self.offers = parse_offers(&reply.security).map_err(|error| self.broken(&error.to_string()))?;
+        self.stage = Stage::Auth;
+        match &self.session.offer {
+            // The credentials left with the login; the answer to them is next.
+            Some(sent) if self.offers.iter().any(|offer| offer.name == sent.name) => {
+                self.tried = self.offers.iter().position(|offer| offer.name == sent.name).map_or(0, |at| at + 1);
+                Ok(Progress::More)
+            }
+            _ => self.try_next_offer(None),
+        }
+    }
+
+    fn authenticated(&mut self, response: Response) -> Result<Progress, SetupFailure> {
+        match response {
+            Response::Ok(_) => Ok(self.ready()),
+            Response::Error(error) => self.try_next_offer(Some(&error.message)),
+            Response::AuthMore(_) => self.try_next_offer(Some("it asks for another round")),
+            _ => Err(self.broken("unexpected answer to auth")),
+        }
+    }
+
+    /// Sends the credentials for the next offer that can be used.
+    fn try_next_offer(&mut self, refusal: Option<&str>) -> Result<Progress, SetupFailure> {
+        while let Some(offer) = self.offers.get(self.tried).cloned() {
+            self.tried += 1;
+            if self.send_credentials(offer).map_err(SetupFailure::Fatal)? {
+                return Ok(Progress::More);
+            }
+        }
+        let error = self.plan.means.exhausted(&self.plan.host, &self.offers, self.encrypted, refusal);
+        Err(SetupFailure::Fatal(error))
+    }
+
+    fn send_credentials(&mut self, offer: Offer) -> Result<bool, Error> {
+        let Some(auth) = self.plan.means.credentials(&offer, self.encrypted)? else { return Ok(false) };
+        Request::from(auth).encode(reserved::AUTH, &mut self.output);
+        self.session.offer = Some(offer);
+        Ok(true)
+    }
+
+    fn ready(&mut self) -> Progress {
+        self.stage = Stage::Done;
+        if let Some(session_id) = self.plan.previous.take() {
+            Request::from(Endsess { session_id }).encode(reserved::ENDSESS, &mut self.output);
+        }
+        Progress::Ready(self.session.clone())
+    }
+
+    fn ask_protocol(&mut self) {
+        // A client that says it is able to speak TLS may be made to, right after the answer; one that has sent more than
+        // `protocol` by then could not.
+        let flags = match self.plan.tls {
+            TlsWish::Avoid => ProtocolRequestFlags::NONE,
+            TlsWish::Insist => ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS,
+        };
+        let protocol = Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::ExpLogin };
+        Request::from(protocol).encode(reserved::PROTOCOL, &mut self.output);
+    }
+
+    fn ask_login(&mut self) {
+        self.login_sent = true;
+        let mut cgi = BytesMut::from(&b"xrd.appname=towpath&xrd.rn=v5"[..]);
+        if !self.plan.login_cgi.is_empty() {
+            cgi.extend_from_slice(b"&");
+            cgi.extend_from_slice(&self.plan.login_cgi);
+        }
+        let login = Login {
+            pid: std::process::id(),
+            user: Login::pad_user(&self.plan.means.user),
+            ability: LoginAbility::fullurl | LoginAbility::readrdok | LoginAbility::hasipv64 | LoginAbility::redirflags,
+            capver: Login::ASYNCRESP | Login::VERSION_TLS,
+            cgi: cgi.freeze(),
+            ..Login::default()
+        };
+        Request::from(login).encode(reserved::LOGIN, &mut self.output);
+        if let Some(offer) = self.plan.offer.take() {
+            // Credentials that cannot be had now are asked for again, with an error to show, once the server wants them.
+            let _ = self.send_credentials(offer);
+        }
+    }
+
+    fn body<B: Body>(&self, response: Response) -> Result<B, SetupFailure> {
+        match response {
+            Response::Ok(body) => B::decode(body).map_err(|error| self.broken(&error.to_string())),
+            Response::Error(error) => {
+                let message = format!("{} refused the login: {}", self.plan.host, error.message);
+                Err(SetupFailure::Fatal(Error::new(Fault::from_xrootd(error.code.0), message)))
+            }
+            _ => Err(self.broken("unexpected answer before the login")),
+        }
+    }
+
+    fn broken(&self, why: &str) -> SetupFailure {
+        let message = format!("{} does not keep to the protocol: {why}", self.plan.host);
+        SetupFailure::Broken(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
+    }
+}
+
+#[cfg(test)]
+mod tests;

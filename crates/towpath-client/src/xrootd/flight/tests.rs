@@ -1,0 +1,168 @@
+use towpath_proto::xrootd::{
+    RequestFramer,
+    request::Limits,
+    response::{ErrorReply, Wait},
+};
+use towpath_store::Secret;
+
+use super::*;
+
+fn plan(tls: TlsWish) -> Plan {
+    Plan {
+        host: "se.example:1094".into(),
+        tls,
+        optimistic: tls == TlsWish::Avoid,
+        offer: None,
+        means: Means { token: Ok(Some(Secret::new("t.o.k"))), user: "marie".into() },
+        login_cgi: Bytes::new(),
+        previous: None,
+    }
+}
+
+/// The names of the requests in what is to be sent; the handshake is not counted.
+fn requests(flight: &mut Flight, handshaken: bool) -> Vec<&'static str> {
+    let mut framer = RequestFramer::new(Limits::default());
+    if handshaken {
+        framer.buffer().extend_from_slice(&HANDSHAKE);
+    }
+    framer.buffer().extend_from_slice(&flight.take_output());
+    let next = || framer.next().unwrap().map(|incoming| incoming.header.code.name().unwrap());
+    std::iter::from_fn(next).collect()
+}
+
+fn body(body: &impl Body) -> Response {
+    let mut out = BytesMut::new();
+    body.encode(&mut out);
+    Response::Ok(out.freeze())
+}
+
+fn handshake() -> Response {
+    body(&HandshakeReply { protocol_version: PROTOCOL_VERSION, server_type: 1 })
+}
+
+fn protocol(flags: ServerFlags) -> Response {
+    body(&ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() })
+}
+
+fn login(security: &'static str) -> Response {
+    body(&LoginReply { session_id: SessionId([7; 16]), security: security.into() })
+}
+
+fn refusal(code: ErrorCode) -> Response {
+    Response::Error(ErrorReply { code, message: "no".into() })
+}
+
+#[test]
+fn everything_leaves_at_once_where_nothing_is_wanted() {
+    let mut flight = Flight::new(plan(TlsWish::Avoid));
+    assert!(flight.lets_requests_out() && !flight.before_tls());
+    assert_eq!(requests(&mut flight, false), ["kXR_protocol", "kXR_login"]);
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    flight.answer(reserved::PROTOCOL, protocol(ServerFlags::suppgrw)).unwrap();
+    assert!(requests(&mut flight, true).is_empty());
+    let ready = flight.answer(reserved::LOGIN, login("")).unwrap();
+    assert!(matches!(ready, Progress::Ready(session) if session.has_pages() && session.offer.is_none()));
+    assert!(flight.is_done());
+}
+
+#[test]
+fn tls_comes_before_the_login() {
+    let mut flight = Flight::new(plan(TlsWish::Insist));
+    assert!(flight.before_tls() && !flight.lets_requests_out());
+    assert_eq!(requests(&mut flight, false), ["kXR_protocol"]);
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    let flags = ServerFlags::haveTLS | ServerFlags::gotoTLS;
+    assert!(matches!(flight.answer(reserved::PROTOCOL, protocol(flags)), Ok(Progress::StartTls)));
+    flight.tls_started();
+    assert_eq!(requests(&mut flight, true), ["kXR_login"]);
+    assert!(flight.lets_requests_out());
+}
+
+#[test]
+fn a_server_without_tls_is_refused_where_tls_was_asked_for() {
+    let mut flight = Flight::new(plan(TlsWish::Insist));
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    let answer = flight.answer(reserved::PROTOCOL, protocol(ServerFlags::isServer));
+    assert!(matches!(answer, Err(SetupFailure::Fatal(error)) if error.fault() == Fault::TlsRequired));
+}
+
+#[test]
+fn a_server_that_wants_tls_is_believed() {
+    for flags in [ServerFlags::tlsLogin, ServerFlags::tlsSess] {
+        let mut flight = Flight::new(plan(TlsWish::Avoid));
+        flight.answer(StreamId::ZERO, handshake()).unwrap();
+        let answer = flight.answer(reserved::PROTOCOL, protocol(flags | ServerFlags::haveTLS));
+        assert!(matches!(answer, Err(SetupFailure::NeedsTls)));
+    }
+    let mut flight = Flight::new(plan(TlsWish::Avoid));
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    flight.answer(reserved::PROTOCOL, protocol(ServerFlags::isServer)).unwrap();
+    let answer = flight.answer(reserved::LOGIN, refusal(ErrorCode::TLSRequired));
+    assert!(matches!(answer, Err(SetupFailure::NeedsTls)));
+}
+
+/// A flight over TLS up to the login.
+fn encrypted(plan: Plan) -> Flight {
+    let mut flight = Flight::new(plan);
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    flight.answer(reserved::PROTOCOL, protocol(ServerFlags::gotoTLS)).unwrap();
+    flight.tls_started();
+    flight
+}
+
+#[test]
+fn credentials_are_tried_in_the_order_of_the_server() {
+    let mut flight = encrypted(plan(TlsWish::Insist));
+    flight.take_output();
+    let list = "&P=gsi,v:10400&P=ztn,0:4096:&P=unix";
+    assert!(matches!(flight.answer(reserved::LOGIN, login(list)), Ok(Progress::More)));
+    assert_eq!(requests(&mut flight, true), ["kXR_auth"]);
+    assert!(matches!(flight.answer(reserved::AUTH, refusal(ErrorCode::AuthFailed)), Ok(Progress::More)));
+    assert_eq!(requests(&mut flight, true), ["kXR_auth"]);
+    let ready = flight.answer(reserved::AUTH, Response::Ok(Bytes::new()));
+    assert!(matches!(ready, Ok(Progress::Ready(session)) if session.offer.as_ref().unwrap().name == "unix"));
+}
+
+#[test]
+fn when_nothing_is_left_the_error_names_the_offers() {
+    let mut flight = encrypted(plan(TlsWish::Insist));
+    let Err(SetupFailure::Fatal(error)) = flight.answer(reserved::LOGIN, login("&P=gsi,v:1&P=krb5,x")) else {
+        panic!("it was accepted")
+    };
+    assert_eq!(error.fault(), Fault::AuthenticationFailed);
+    assert!(error.message().contains("gsi, krb5"), "{error}");
+}
+
+#[test]
+fn credentials_that_were_good_leave_with_the_login() {
+    let mut flight = encrypted(Plan { offer: Some(Offer::ztn(4096)), ..plan(TlsWish::Insist) });
+    assert_eq!(requests(&mut flight, false), ["kXR_protocol", "kXR_login", "kXR_auth"]);
+    assert!(matches!(flight.answer(reserved::LOGIN, login("&P=ztn,0:4096:")), Ok(Progress::More)));
+    assert!(requests(&mut flight, true).is_empty());
+    assert!(matches!(flight.answer(reserved::AUTH, Response::Ok(Bytes::new())), Ok(Progress::Ready(_))));
+}
+
+#[test]
+fn the_session_before_is_ended() {
+    let mut flight = Flight::new(Plan { previous: Some(SessionId([1; 16])), ..plan(TlsWish::Avoid) });
+    flight.take_output();
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    flight.answer(reserved::PROTOCOL, protocol(ServerFlags::isServer)).unwrap();
+    flight.answer(reserved::LOGIN, login("")).unwrap();
+    assert_eq!(requests(&mut flight, true), ["kXR_endsess"]);
+}
+
+#[test]
+fn waits_and_answers_out_of_turn() {
+    let mut flight = Flight::new(plan(TlsWish::Avoid));
+    let wait = Response::Wait(Wait { seconds: 9, message: String::new() });
+    assert!(matches!(flight.answer(StreamId::ZERO, wait), Err(SetupFailure::Wait { seconds: 9 })));
+    let mut flight = Flight::new(plan(TlsWish::Avoid));
+    assert!(matches!(flight.answer(reserved::LOGIN, login("")), Err(SetupFailure::Broken(_))));
+}
+
+#[test]
+fn secrets_stay_back() {
+    let shown = format!("{:?}", Flight::new(plan(TlsWish::Insist)));
+    assert!(!shown.contains("t.o.k"), "{shown}");
+}

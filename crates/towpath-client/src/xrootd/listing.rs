@@ -1,0 +1,174 @@
+//! Listings as streams, with back-pressure that cannot block anything else.
+//!
+//! A listing may be of any size, and its reader may do other things with the site between two batches. A connection whose
+//! reader waits for a slow listing holds up every other answer on it, so listings have sessions of their own, without open
+//! files. A listing that is not read as fast as it comes buffers [`ROOM_KIB`]; then it takes its session for itself (new
+//! listings go to another one), lets those that are underway there finish, and only then stops receiving.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use tokio::sync::mpsc;
+use towpath_proto::xrootd::{
+    DirlistOptions,
+    request::Dirlist,
+    response::{DirlistEntry, DirlistParser},
+};
+use towpath_store::{Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
+
+use super::{
+    ask::{Origin, path_and_cgi},
+    connection::{Exchange, Failure, Pending},
+    metadata,
+    recovery::Pursuit,
+    sink::{Outlet, Piece, Sink},
+    site::{Identity, Site},
+    store::stat,
+};
+
+/// KiB of a listing that wait for its reader: some ten thousand entries.
+const ROOM_KIB: usize = 1024;
+
+/// Most entries of a batch.
+const BATCH: usize = 1000;
+
+/// Entries asked about at once, where the server did not tell about them.
+const CONCURRENT_STATS: usize = 64;
+
+/// A listing underway.
+struct Walk {
+    origin: Origin,
+    caller: Caller,
+    identity: Identity,
+    path: StorePath,
+    flags: DirlistOptions,
+    pursuit: Pursuit,
+    /// The request underway; none before the first poll, and after the end.
+    answer: Option<Answer>,
+    finished: bool,
+    /// Entries have been given out, so the listing cannot be started again.
+    begun: bool,
+}
+
+struct Answer {
+    site: Arc<Site>,
+    pieces: mpsc::UnboundedReceiver<Piece>,
+    /// None once it has ended well.
+    pending: Option<Pending>,
+    parser: DirlistParser,
+}
+
+/// The entries of the directory at `path`.
+pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+    // Names alone do not tell files from directories.
+    let checksums = if options.digests { DirlistOptions::dcksm } else { DirlistOptions::NONE };
+    let walk = Walk {
+        identity: origin.identity(caller),
+        caller: caller.clone(),
+        pursuit: origin.pursuit(true),
+        origin,
+        path: path.clone(),
+        flags: DirlistOptions::dstat | checksums,
+        answer: None,
+        finished: false,
+        begun: false,
+    };
+    batches(walk).boxed()
+}
+
+fn batches(walk: Walk) -> impl Stream<Item = Result<Vec<Entry>>> {
+    stream::unfold(walk, |mut walk| async move {
+        if walk.finished {
+            return None;
+        }
+        let batch = walk.next().await;
+        if batch.is_err() {
+            walk.finished = true;
+        }
+        match batch {
+            Ok(batch) if batch.is_empty() && walk.finished => None,
+            other => Some((other.map_err(|error| error.at(&walk.path)), walk)),
+        }
+    })
+}
+
+impl Walk {
+    /// The next batch; empty only at the end.
+    async fn next(&mut self) -> Result<Vec<Entry>> {
+        loop {
+            let mut answer = match self.answer.take() {
+                Some(answer) => answer,
+                None => self.ask()?,
+            };
+            let batch = parse(&mut answer)?;
+            if !batch.is_empty() {
+                self.answer = Some(answer);
+                self.begun = true;
+                return self.complete(batch).await;
+            }
+            if let Some(piece) = answer.pieces.recv().await {
+                answer.parser.push(&piece.bytes);
+                self.answer = Some(answer);
+                continue;
+            }
+            let Some(pending) = answer.pending.take() else {
+                self.finished = true;
+                return Ok(Vec::new());
+            };
+            match pending.finished().await.outcome {
+                Ok(_) => {
+                    answer.parser.finish();
+                    self.answer = Some(answer);
+                }
+                // The order of another listing need not be the same.
+                Err(Failure::Lost(error)) if self.begun => return Err(error),
+                Err(failure) => self.origin.after(&mut self.pursuit, &answer.site, failure).await?,
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Result<Answer> {
+        let site = self.origin.sites.at(self.pursuit.place(), &self.identity);
+        let (outlet, pieces) = Outlet::new(ROOM_KIB);
+        let path = path_and_cgi(&self.path, &self.pursuit.place().cgi);
+        let request = Dirlist { options: self.flags, path };
+        let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
+        let pending = Some(site.listing_session()?.submit(exchange));
+        Ok(Answer { site, pieces, pending, parser: DirlistParser::new(self.flags) })
+    }
+
+    /// Asks about each entry what a server that does not honour `dstat` did not tell.
+    async fn complete(&self, batch: Vec<(Entry, bool)>) -> Result<Vec<Entry>> {
+        let entries = batch.into_iter().map(|(entry, known)| async move {
+            if known {
+                return Ok(entry);
+            }
+            let path = self.path.join(&entry.name).map_err(|error| Error::new(Fault::Protocol, error.to_string()))?;
+            Ok(Entry { metadata: stat(&self.origin, &self.caller, &path).await?, ..entry })
+        });
+        stream::iter(entries).buffered(CONCURRENT_STATS).try_collect().await
+    }
+}
+
+/// Entries of what has come, and whether their metadata did too.
+fn parse(answer: &mut Answer) -> Result<Vec<(Entry, bool)>> {
+    let mut batch = Vec::new();
+    while batch.len() < BATCH {
+        let popped = answer.parser.pop();
+        let garbled = |error| Error::new(Fault::Protocol, format!("{}: {error}", answer.site.place.name()));
+        match popped.map_err(garbled)? {
+            Some(found) => batch.push(entry(found)),
+            None => break,
+        }
+    }
+    Ok(batch)
+}
+
+fn entry(found: DirlistEntry) -> (Entry, bool) {
+    let known = found.stat.is_some();
+    let mut metadata = found.stat.as_ref().map_or_else(|| Metadata::new(FileKind::Other, 0), metadata::of_stat);
+    if let Some(digest) = found.checksum.as_ref().and_then(metadata::entry_digest) {
+        metadata.digests.insert(digest);
+    }
+    (Entry { name: found.name, metadata }, known)
+}

@@ -1,0 +1,111 @@
+//! The server's texts about files, and what the store makes of them.
+
+use towpath_proto::{
+    checksum::{Algorithm, Digest},
+    xrootd::{
+        Mode, StatFlags,
+        response::{EntryChecksum, StatInfo, VfsInfo},
+    },
+};
+use towpath_store::{Error, Fault, FileKind, Metadata, Residency, Result, Space, VersionTag};
+
+/// What a stat text says.
+pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
+    let kind = if stat.flags.contains(StatFlags::isDir) {
+        FileKind::Directory
+    } else if stat.flags.contains(StatFlags::other) {
+        FileKind::Other
+    } else {
+        FileKind::File
+    };
+    let more = stat.extended.as_ref();
+    let mut metadata = Metadata::new(kind, if kind == FileKind::Directory { 0 } else { stat.size });
+    metadata.mtime_ns = Some(nanoseconds(stat.mtime));
+    metadata.ctime_ns = more.map(|more| nanoseconds(more.ctime));
+    metadata.atime_ns = more.map(|more| nanoseconds(more.atime));
+    metadata.mode = more.map(|more| u32::from(more.mode.0));
+    metadata.version = version(stat);
+    metadata.file_id = Some(stat.id).filter(|id| *id != 0);
+    if stat.flags.contains(StatFlags::offline) {
+        metadata.residency = Residency::Offline;
+    }
+    metadata
+}
+
+/// The version of a file: the server's number for it, its size and its time, which the protocol tells in whole seconds.
+fn version(stat: &StatInfo) -> Option<VersionTag> {
+    VersionTag::new(&format!("x{:x}-{:x}-{:x}", stat.id, stat.size, stat.mtime))
+}
+
+/// The permission bits of the protocol.
+pub(super) fn mode_bits(mode: u32) -> Mode {
+    Mode((mode & 0o777) as u16)
+}
+
+fn nanoseconds(seconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000)
+}
+
+/// The digest in the answer to a checksum query, `name hex`.
+///
+/// # Errors
+/// `Protocol` if it is none, `Unsupported` if it is of another algorithm.
+pub(super) fn digest(answer: &[u8], algorithm: Algorithm) -> Result<Digest> {
+    let text = String::from_utf8_lossy(answer);
+    let mut words = text.split_whitespace();
+    let (name, value) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match name.parse::<Algorithm>() {
+        Ok(found) if found == algorithm => Digest::from_hex(algorithm, value)
+            .map_err(|error| Error::new(Fault::Protocol, format!("the checksum that came cannot be read: {error}"))),
+        _ => {
+            let message = format!("the server computes no {algorithm}: it answers with {name}");
+            Err(Error::new(Fault::Unsupported, message))
+        }
+    }
+}
+
+/// The checksum of a directory entry.
+pub(super) fn entry_digest(checksum: &EntryChecksum) -> Option<Digest> {
+    let algorithm = checksum.algorithm.parse().ok()?;
+    Digest::from_hex(algorithm, &checksum.value).ok()
+}
+
+/// The room in the answer to a space query, `oss.space=..&oss.free=..`.
+pub(super) fn space(answer: &[u8]) -> Option<Space> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let number = |key: &str| {
+        let pair = text.split('&').find_map(|pair| pair.strip_prefix(key));
+        pair.and_then(|rest| rest.strip_prefix('=')).and_then(|digits| digits.trim().parse().ok())
+    };
+    Some(Space { total: number("oss.space")?, free: number("oss.free")? })
+}
+
+/// The room that `statvfs` tells, in MiB and percent.
+pub(super) fn space_of_vfs(vfs: &VfsInfo) -> Space {
+    let free = vfs.rw_free_mib.saturating_mul(1 << 20);
+    let unused_percent = u64::from(100_u32.saturating_sub(vfs.rw_used_percent)).max(1);
+    Space { total: free.saturating_mul(100) / unused_percent, free }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksum_answers() {
+        let digest = digest(b"adler32 5c0ebe1f", Algorithm::Adler32).unwrap();
+        assert_eq!(digest.to_string(), "5c0ebe1f");
+        let other = super::digest(b"crc32c 5c0ebe1f", Algorithm::Adler32).unwrap_err();
+        assert_eq!(other.fault(), Fault::Unsupported);
+        assert_eq!(super::digest(b"adler32 none", Algorithm::Adler32).unwrap_err().fault(), Fault::Protocol);
+    }
+
+    #[test]
+    fn space_answers() {
+        let answer = b"oss.cgroup=public&oss.space=1000&oss.free=400&oss.maxf=300&oss.used=600&oss.quota=-1";
+        assert_eq!(space(answer), Some(Space { total: 1000, free: 400 }));
+        assert_eq!(space(b"oss.space=x"), None);
+        let vfs = VfsInfo { rw_free_mib: 25, rw_used_percent: 75, ..VfsInfo::default() };
+        assert_eq!(space_of_vfs(&vfs), Space { total: 100 << 20, free: 25 << 20 });
+    }
+}

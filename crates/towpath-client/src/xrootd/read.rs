@@ -1,0 +1,406 @@
+//! Files open for reading.
+//!
+//! A [`RemoteFile`] asks nobody until it is used. Each of its lanes (one for each session of the site) holds one open of
+//! the file, made when the lane is first used, and made again after the session was lost; all opens must find the
+//! same version. Ranges are received into the caller's buffer; pages that arrive damaged are fetched again one by one.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use towpath_proto::xrootd::{
+    ErrorCode, FileHandle, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target,
+    page::Page,
+    request::{Open, PgRead, Read, Stat},
+    response::{Body, OpenReply, StatInfo},
+};
+use towpath_store::{Blame, ByteRange, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag};
+
+use super::{
+    ask::{Origin, path_and_cgi},
+    connection::{Exchange, Failure, Finished},
+    metadata,
+    recovery::Pursuit,
+    session::{Naming, OpenFile, Session},
+    sink::{Pages, Sink},
+    site::{Identity, Site},
+};
+
+/// The longest range asked for in one request, in bytes; longer reads are split, so that no request exceeds the window.
+const MAX_REQUEST_BYTES: usize = 32 << 20;
+
+/// How often a damaged page is fetched again.
+const PAGE_RETRIES: usize = 3;
+
+/// One version of a file at a site.
+#[derive(Debug)]
+pub(super) struct RemoteFile {
+    pub(super) origin: Origin,
+    identity: Identity,
+    pub(super) path: StorePath,
+    /// The only version that will do.
+    wanted: Option<VersionTag>,
+    lanes: Mutex<Vec<Option<Lane>>>,
+    /// What the first open found.
+    pinned: OnceLock<Metadata>,
+}
+
+/// One open of the file.
+#[derive(Debug, Clone)]
+pub(super) struct Lane {
+    pub(super) site: Arc<Site>,
+    pub(super) file: Arc<OpenFile>,
+}
+
+/// How an attempt to read ended: what came is in the buffer in any case.
+pub(super) struct Attempt {
+    pub(super) buffer: Vec<u8>,
+    bad_pages: Vec<Page>,
+    pub(super) outcome: Result<(), Failure>,
+}
+
+impl Attempt {
+    /// The data, if they came whole.
+    pub(super) fn whole(self) -> Result<Bytes, Failure> {
+        self.outcome?;
+        match self.bad_pages.first() {
+            None => Ok(Bytes::from(self.buffer)),
+            Some(page) => Err(Failure::Fatal(damaged("the server", page.offset))),
+        }
+    }
+
+    /// Nothing of what came behind `start` can be used.
+    pub(super) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
+        buffer.truncate(start);
+        Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }
+    }
+}
+
+impl From<Finished> for Attempt {
+    fn from(finished: Finished) -> Self {
+        Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
+    }
+}
+
+impl RemoteFile {
+    /// The file at `path`; nobody is asked yet.
+    pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, wanted: Option<VersionTag>) -> Self {
+        let lanes = vec![None; origin.sites.options.connections.max(1)];
+        Self { origin, identity, path, wanted, lanes: Mutex::new(lanes), pinned: OnceLock::new() }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<Option<Lane>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open of the file in a lane, begun if there is none. Returns at once.
+    pub(super) fn lane(&self, number: usize, pursuit: &mut Pursuit) -> Result<Lane> {
+        let mut lanes = self.lanes();
+        let number = number % lanes.len().max(1);
+        if let Some(Some(lane)) = lanes.get(number)
+            && lane.file.is_usable()
+        {
+            pursuit.arrive(lane.site.place.clone());
+            return Ok(lane.clone());
+        }
+        // The other lanes know where the redirector sent the first one.
+        let usable = lanes.iter().flatten().find(|lane| lane.file.is_usable());
+        if let Some(place) = usable.map(|lane| lane.site.place.clone()) {
+            pursuit.arrive(place);
+        }
+        let site = self.origin.sites.at(pursuit.place(), &self.identity);
+        let open = Open {
+            options: OpenFlags::open_read | OpenFlags::retstat,
+            path: path_and_cgi(&self.path, &pursuit.place().cgi),
+            ..Open::default()
+        };
+        let file = site.session(number)?.open(open, true);
+        let lane = Lane { site, file };
+        if let Some(place) = lanes.get_mut(number) {
+            *place = Some(lane.clone());
+        }
+        Ok(lane)
+    }
+
+    /// Gives up a lane, unless somebody has replaced it already.
+    pub(super) fn abandon(&self, failed: &Lane) {
+        for lane in self.lanes().iter_mut() {
+            if lane.as_ref().is_some_and(|lane| Arc::ptr_eq(&lane.file, &failed.file)) {
+                *lane = None;
+            }
+        }
+    }
+
+    /// The metadata that all opens must find, once the file is open in this lane.
+    async fn pin(&self, lane: &Lane, reply: &OpenReply) -> Result<&Metadata, Failure> {
+        let stat = match &reply.stat {
+            Some(stat) => stat.clone(),
+            None if self.pinned.get().is_some() => return Ok(self.pinned.get_or_init(unknown)),
+            None => self.stat_handle(lane, reply.handle).await?,
+        };
+        let found = metadata::of_stat(&stat);
+        let pinned = self.pinned.get_or_init(|| found.clone());
+        let wanted = self.wanted.as_ref().is_none_or(|wanted| found.version.as_ref() == Some(wanted));
+        if wanted && pinned.size == found.size && pinned.mtime_ns == found.mtime_ns {
+            return Ok(pinned);
+        }
+        let message = format!("{}: the file is no longer the one that was opened", lane.file.session.host);
+        Err(Failure::Fatal(Error::new(Fault::Changed, message)))
+    }
+
+    /// For servers that do not tell with the open.
+    async fn stat_handle(&self, lane: &Lane, handle: FileHandle) -> Result<StatInfo, Failure> {
+        let stat = Stat { options: StatOptions::NONE, wants: 0, target: Target::Handle(handle) };
+        let finished = lane.file.session.submit(Exchange::new(Request::from(stat), 64 << 10)).finished().await;
+        finished.outcome?;
+        StatInfo::decode(Bytes::from(finished.buffer))
+            .map_err(|error| Failure::Fatal(lane.file.session.garbled(&error)))
+    }
+
+    /// One attempt at something that `send` does with the file's handle, and with its size if that is known. Where the
+    /// handle can be guessed, it leaves together with the open; if the guess was wrong, it is done again.
+    pub(super) async fn attempt<F>(
+        &self,
+        lane: &Lane,
+        buffer: Vec<u8>,
+        send: impl Fn(FileHandle, Option<u64>, Vec<u8>) -> F,
+    ) -> Attempt
+    where
+        F: Future<Output = Attempt>,
+    {
+        let start = buffer.len();
+        let mut buffer = buffer;
+        if let Naming::Guessed(guess) = lane.file.naming() {
+            let (attempt, opened) = futures::future::join(send(guess, None, buffer), lane.file.opened()).await;
+            let right = matches!(&opened, Ok(reply) if reply.handle == guess) && !is_not_open(&attempt.outcome);
+            if right {
+                return match self.pinned(lane).await {
+                    Ok(_) => attempt,
+                    Err(failure) => Attempt::failed(attempt.buffer, start, failure),
+                };
+            }
+            buffer = attempt.buffer;
+            buffer.truncate(start);
+        }
+        match self.pinned(lane).await {
+            Ok((handle, size)) => send(handle, Some(size), buffer).await,
+            Err(failure) => Attempt::failed(buffer, start, failure),
+        }
+    }
+
+    /// Handle and size, once the file is open in this lane and found to be the version that is wanted.
+    async fn pinned(&self, lane: &Lane) -> Result<(FileHandle, u64), Failure> {
+        let reply = lane.file.opened().await?;
+        let pinned = self.pin(lane, &reply).await?;
+        Ok((reply.handle, pinned.size))
+    }
+
+    /// Asks for a range, or for as much of it as the file has.
+    async fn piece(
+        &self,
+        lane: &Lane,
+        handle: FileHandle,
+        size: Option<u64>,
+        range: ByteRange,
+        buffer: Vec<u8>,
+    ) -> Attempt {
+        let left = size.map_or(u64::MAX, |size| size.saturating_sub(range.offset));
+        let length = range.length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Attempt { buffer, bad_pages: Vec::new(), outcome: Ok(()) };
+        }
+        fetch(&lane.site, &lane.file.session, handle, ByteRange { length, ..range }, buffer, PageFlags::NONE).await
+    }
+
+    /// A range of at most [`MAX_REQUEST_BYTES`], whatever it takes.
+    pub(super) async fn range(&self, range: ByteRange, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let start = buffer.len();
+        let mut pursuit = self.origin.pursuit(true);
+        let number = self.busy_lane();
+        loop {
+            let lane = self.lane(number, &mut pursuit)?;
+            let done = buffer.len() - start;
+            let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
+            let attempt =
+                self.attempt(&lane, buffer, |handle, size, buffer| self.piece(&lane, handle, size, rest, buffer));
+            let attempt = attempt.await;
+            buffer = attempt.buffer;
+            let mended = self.mend(&lane, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
+            match attempt.outcome.and(mended) {
+                Ok(()) => {
+                    self.check_length(&lane, range, buffer.len() - start)?;
+                    return Ok(buffer);
+                }
+                Err(failure) => {
+                    self.abandon(&lane);
+                    self.origin.after(&mut pursuit, &lane.site, reopen(failure)).await?;
+                }
+            }
+        }
+    }
+
+    /// The lane for the next request, by what is underway at the site where the file was found.
+    pub(super) fn busy_lane(&self) -> usize {
+        let site = self.lanes().iter().flatten().next().map(|lane| Arc::clone(&lane.site));
+        site.unwrap_or_else(|| self.origin.sites.at(&self.origin.place, &self.identity)).lane()
+    }
+
+    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer.
+    async fn mend(
+        &self,
+        lane: &Lane,
+        offset: u64,
+        start: usize,
+        buffer: &mut [u8],
+        bad_pages: Vec<Page>,
+    ) -> Result<(), Failure> {
+        for page in bad_pages {
+            let handle = lane.file.opened().await?.handle;
+            let range = ByteRange { offset: page.offset, length: page.length };
+            let mut tries = PAGE_RETRIES;
+            let data = loop {
+                tracing::warn!(host = &*lane.file.session.host, path = %self.path, offset = page.offset, "damaged page");
+                let attempt = fetch(&lane.site, &lane.file.session, handle, range, Vec::new(), PageFlags::retry).await;
+                attempt.outcome?;
+                if attempt.bad_pages.is_empty() && attempt.buffer.len() == page.length {
+                    break attempt.buffer;
+                }
+                tries -= 1;
+                if tries == 0 {
+                    return Err(Failure::Fatal(damaged(&lane.file.session.host, page.offset)));
+                }
+            };
+            let at = start + usize::try_from(page.offset - offset).unwrap_or(usize::MAX);
+            if let Some(place) = buffer.get_mut(at..at + page.length) {
+                place.copy_from_slice(&data);
+            }
+        }
+        Ok(())
+    }
+
+    /// A range ends before its time only where the file does.
+    fn check_length(&self, lane: &Lane, range: ByteRange, came: usize) -> Result<()> {
+        let size = self.pinned.get().map_or(0, |pinned| pinned.size);
+        let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
+        if came >= range.length.min(there) {
+            return Ok(());
+        }
+        let message = format!("{}: the file has become shorter than it was when it was opened", lane.file.session.host);
+        Err(Error::new(Fault::Changed, message))
+    }
+}
+
+/// Sends the request for a range of at most `i32::MAX` bytes and waits for the data.
+pub(super) async fn fetch(
+    site: &Site,
+    session: &Arc<Session>,
+    handle: FileHandle,
+    range: ByteRange,
+    mut buffer: Vec<u8>,
+    flags: PageFlags,
+) -> Attempt {
+    let ByteRange { offset, length } = range;
+    let permit = match site.room(length).await {
+        Ok(permit) => permit,
+        Err(error) => {
+            let start = buffer.len();
+            return Attempt::failed(buffer, start, Failure::Fatal(error));
+        }
+    };
+    let _load = session.loaded(length);
+    let wire_length = length as u32;
+    let exchange = if site.has_pages(session) {
+        let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
+        Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
+    } else {
+        buffer.reserve_exact(length);
+        let request = Read { handle, offset, length: wire_length, ..Read::default() };
+        Exchange { sink: Sink::Plain { buffer, limit: length }, ..Exchange::new(request, 0) }
+    };
+    session.submit(Exchange { permit: Some(permit), ..exchange }).finished().await.into()
+}
+
+/// What an unnoticed second opening of a file without metadata gives; never shown, as the first open has pinned some.
+fn unknown() -> Metadata {
+    Metadata::new(towpath_store::FileKind::File, 0)
+}
+
+fn is_not_open(outcome: &Result<(), Failure>) -> bool {
+    matches!(outcome, Err(Failure::Refused(reply)) if reply.code == ErrorCode::FileNotOpen)
+}
+
+/// A server that does not know a handle any more has lost the session, whatever it says of the connection.
+pub(super) fn reopen(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(reply) if reply.code == ErrorCode::FileNotOpen => {
+            Failure::Lost(super::recovery::refusal("the session was lost", &reply))
+        }
+        other => other,
+    }
+}
+
+fn damaged(host: &str, offset: u64) -> Error {
+    let message = format!("{host}: the page at {offset} arrived damaged {} times", PAGE_RETRIES + 1);
+    Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)
+}
+
+#[async_trait]
+impl ReadHandle for RemoteFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        if let Some(pinned) = self.pinned.get() {
+            return Ok(pinned.clone());
+        }
+        let mut pursuit = self.origin.pursuit(true);
+        loop {
+            let lane = self.lane(0, &mut pursuit).map_err(|error| error.at(&self.path))?;
+            let found = match lane.file.opened().await {
+                Ok(reply) => self.pin(&lane, &reply).await.cloned(),
+                Err(failure) => Err(failure),
+            };
+            match found {
+                Ok(pinned) => return Ok(pinned),
+                Err(failure) => {
+                    self.abandon(&lane);
+                    self.origin.after(&mut pursuit, &lane.site, failure).await.map_err(|error| error.at(&self.path))?;
+                }
+            }
+        }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.read_into(offset, length, Vec::new()).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let start = buffer.len();
+        if i64::try_from(offset.saturating_add(length as u64)).is_err() {
+            return Err(Error::new(Fault::InvalidArgument, "the range ends beyond any file").at(&self.path));
+        }
+        while buffer.len() - start < length {
+            let done = buffer.len() - start;
+            let piece = (length - done).min(MAX_REQUEST_BYTES);
+            let range = ByteRange { offset: offset + done as u64, length: piece };
+            buffer = self.range(range, buffer).await.map_err(|error| error.at(&self.path))?;
+            if buffer.len() - start < done + piece {
+                break;
+            }
+        }
+        Ok(buffer)
+    }
+
+    fn read_now(&self, _offset: u64, _length: usize, _buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        None
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        super::vector::read(self, ranges)
+    }
+
+    fn local_file(&self) -> Option<Arc<std::fs::File>> {
+        None
+    }
+
+    fn check_version(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! What to do when a request got no answer: again, elsewhere, later, or not at all. No sockets, no clock.
+//!
+//! A [`Pursuit`] follows one request over all its attempts. It bounds everything that a server or a network could do for
+//! ever: redirects, waits, lost connections, time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::{
+    url::{Family, Scheme, Url},
+    xrootd::{
+        ErrorCode,
+        response::{ErrorReply, Redirect},
+    },
+};
+use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
+
+use super::connection::Failure;
+use crate::ClientOptions;
+
+/// Redirects that are followed for one request, as the reference client does.
+const MAX_REDIRECTS: usize = 16;
+
+/// How often a redirector is asked again after servers that it named failed.
+const MAX_RETURNS: usize = 3;
+
+/// How often a server may ask for credentials, or for TLS, before the request.
+const MAX_EARLY: u32 = 3;
+
+/// The first pause before a connection is made again; it doubles each time, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A server, and what it is to be told beside the request itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub host: String,
+    pub port: u16,
+    pub tls: bool,
+    /// To be appended to the opaque information of paths.
+    pub cgi: Bytes,
+    /// To be appended to the information of the login.
+    pub login_cgi: Bytes,
+}
+
+impl Place {
+    /// `host:port`, as it stands in messages.
+    pub(super) fn name(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// One request on its way to an answer.
+#[derive(Debug)]
+pub(super) struct Pursuit {
+    origin: Place,
+    place: Place,
+    /// Whether asking twice does the same as asking once.
+    repeatable: bool,
+    started: Instant,
+    retries: u32,
+    retry_time: Duration,
+    patience: Duration,
+    losses: u32,
+    early: u32,
+    waited: Duration,
+    visited: Vec<Place>,
+    /// Servers that failed, as the redirector wants to be told: host and reason.
+    tried: Vec<(String, &'static str)>,
+}
+
+impl Pursuit {
+    /// A request that starts `now` at `origin`.
+    pub(super) fn new(origin: Place, repeatable: bool, options: &ClientOptions, now: Instant) -> Self {
+        Self {
+            place: origin.clone(),
+            origin,
+            repeatable,
+            started: now,
+            retries: options.retries,
+            retry_time: options.retry_time,
+            patience: options.patience,
+            losses: 0,
+            early: 0,
+            waited: Duration::ZERO,
+            visited: Vec::new(),
+            tried: Vec::new(),
+        }
+    }
+
+    /// Where to send the request now.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The request goes to `place`, as one before it about the same file did.
+    pub(super) fn arrive(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// Whether the request has been sent on by the server that it was meant for.
+    pub(super) fn is_redirected(&self) -> bool {
+        self.place != self.origin
+    }
+
+    /// What follows from `failure`: the pause before the next attempt, which goes to [`Self::place`].
+    ///
+    /// `known_good` says that the server has been spoken to before; one that never answered is not asked again and
+    /// again. `chance` is a random number, so that many clients do not come back in step.
+    ///
+    /// # Errors
+    /// The error to report: trying again is of no use, or has been tried enough.
+    pub(super) fn next(
+        &mut self,
+        failure: Failure,
+        known_good: bool,
+        now: Instant,
+        chance: u64,
+    ) -> Result<Duration, Error> {
+        match failure {
+            Failure::Refused(reply) => self.refused(&reply, chance),
+            Failure::Redirect(redirect) => self.redirected(redirect),
+            Failure::Wait { seconds } => self.told_to_wait(seconds),
+            Failure::Occupied => Ok(Duration::ZERO),
+            Failure::TooEarly if self.early < MAX_EARLY => {
+                self.early += 1;
+                Ok(Duration::ZERO)
+            }
+            Failure::TooEarly => {
+                let message = format!("{} refuses requests although the login succeeded", self.place.name());
+                Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
+            }
+            Failure::Fatal(error) => Err(error),
+            Failure::Lost(error) if !self.repeatable => {
+                let message =
+                    format!("{} before the answer came: what was asked for may have been done", error.message());
+                Err(Error::new(error.fault(), message).blamed_on(Blame::Network))
+            }
+            Failure::Lost(error) => self.lost(error, now, chance),
+            Failure::NotSent(error) if known_good || self.is_redirected() => self.lost(error, now, chance),
+            Failure::NotSent(error) => Err(error),
+        }
+    }
+
+    fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
+        self.losses += 1;
+        if self.losses > self.retries || now - self.started > self.retry_time {
+            return Err(error);
+        }
+        if self.is_redirected() {
+            self.return_to_origin("ioerr");
+        }
+        Ok(pause(self.losses, chance))
+    }
+
+    fn refused(&mut self, reply: &ErrorReply, chance: u64) -> Result<Duration, Error> {
+        let reason = match reply.code {
+            ErrorCode::NotFound => "enoent",
+            ErrorCode::IOError => "ioerr",
+            ErrorCode::FSError => "fserr",
+            ErrorCode::ServerError | ErrorCode::noserver | ErrorCode::Overloaded => "srverr",
+            _ => "",
+        };
+        if self.is_redirected() && !reason.is_empty() && self.tried.len() < MAX_RETURNS {
+            self.return_to_origin(reason);
+            return Ok(Duration::ZERO);
+        }
+        if reply.code == ErrorCode::Overloaded && self.losses < self.retries {
+            self.losses += 1;
+            return Ok(pause(self.losses, chance));
+        }
+        Err(refusal(&self.place.name(), reply))
+    }
+
+    fn return_to_origin(&mut self, reason: &'static str) {
+        self.tried.push((self.place.host.clone(), reason));
+        let hosts: Vec<&str> = self.tried.iter().map(|(host, _)| &**host).collect();
+        let reasons: Vec<&str> = self.tried.iter().map(|(_, reason)| *reason).collect();
+        let cgi = format!("tried={}&triedrc={}", hosts.join(","), reasons.join(","));
+        self.place = Place { cgi: join_cgi(&self.origin.cgi, cgi.as_bytes()), ..self.origin.clone() };
+        self.visited.clear();
+    }
+
+    fn told_to_wait(&mut self, seconds: u32) -> Result<Duration, Error> {
+        // A server that says 0 seconds means 'at once', but not in a loop without pause.
+        let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_PAUSE);
+        if self.waited + wait > self.patience {
+            let message =
+                format!("{} asks to wait for {seconds} s, after {} s", self.place.name(), self.waited.as_secs());
+            return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
+        }
+        self.waited += wait;
+        Ok(wait)
+    }
+
+    fn redirected(&mut self, redirect: Redirect) -> Result<Duration, Error> {
+        let from = self.place.name();
+        let wrong =
+            |why: &str| Error::new(Fault::Protocol, format!("{from} redirects {why}")).blamed_on(Blame::Storage);
+        let next = match redirect {
+            Redirect::Host { host, port, cgi, login_cgi } => {
+                let port = u16::try_from(port).map_err(|_| wrong("to a port that does not exist"))?;
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Place { host, port, tls: self.place.tls, cgi: join_cgi(&self.origin.cgi, &cgi), login_cgi }
+            }
+            Redirect::Url { url, .. } => self.place_of_url(&url).map_err(|why| wrong(&why))?,
+        };
+        self.visited.push(self.place.clone());
+        if self.visited.len() > MAX_REDIRECTS {
+            return Err(wrong("too often"));
+        }
+        if self.visited.contains(&next) {
+            return Err(wrong(&format!("in a loop, to {}", next.name())));
+        }
+        self.place = next;
+        Ok(Duration::ZERO)
+    }
+
+    /// A URL in a redirect; what it names is another server for the same path. Encryption is never given up on the way.
+    fn place_of_url(&self, url: &str) -> Result<Place, String> {
+        let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
+        if url.endpoint().family != Family::Xrootd {
+            return Err(format!("to {}://, which is not followed", url.scheme().name()));
+        }
+        let cgi = join_cgi(&self.origin.cgi, url.query().unwrap_or_default().as_bytes());
+        let tls = self.place.tls || url.scheme() == Scheme::Roots;
+        Ok(Place { host: url.host().to_owned(), port: url.port(), tls, cgi, login_cgi: Bytes::new() })
+    }
+}
+
+/// `first&second`, either of which may be empty.
+pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
+    let second = second.strip_prefix(b"&").unwrap_or(second);
+    match (first, second) {
+        ([], only) | (only, []) => Bytes::copy_from_slice(only),
+        (first, second) => [first, b"&", second].concat().into(),
+    }
+}
+
+/// The error for a refusal by `host`, in the server's words.
+pub(super) fn refusal(host: &str, reply: &ErrorReply) -> Error {
+    let fault = Fault::from_xrootd(reply.code.0);
+    let words = if reply.message.is_empty() { fault.phrase() } else { reply.message.trim_end() };
+    Error::new(fault, format!("{host}: {words}"))
+}
+
+/// The pause before attempt number `attempt`: half to one and a half times a length that doubles.
+fn pause(attempt: u32, chance: u64) -> Duration {
+    let base = FIRST_PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+    base.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use towpath_store::sys::clock;
+
+use super::*;
+
+fn origin() -> Place {
+    Place {
+        host: "manager.example".into(),
+        port: 1094,
+        tls: true,
+        cgi: Bytes::from_static(b"a=b"),
+        login_cgi: Bytes::new(),
+    }
+}
+
+fn pursuit(repeatable: bool) -> Pursuit {
+    Pursuit::new(origin(), repeatable, &ClientOptions::default(), clock::now())
+}
+
+fn next(pursuit: &mut Pursuit, failure: Failure) -> Result<Duration, Error> {
+    pursuit.next(failure, true, clock::now(), 512)
+}
+
+fn to(host: &str) -> Failure {
+    let (cgi, login_cgi) = (Bytes::from_static(b"c=d"), Bytes::from_static(b"l=1"));
+    Failure::Redirect(Redirect::Host { host: host.into(), port: 1095, cgi, login_cgi })
+}
+
+fn to_url(url: &str) -> Failure {
+    Failure::Redirect(Redirect::Url { url: url.into(), flags: Default::default() })
+}
+
+fn refused(code: ErrorCode) -> Failure {
+    Failure::Refused(ErrorReply { code, message: "because".into() })
+}
+
+fn lost() -> Failure {
+    Failure::Lost(Error::new(Fault::Unavailable, "the connection was lost"))
+}
+
+#[test]
+fn redirects_are_followed_with_what_they_add() {
+    let mut pursuit = pursuit(true);
+    assert_eq!(next(&mut pursuit, to("[::1]")).unwrap(), Duration::ZERO);
+    let place = pursuit.place();
+    assert_eq!((&*place.host, place.port, place.tls), ("::1", 1095, true));
+    assert_eq!((&place.cgi[..], &place.login_cgi[..]), (&b"a=b&c=d"[..], &b"l=1"[..]));
+}
+
+#[test]
+fn a_redirect_does_not_give_up_encryption() {
+    let mut pursuit = pursuit(true);
+    next(&mut pursuit, to_url("root://data.example:2094//f?x=y")).unwrap();
+    assert!(pursuit.place().tls);
+    assert_eq!(pursuit.place().cgi, "a=b&x=y");
+    let error = next(&mut pursuit, to_url("http://data.example/f")).unwrap_err();
+    assert_eq!(error.fault(), Fault::Protocol);
+}
+
+#[test]
+fn redirects_end() {
+    let mut follower = pursuit(true);
+    for hop in 0..MAX_REDIRECTS {
+        next(&mut follower, to(&format!("d{hop}.example"))).unwrap();
+    }
+    assert_eq!(next(&mut follower, to("one.too.many")).unwrap_err().fault(), Fault::Protocol);
+
+    let mut circle = pursuit(true);
+    next(&mut circle, to("a.example")).unwrap();
+    next(&mut circle, to("b.example")).unwrap();
+    assert!(next(&mut circle, to("a.example")).unwrap_err().message().contains("loop"));
+}
+
+#[test]
+fn a_server_that_failed_is_named_to_the_redirector() {
+    let mut pursuit = pursuit(true);
+    next(&mut pursuit, to("d1.example")).unwrap();
+    next(&mut pursuit, refused(ErrorCode::IOError)).unwrap();
+    assert_eq!(pursuit.place().host, "manager.example");
+    assert_eq!(pursuit.place().cgi, "a=b&tried=d1.example&triedrc=ioerr");
+    next(&mut pursuit, to("d2.example")).unwrap();
+    assert_eq!(pursuit.place().cgi, "a=b&c=d");
+    next(&mut pursuit, refused(ErrorCode::NotFound)).unwrap();
+    assert_eq!(pursuit.place().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
+    let error = next(&mut pursuit, refused(ErrorCode::NotAuthorized)).unwrap_err();
+    assert_eq!(error.fault(), Fault::PermissionDenied);
+    assert_eq!(error.message(), "manager.example:1094: because");
+}
+
+#[test]
+fn lost_connections_are_made_again_with_growing_pauses() {
+    let mut pursuit = pursuit(true);
+    let pauses: Vec<u128> = (0..5).map(|_| next(&mut pursuit, lost()).unwrap().as_millis()).collect();
+    assert_eq!(pauses, [250, 500, 1000, 2000, 4000]);
+    assert_eq!(next(&mut pursuit, lost()).unwrap_err().fault(), Fault::Unavailable);
+}
+
+#[test]
+fn time_bounds_the_attempts_too() {
+    let mut pursuit = pursuit(true);
+    let late = clock::now() + ClientOptions::default().retry_time + Duration::from_secs(1);
+    assert!(pursuit.next(lost(), true, late, 0).is_err());
+}
+
+#[test]
+fn what_must_not_be_done_twice_is_not() {
+    let error = next(&mut pursuit(false), lost()).unwrap_err();
+    assert!(error.message().contains("may have been done"), "{error}");
+    let not_sent = Failure::NotSent(Error::new(Fault::Unavailable, "refused"));
+    assert!(next(&mut pursuit(false), not_sent.clone()).is_ok());
+    assert!(pursuit(true).next(not_sent, false, clock::now(), 0).is_err(), "a server that never answered");
+}
+
+#[test]
+fn waits_are_honoured_up_to_a_bound() {
+    let mut pursuit = pursuit(true);
+    assert_eq!(next(&mut pursuit, Failure::Wait { seconds: 1000 }).unwrap(), Duration::from_secs(1000));
+    assert!(next(&mut pursuit, Failure::Wait { seconds: 0 }).unwrap() > Duration::ZERO);
+    assert_eq!(next(&mut pursuit, Failure::Wait { seconds: 1000 }).unwrap_err().fault(), Fault::TimedOut);
+}
+
+#[test]
+fn early_requests_are_repeated_a_few_times() {
+    let mut pursuit = pursuit(false);
+    for _ in 0..MAX_EARLY {
+        assert_eq!(next(&mut pursuit, Failure::TooEarly).unwrap(), Duration::ZERO);
+    }
+    assert_eq!(next(&mut pursuit, Failure::TooEarly).unwrap_err().fault(), Fault::AuthenticationFailed);
+}

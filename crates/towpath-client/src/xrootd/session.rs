@@ -1,0 +1,246 @@
+//! A session: one connection that is logged in (or about to be), and the files open in it.
+//!
+//! An [`OpenFile`] is one open of one file in one session. It exists from the moment its open is sent; reads may leave
+//! at once with the handle that the open will probably get ([`slots`]). When the last user drops it, it is closed.
+
+mod slots;
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use tokio::{runtime::Handle, sync::watch};
+use towpath_proto::xrootd::{
+    FileHandle, Request,
+    request::{Close, Open},
+    response::{Body, OpenReply},
+};
+use towpath_store::{Blame, Error, Fault};
+
+use super::{
+    connection::{Connection, Dial, Exchange, Failure, Pending},
+    flight::Established,
+};
+use slots::Slots;
+
+/// Longest answer to an open, in bytes: handle, stat text, and whatever else a server may add.
+const OPEN_ANSWER_BYTES: usize = 64 << 10;
+
+/// One connection and the files open in it.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    slots: Mutex<Slots>,
+    /// Bytes of file data underway, by which bulk transfers choose a session.
+    load: AtomicUsize,
+    /// `host:port`, for messages.
+    pub(super) host: Arc<str>,
+    /// Where the connection lives; files may be dropped, and so closed, outside of it.
+    runtime: Handle,
+}
+
+impl Session {
+    /// Starts a session; returns at once.
+    pub(super) fn start(dial: Dial, runtime: Handle) -> Self {
+        let host = dial.plan.host.as_str().into();
+        let connection = Connection::start(dial, &runtime);
+        Self { connection, slots: Mutex::default(), load: AtomicUsize::new(0), host, runtime }
+    }
+
+    /// Sends a request behind those submitted before.
+    pub(super) fn submit(&self, exchange: Exchange) -> Pending {
+        self.connection.submit(exchange)
+    }
+
+    /// What the server said of itself, once the session was ready; also after it is lost.
+    pub(super) fn established(&self) -> Option<&Established> {
+        self.connection.established()
+    }
+
+    /// Why the session is lost; none if it is not.
+    pub(super) fn lost(&self) -> Option<Failure> {
+        self.connection.lost()
+    }
+
+    /// Whether requests can be submitted with a chance of success.
+    pub(super) fn is_alive(&self) -> bool {
+        self.connection.is_alive()
+    }
+
+    /// Runs something that nobody waits for, such as clearing away what a dropped handle left.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
+    /// Whether a listing that its reader does not keep up with holds the connection.
+    pub(super) fn is_occupied(&self) -> bool {
+        self.connection.is_occupied()
+    }
+
+    /// Bytes of file data underway.
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Counts `bytes` as underway until the result is dropped.
+    pub(super) fn loaded(self: &Arc<Self>, bytes: usize) -> Load {
+        self.load.fetch_add(bytes, Ordering::Relaxed);
+        Load { session: Arc::clone(self), bytes }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an open. With `guess`, a handle is guessed where that is safe.
+    pub(super) fn open(self: &Arc<Self>, open: Open, guess: bool) -> Arc<OpenFile> {
+        let mut exchange = Exchange::new(Request::from(open), OPEN_ANSWER_BYTES);
+        // A file may have to come from tape.
+        exchange.patient = true;
+        let (pending, guessed) = {
+            // The guess holds only if the opens leave in the order in which they were guessed.
+            let mut slots = self.slots();
+            let guessed = slots.opening();
+            (self.submit(exchange), guessed)
+        };
+        let answer = watch::Sender::new(None);
+        let answered = answer.subscribe();
+        let file = Arc::new(OpenFile {
+            session: Arc::clone(self),
+            guess: guessed.filter(|_| guess),
+            answered,
+            closed: AtomicBool::new(false),
+        });
+        self.runtime.spawn(settle(Arc::clone(self), Arc::downgrade(&file), pending, guessed, answer));
+        file
+    }
+
+    /// Sends a close; nobody waits for the answer.
+    fn close(self: &Arc<Self>, handle: FileHandle) {
+        let pending = {
+            let mut slots = self.slots();
+            slots.closing();
+            self.submit(Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES))
+        };
+        let session = Arc::clone(self);
+        self.runtime.spawn(async move {
+            pending.finished().await;
+            session.slots().closed(handle);
+        });
+    }
+
+    /// The error for an answer that cannot be understood.
+    pub(super) fn garbled(&self, why: &impl std::fmt::Display) -> Error {
+        Error::new(Fault::Protocol, format!("{}: {why}", self.host)).blamed_on(Blame::Storage)
+    }
+}
+
+/// Waits for the answer to an open, and closes the file if nobody wants it any more.
+async fn settle(
+    session: Arc<Session>,
+    file: Weak<OpenFile>,
+    pending: Pending,
+    guess: Option<FileHandle>,
+    answer: watch::Sender<Option<Result<OpenReply, Failure>>>,
+) {
+    let finished = pending.finished().await;
+    let reply = finished.outcome.and_then(|_| {
+        OpenReply::decode(Bytes::from(finished.buffer)).map_err(|error| Failure::Fatal(session.garbled(&error)))
+    });
+    let handle = reply.as_ref().ok().map(|reply| reply.handle);
+    session.slots().opened(guess, handle);
+    match (file.upgrade(), handle) {
+        // The file's own drop closes it.
+        (Some(_file), _) => {
+            answer.send_replace(Some(reply));
+        }
+        (None, Some(handle)) => session.close(handle),
+        (None, None) => {}
+    }
+}
+
+/// Bytes that count as underway in a session.
+#[derive(Debug)]
+pub(super) struct Load {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.session.load.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A file open, or being opened, in one session.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) session: Arc<Session>,
+    guess: Option<FileHandle>,
+    answered: watch::Receiver<Option<Result<OpenReply, Failure>>>,
+    closed: AtomicBool,
+}
+
+/// By which handle to name a file in a request that leaves now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Naming {
+    Known(FileHandle),
+    /// Probably this one; to be compared with the answer to the open.
+    Guessed(FileHandle),
+    /// The answer to the open has to be awaited.
+    Unknown,
+}
+
+impl OpenFile {
+    /// How to name the file now.
+    pub(super) fn naming(&self) -> Naming {
+        match (&*self.answered.borrow(), self.guess) {
+            (Some(Ok(reply)), _) => Naming::Known(reply.handle),
+            (None, Some(guess)) => Naming::Guessed(guess),
+            _ => Naming::Unknown,
+        }
+    }
+
+    /// The answer to the open, once it is there.
+    pub(super) async fn opened(&self) -> Result<OpenReply, Failure> {
+        let mut answered = self.answered.clone();
+        match answered.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(reply)) => reply.clone(),
+            _ => Err(Failure::Lost(Error::new(Fault::Internal, "the task that opens a file ended"))),
+        }
+    }
+
+    /// Closes the file and waits for the answer; dropping it does nothing more.
+    pub(super) async fn close(&self) -> Result<(), Failure> {
+        let handle = self.opened().await?.handle;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.session.slots().closing();
+        let pending = self.session.submit(Exchange {
+            // A server may have much to write out, or checksums to compute, before it can say that all is well.
+            patient: true,
+            ..Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES)
+        });
+        let outcome = pending.finished().await.outcome;
+        self.session.slots().closed(handle);
+        outcome.map(|_| ())
+    }
+
+    /// Whether requests on the file can succeed, as far as is known.
+    pub(super) fn is_usable(&self) -> bool {
+        self.session.is_alive() && !matches!(&*self.answered.borrow(), Some(Err(_)))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let Naming::Known(handle) = self.naming()
+            && !self.closed.load(Ordering::Acquire)
+        {
+            self.session.close(handle);
+        }
+    }
+}

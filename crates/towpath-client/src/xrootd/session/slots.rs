@@ -1,0 +1,123 @@
+//! Which handle a server will give to the next open, so that reads can leave behind the open in the same flight.
+//!
+//! Servers hand out the lowest number that is free in the session, in the byte order of the reference server's machine
+//! (little-endian; seen with 5.5.3). That is a guess, never a promise: the caller compares the answer to the open with the
+//! guess and throws away what was read through another handle.
+//!
+//! A guess must not be a handle that may still mean another file: a server may work on the requests of one connection
+//! side by side, so while a close has not been answered, nothing is guessed. A handle that is not open can only be
+//! refused. After [`Slots::MISSES`] wrong guesses there are no more.
+
+use std::collections::BTreeSet;
+
+use towpath_proto::xrootd::FileHandle;
+
+/// The handles of one session, as far as they are known.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// Numbers that are open, or taken by an open that has not been answered.
+    taken: BTreeSet<u32>,
+    /// Closes, and opens without a guess, that have not been answered.
+    unsettled: usize,
+    misses: usize,
+}
+
+impl Slots {
+    /// Wrong guesses that are forgiven: an open that fails shifts the guesses for those behind it.
+    const MISSES: usize = 3;
+
+    /// An open is about to leave: the handle it will get, if that can be guessed.
+    pub(super) fn opening(&mut self) -> Option<FileHandle> {
+        if self.unsettled > 0 || self.misses >= Self::MISSES {
+            self.unsettled += 1;
+            return None;
+        }
+        let free = (0..).zip(&self.taken).find(|(number, taken)| number != *taken).map(|(number, _)| number);
+        let number = free.unwrap_or(self.taken.len() as u32);
+        self.taken.insert(number);
+        Some(FileHandle(number.to_le_bytes()))
+    }
+
+    /// The open was answered with `handle`, or refused.
+    pub(super) fn opened(&mut self, guess: Option<FileHandle>, handle: Option<FileHandle>) {
+        match guess {
+            None => self.unsettled = self.unsettled.saturating_sub(1),
+            Some(guess) if handle != Some(guess) => {
+                self.taken.remove(&number(guess));
+                self.misses += usize::from(handle.is_some());
+            }
+            Some(_) => {}
+        }
+        self.taken.extend(handle.map(number));
+    }
+
+    /// A close is about to leave.
+    pub(super) fn closing(&mut self) {
+        self.unsettled += 1;
+    }
+
+    /// A close was answered.
+    pub(super) fn closed(&mut self, handle: FileHandle) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+        self.taken.remove(&number(handle));
+    }
+}
+
+fn number(handle: FileHandle) -> u32 {
+    u32::from_le_bytes(handle.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(number: u32) -> FileHandle {
+        FileHandle(number.to_le_bytes())
+    }
+
+    #[test]
+    fn the_lowest_free_number_is_guessed() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.opening(), Some(handle(0)));
+        assert_eq!(slots.opening(), Some(handle(1)));
+        slots.opened(Some(handle(0)), Some(handle(0)));
+        slots.opened(Some(handle(1)), Some(handle(1)));
+        slots.closing();
+        slots.closed(handle(0));
+        assert_eq!(slots.opening(), Some(handle(0)));
+        assert_eq!(slots.opening(), Some(handle(2)));
+    }
+
+    #[test]
+    fn nothing_is_guessed_while_a_close_is_underway() {
+        let mut slots = Slots::default();
+        let guess = slots.opening();
+        slots.opened(guess, Some(handle(0)));
+        slots.closing();
+        assert_eq!(slots.opening(), None);
+        slots.closed(handle(0));
+        assert_eq!(slots.opening(), None, "the open before is not answered yet, and may take any number");
+        slots.opened(None, Some(handle(0)));
+        slots.opened(None, Some(handle(1)));
+        assert_eq!(slots.opening(), Some(handle(2)));
+    }
+
+    #[test]
+    fn a_server_that_numbers_otherwise_is_not_guessed_for_long() {
+        let mut slots = Slots::default();
+        for odd in 100..100 + Slots::MISSES as u32 {
+            let guess = slots.opening();
+            assert!(guess.is_some());
+            slots.opened(guess, Some(handle(odd)));
+        }
+        assert_eq!(slots.opening(), None);
+    }
+
+    #[test]
+    fn a_refused_open_takes_no_number() {
+        let mut slots = Slots::default();
+        let guess = slots.opening();
+        slots.opened(guess, None);
+        assert_eq!(slots.opening(), Some(handle(0)));
+    }
+}

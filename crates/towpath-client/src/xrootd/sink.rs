@@ -1,0 +1,168 @@
+//! Where the data of a response go: the one place between the socket and the buffer of whoever asked.
+//!
+//! A sink belongs to a request underway. The connection's reader gives it each run of data, either by
+//! [`Sink::push`] (bytes that came along in the reader's own small buffer) or, for long runs, by receiving straight into
+//! [`Sink::room`] and calling [`Sink::received`].
+
+mod pages;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use towpath_proto::xrootd::{ResponseHead, page::Page, response::PgReadStatus};
+
+pub(super) use pages::Pages;
+
+/// Where the data of a response go.
+#[derive(Debug)]
+pub(super) enum Sink {
+    /// As they come, behind what the buffer holds; at most `limit` bytes.
+    Plain { buffer: Vec<u8>, limit: usize },
+    /// Pages with checksums, verified and stripped.
+    Pages(Pages),
+    /// Handed on piece by piece, as a listing is.
+    Stream(Outlet),
+    /// Nowhere: nobody waits for them any more.
+    Nowhere,
+}
+
+/// How the pieces of a streamed answer reach the caller.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) pieces: mpsc::UnboundedSender<Piece>,
+    /// KiB that may wait between reader and caller.
+    pub(super) room: Arc<Semaphore>,
+}
+
+/// A piece of a streamed answer, and its share of the room.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Outlet {
+    /// An outlet with `room_kib` of room, and its other end.
+    pub(super) fn new(room_kib: usize) -> (Self, mpsc::UnboundedReceiver<Piece>) {
+        let (pieces, outcome) = mpsc::unbounded_channel();
+        (Self { pieces, room: Arc::new(Semaphore::new(room_kib)) }, outcome)
+    }
+
+    /// Hands on `bytes`. If there is no room, `alone` says whether to wait for it: a reader that waits holds up all
+    /// other answers of its connection, and the caller may need one of those before it reads on.
+    async fn push(&self, bytes: Bytes, alone: impl FnOnce() -> bool) {
+        let kib = bytes.len().div_ceil(1024) as u32;
+        let permit = match Arc::clone(&self.room).try_acquire_many_owned(kib) {
+            Ok(permit) => Some(permit),
+            Err(_) if alone() => tokio::select! {
+                permit = Arc::clone(&self.room).acquire_many_owned(kib) => permit.ok(),
+                () = self.pieces.closed() => None,
+            },
+            Err(_) => None,
+        };
+        // Whoever stopped listening is noticed when the next response comes.
+        let _ = self.pieces.send(Piece { bytes, _permit: permit });
+    }
+}
+
+/// What a server did that no answer may do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum BadAnswer {
+    #[error("it sends more data than were asked for")]
+    TooMuch,
+    #[error("it answers with pages at the wrong offset")]
+    WrongOffset,
+    #[error("it answers with another kind of data than was asked for")]
+    WrongKind,
+    #[error("it sends a page without data")]
+    EmptyPage,
+}
+
+impl Sink {
+    /// For an answer of at most `limit` bytes.
+    pub(super) fn answer(limit: usize) -> Self {
+        Self::Plain { buffer: Vec::new(), limit }
+    }
+
+    /// Starts a response of `length` data bytes.
+    pub(super) fn begin(&mut self, head: &ResponseHead, length: u64) -> Result<(), BadAnswer> {
+        match (self, &head.status) {
+            (Self::Nowhere, _) => Ok(()),
+            (Self::Plain { buffer, limit }, None) => {
+                let length = usize::try_from(length).map_err(|_| BadAnswer::TooMuch)?;
+                if length > *limit {
+                    return Err(BadAnswer::TooMuch);
+                }
+                buffer.reserve(length);
+                Ok(())
+            }
+            (Self::Stream(_), None) => Ok(()),
+            (Self::Pages(pages), Some(status)) => {
+                let status = PgReadStatus::from_body(status).map_err(|_| BadAnswer::WrongKind)?;
+                pages.begin(status.offset, u64::from(status.data_len))
+            }
+            // The answer to pgwrite: its list of bad pages is small.
+            (Self::Plain { limit, .. }, Some(_)) if length <= *limit as u64 => Ok(()),
+            _ => Err(BadAnswer::WrongKind),
+        }
+    }
+
+    /// Takes bytes of the response; see [`Outlet`] for `alone`, which only a streamed answer asks.
+    pub(super) async fn push(&mut self, bytes: Bytes, alone: impl FnOnce() -> bool) -> Result<(), BadAnswer> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Plain { buffer, limit } => {
+                *limit = limit.checked_sub(bytes.len()).ok_or(BadAnswer::TooMuch)?;
+                buffer.extend_from_slice(&bytes);
+                Ok(())
+            }
+            Self::Pages(pages) => pages.push(&bytes),
+            Self::Stream(outlet) => {
+                outlet.push(bytes, alone).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// A buffer to receive up to the returned number of bytes into, at its end; none if bytes have to be pushed.
+    pub(super) fn room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        match self {
+            Self::Plain { buffer, .. } => {
+                let room = buffer.capacity() - buffer.len();
+                Some((buffer, room))
+            }
+            Self::Pages(pages) => Some(pages.room()),
+            Self::Stream(_) | Self::Nowhere => None,
+        }
+    }
+
+    /// `length` bytes have been received into the room.
+    pub(super) fn received(&mut self, length: usize) -> Result<(), BadAnswer> {
+        match self {
+            Self::Plain { limit, .. } => {
+                *limit = limit.checked_sub(length).ok_or(BadAnswer::TooMuch)?;
+                Ok(())
+            }
+            Self::Pages(pages) => pages.received(length),
+            Self::Stream(_) | Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// The response that [`Self::begin`] started is complete.
+    pub(super) fn end(&mut self) -> Result<(), BadAnswer> {
+        match self {
+            Self::Pages(pages) => pages.end(),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was collected: the buffer, and the pages in it that failed their checksum.
+    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<Page>) {
+        match self {
+            Self::Plain { buffer, .. } => (buffer, Vec::new()),
+            Self::Pages(pages) => pages.into_parts(),
+            Self::Stream(_) | Self::Nowhere => (Vec::new(), Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The sessions of one user at one server, and what is known of that server.
+//!
+//! Bulk data go over a few sessions side by side, so that as many cores receive. They are sessions of their own, not
+//! streams bound to one: every server accepts them (binding is declined by proxies and for clients behind address
+//! translation), each is repaired by itself, and opening the file once more travels with the first read.
+//!
+//! The first session does everything; the others come into being when it has [`BUSY_BYTES`] underway.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, sync::Semaphore};
+use towpath_proto::xrootd::{SessionId, auth::Offer};
+use towpath_store::{Blame, Error, Fault, Result, Secret};
+
+use super::{
+    auth::Means,
+    connection::{Dial, Failure},
+    flight::{Plan, TlsWish},
+    recovery::Place,
+    session::Session,
+};
+use crate::{ClientOptions, tls::Tls};
+
+/// So many bytes underway make a session busy: another one then takes the next bulk request.
+const BUSY_BYTES: usize = 1 << 20;
+
+/// Who speaks to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The name to log in with.
+    pub user: String,
+    /// The token that came with the call; otherwise the one of the options is used.
+    pub token: Option<Secret>,
+    /// Requests carry secrets, so nothing but the handshake may leave before TLS has been settled.
+    pub careful: bool,
+}
+
+/// What a server turned out to want.
+#[derive(Debug, Default)]
+struct Known {
+    tls: bool,
+    offer: Option<Offer>,
+    /// A session has been ready before.
+    good: bool,
+    /// `pgread` and `pgwrite` can be used; none before the server said so.
+    pages: Option<bool>,
+}
+
+/// One user at one server.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) place: Place,
+    identity: Identity,
+    options: Arc<ClientOptions>,
+    tls: Arc<OnceLock<Result<Tls>>>,
+    lanes: Mutex<Vec<Option<Arc<Session>>>>,
+    /// Sessions without open files.
+    listings: Mutex<Vec<Arc<Session>>>,
+    known: Mutex<Known>,
+    /// KiB of file data that may be underway.
+    window: Arc<Semaphore>,
+    window_kib: u32,
+}
+
+impl Site {
+    /// A site without sessions.
+    pub(super) fn new(
+        place: Place,
+        identity: Identity,
+        options: &Arc<ClientOptions>,
+        tls: &Arc<OnceLock<Result<Tls>>>,
+    ) -> Self {
+        let window_kib = u32::try_from(options.window_bytes >> 10).unwrap_or(u32::MAX).clamp(1, 1 << 28);
+        Self {
+            known: Mutex::new(Known { tls: place.tls, ..Known::default() }),
+            place,
+            identity,
+            options: Arc::clone(options),
+            tls: Arc::clone(tls),
+            lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
+            listings: Mutex::default(),
+            window: Arc::new(Semaphore::new(window_kib as usize)),
+            window_kib,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a session has been ready before.
+    pub(super) fn is_known_good(&self) -> bool {
+        self.learn();
+        self.known().good
+    }
+
+    /// Whether `pgread` may be used; guessed to be so before the server was asked.
+    pub(super) fn has_pages(&self, session: &Session) -> bool {
+        let said = session.established().map(super::flight::Established::has_pages);
+        said.or(self.known().pages).unwrap_or(true)
+    }
+
+    /// The number of the session that the next bulk request should use.
+    pub(super) fn lane(&self) -> usize {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |lane: &Option<Arc<Session>>| lane.as_ref().map_or(0, |session| session.load());
+        match lanes.first() {
+            Some(first) if load(first) < BUSY_BYTES => 0,
+            _ => lanes.iter().enumerate().min_by_key(|(_, lane)| load(lane)).map_or(0, |(number, _)| number),
+        }
+    }
+
+    /// The session of a lane, started if there is none or if it was lost. Returns at once.
+    ///
+    /// # Errors
+    /// TLS cannot be configured.
+    pub(super) fn session(&self, lane: usize) -> Result<Arc<Session>> {
+        self.learn();
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = lane % lanes.len();
+        let Some(place) = lanes.get_mut(lane) else {
+            return Err(Error::new(Fault::Internal, "a site without lanes"));
+        };
+        match place {
+            Some(session) if session.is_alive() => Ok(Arc::clone(session)),
+            lost => {
+                let previous = lost.as_ref().and_then(|session| session.established()).map(|said| said.session_id);
+                let session = Arc::new(Session::start(self.dial(previous)?, Handle::current()));
+                *lost = Some(Arc::clone(&session));
+                Ok(session)
+            }
+        }
+    }
+
+    /// A session for a listing, without open files.
+    ///
+    /// # Errors
+    /// TLS cannot be configured.
+    pub(super) fn listing_session(&self) -> Result<Arc<Session>> {
+        self.learn();
+        let mut sessions = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = sessions.iter().find(|session| session.is_alive() && !session.is_occupied()) {
+            return Ok(Arc::clone(session));
+        }
+        sessions.retain(|session| session.is_alive());
+        let session = Arc::new(Session::start(self.dial(None)?, Handle::current()));
+        sessions.push(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Remembers what the sessions found out.
+    fn learn(&self) {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
+        for session in lanes.iter().flatten().chain(listings.iter()) {
+            if let Some(established) = session.established() {
+                known.good = true;
+                known.pages = Some(established.has_pages());
+                known.offer.clone_from(&established.offer);
+            } else if matches!(session.lost(), Some(Failure::TooEarly)) {
+                known.tls = true;
+            }
+        }
+    }
+
+    fn dial(&self, previous: Option<SessionId>) -> Result<Dial> {
+        let known = self.known();
+        let token = match &self.identity.token {
+            Some(token) => Ok(Some(token.clone())),
+            None => self.options.token.find(),
+        };
+        let means = Means { token, user: self.identity.user.clone() };
+        let tls = if known.tls {
+            let made = self.tls.get_or_init(|| Tls::new(self.options.ca_file.as_deref()));
+            Some(made.clone()?)
+        } else {
+            None
+        };
+        let plan = Plan {
+            host: self.place.name(),
+            tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
+            optimistic: !known.tls && !self.identity.careful,
+            offer: known.offer.clone(),
+            means,
+            login_cgi: Bytes::clone(&self.place.login_cgi),
+            previous,
+        };
+        Ok(Dial {
+            host: self.place.host.clone(),
+            port: self.place.port,
+            plan,
+            tls,
+            connect_timeout: self.options.connect_timeout,
+            stall: self.options.stall,
+            patience: self.options.patience,
+        })
+    }
+
+    /// Room for `bytes` of file data underway. A request larger than the whole window gets it all.
+    pub(super) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.window_kib);
+        let permit = Arc::clone(&self.window).acquire_many_owned(kib).await;
+        permit.map_err(|_| Error::new(Fault::Internal, "the window is closed").blamed_on(Blame::Towpath))
+    }
+}

@@ -1,0 +1,72 @@
+//! All sites that a client speaks to.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use towpath_store::{Result, Secret};
+
+use super::{
+    recovery::Place,
+    site::{Identity, Site},
+};
+use crate::{ClientOptions, tls::Tls};
+
+/// Sites kept; of more, those that nobody uses are let go, and their connections with them.
+const MAX_SITES: usize = 256;
+
+/// The sites that have been spoken to, shared by the stores of one client.
+pub struct Sites {
+    pub(super) options: Arc<ClientOptions>,
+    tls: Arc<OnceLock<Result<Tls>>>,
+    sites: Mutex<HashMap<Key, Arc<Site>>>,
+}
+
+/// What makes connections interchangeable.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    host: String,
+    port: u16,
+    tls: bool,
+    login_cgi: bytes::Bytes,
+    user: String,
+    token: Option<String>,
+    careful: bool,
+}
+
+impl Sites {
+    /// No sites yet.
+    pub fn new(options: Arc<ClientOptions>) -> Arc<Self> {
+        Arc::new(Self { options, tls: Arc::default(), sites: Mutex::default() })
+    }
+
+    /// The site of `identity` at `place`.
+    pub(super) fn at(&self, place: &Place, identity: &Identity) -> Arc<Site> {
+        let key = Key {
+            host: place.host.clone(),
+            port: place.port,
+            tls: place.tls,
+            login_cgi: place.login_cgi.clone(),
+            user: identity.user.clone(),
+            token: identity.token.as_ref().map(Secret::expose).map(str::to_owned),
+            careful: identity.careful,
+        };
+        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        if sites.len() >= MAX_SITES && !sites.contains_key(&key) {
+            sites.retain(|_, site| Arc::strong_count(site) > 1);
+        }
+        let site = sites
+            .entry(key)
+            .or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), &self.options, &self.tls)));
+        Arc::clone(site)
+    }
+}
+
+impl fmt::Debug for Sites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_list().entries(sites.values().map(|site| site.place.name())).finish()
+    }
+}

@@ -1,0 +1,262 @@
+//! The store behind a `root://` or `roots://` URL.
+
+use std::{env, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use towpath_proto::{
+    checksum::{Algorithm, Algorithms, Digest, Hasher},
+    url::{SECRET_KEYS, Url},
+    xrootd::{
+        MkdirOptions, Request, StatOptions, Target,
+        request::{Chmod, Mkdir, Mv, Query, Rm, Rmdir, Stat, Truncate},
+        response::{StatInfo, Text, VfsInfo},
+    },
+};
+use towpath_store::{
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
+    ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+};
+
+use super::{
+    ask::{Origin, Question, path_and_cgi, with_pair},
+    attributes, listing, metadata,
+    read::RemoteFile,
+    recovery::Place,
+    sites::Sites,
+    vector,
+    write::Upload,
+};
+
+/// Bytes read at once to compute a digest here.
+const READ_BACK_BYTES: usize = 8 << 20;
+
+/// A site that speaks the xroot protocol.
+///
+/// Two promises of the trait depend on the server, because the protocol has no word for them: a foreign server shows an upload under
+/// its name while it is written (it is opened with persist-on-successful-close where the server has that, so that a lost
+/// client leaves nothing), and a rename that must not overwrite looks first and then renames. The version of a file is
+/// its number, size and time in seconds.
+#[derive(Debug, Clone)]
+pub struct XrootdStore {
+    pub(super) origin: Origin,
+}
+
+impl XrootdStore {
+    /// The store that `url` lies in. Nobody is asked yet.
+    pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
+        let cgi = url.query().unwrap_or_default();
+        let place = Place {
+            host: url.host().to_owned(),
+            port: url.port(),
+            tls: url.endpoint().tls,
+            cgi: Bytes::copy_from_slice(cgi.as_bytes()),
+            login_cgi: Bytes::new(),
+        };
+        let user = url.user().map(str::to_owned).or_else(|| env::var("USER").ok()).filter(|user| !user.is_empty());
+        let origin = Origin {
+            sites: Arc::clone(sites),
+            place,
+            user: user.unwrap_or_else(|| "nobody".to_owned()),
+            careful: cgi.split('&').any(|pair| SECRET_KEYS.contains(&pair.split('=').next().unwrap_or_default())),
+        };
+        Self { origin }
+    }
+
+    /// The store of an origin that is known already.
+    pub(super) fn of(origin: Origin) -> Self {
+        Self { origin }
+    }
+
+    /// The digest of a file, computed here from its bytes.
+    pub(super) async fn digest_by_reading(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+    ) -> Result<Digest> {
+        let file = self.open(caller, path, OpenOptions::default()).await?;
+        let mut hasher = Hasher::new(Algorithms::of(&[algorithm]));
+        let mut buffer = Vec::new();
+        loop {
+            buffer.clear();
+            buffer = file.read_into(hasher.bytes(), READ_BACK_BYTES, buffer).await?;
+            if buffer.is_empty() {
+                break;
+            }
+            hasher.update(&buffer);
+        }
+        let digest = hasher.finish().get(algorithm);
+        digest.ok_or_else(|| Error::new(Fault::Internal, format!("{algorithm} was not computed")))
+    }
+
+    /// Whether something is at `path`.
+    async fn exists(&self, caller: &Caller, path: &StorePath) -> Result<bool> {
+        match self.stat(caller, path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.fault() == Fault::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A site that cannot do something.
+fn unsupported(what: &str, path: &StorePath) -> Error {
+    Error::new(Fault::Unsupported, format!("the xroot protocol has no way to {what}")).at(path)
+}
+
+#[async_trait]
+impl Store for XrootdStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            write_any_order: true,
+            update: true,
+            rename: true,
+            copy: false,
+            attributes: true,
+            set_mtime: false,
+            vector_ranges: vector::MAX_ELEMENTS,
+            vector_range_bytes: vector::MAX_ELEMENT_BYTES,
+            digests: Algorithms::DEFAULT,
+        }
+    }
+
+    async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        stat(&self.origin, caller, path).await
+    }
+
+    fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        listing::list(self.origin.clone(), caller, path, options)
+    }
+
+    async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        let identity = self.origin.identity(caller);
+        Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options.version)))
+    }
+
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        let upload = Upload::create(self.origin.clone(), caller, path, &options).await;
+        Ok(Arc::new(upload.map_err(|error| error.at(path))?))
+    }
+
+    async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
+        let upload = Upload::update(self.origin.clone(), caller, path).await;
+        Ok(Arc::new(upload.map_err(|error| error.at(path))?))
+    }
+
+    async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
+        let options = if parents { MkdirOptions::mkdirpath } else { MkdirOptions::NONE };
+        let mode = metadata::mode_bits(mode.unwrap_or(0o755));
+        if !parents && self.exists(caller, path).await? {
+            // The reference server takes an existing directory for a success.
+            return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
+        }
+        let question = if parents { Question::new(path) } else { Question::change(path) };
+        self.origin.ask(caller, question, |path| Mkdir { options, mode, path }.into()).await?;
+        Ok(())
+    }
+
+    async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        self.origin.ask(caller, Question::change(path), |path| Rm { path }.into()).await?;
+        Ok(())
+    }
+
+    async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        let removed = self.origin.ask(caller, Question::change(path), |path| Rmdir { path }.into()).await;
+        removed.map(|_| ()).map_err(|error| match error.fault() {
+            // 3018 says 'exists', and 5.5.3 says 3005: here both mean that entries do.
+            Fault::AlreadyExists => Error::new(Fault::NotEmpty, error.message()).at(path),
+            Fault::Io if error.message().contains("not empty") => Error::new(Fault::NotEmpty, error.message()).at(path),
+            _ => error,
+        })
+    }
+
+    async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        if overwrite == Overwrite::Refuse && self.exists(caller, to).await? {
+            return Err(Error::new(Fault::AlreadyExists, "it exists already").at(to));
+        }
+        let to = path_and_cgi(to, &Bytes::new());
+        self.origin.ask(caller, Question::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
+        Ok(())
+    }
+
+    async fn copy(&self, _caller: &Caller, from: &StorePath, _to: &StorePath, _overwrite: Overwrite) -> Result<()> {
+        Err(unsupported("copy a file inside a server", from))
+    }
+
+    async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+        if changes.mtime_ns.is_some() {
+            return Err(unsupported("set the time of a file", path));
+        }
+        if let Some(mode) = changes.mode.map(metadata::mode_bits) {
+            self.origin.ask(caller, Question::new(path), |path| Chmod { mode, path }.into()).await?;
+        }
+        if let Some(size) = changes.size {
+            let request = |path| Request::from(Truncate { target: Target::Path(path), size });
+            self.origin.ask(caller, Question::new(path), request).await?;
+        }
+        Ok(())
+    }
+
+    async fn digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        _progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        let question = Question { patient: true, ..Question::new(path) };
+        let pair = format!("cks.type={algorithm}");
+        let request = |mut path: towpath_proto::xrootd::PathAndCgi| {
+            path.cgi = with_pair(&path.cgi, &pair);
+            Query::Checksum(path).into()
+        };
+        let Text(answer) = self.origin.ask_for(caller, question, request).await?;
+        metadata::digest(&answer, algorithm).map_err(|error| error.at(path))
+    }
+
+    async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
+        attributes::list(&self.origin, caller, path).await
+    }
+
+    async fn set_attribute(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        name: &[u8],
+        value: Option<&[u8]>,
+        create: bool,
+    ) -> Result<()> {
+        attributes::set(&self.origin, caller, path, name, value, create).await
+    }
+
+    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
+        let asked = self.origin.ask_for(caller, Question::new(path), |path| Query::Space(path).into()).await;
+        if let Some(space) = asked.ok().and_then(|Text(answer)| metadata::space(&answer)) {
+            return Ok(space);
+        }
+        let request = |path| Stat { options: StatOptions::vfs, wants: 0, target: Target::Path(path) }.into();
+        let vfs: VfsInfo = self.origin.ask_for(caller, Question::new(path), request).await?;
+        Ok(metadata::space_of_vfs(&vfs))
+    }
+}
+
+impl XrootdStore {
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// Why none came.
+    pub async fn ping(&self, caller: &Caller) -> Result<()> {
+        use towpath_proto::xrootd::request::Ping;
+        self.origin.ask(caller, Question::new(&StorePath::root()), |_| Ping.into()).await?;
+        Ok(())
+    }
+}
+
+/// Metadata of one path.
+pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+    let request = |path| Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path) }.into();
+    let stat: StatInfo = origin.ask_for(caller, Question::new(path), request).await?;
+    Ok(metadata::of_stat(&stat))
+}

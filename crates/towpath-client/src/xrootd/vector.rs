@@ -1,0 +1,188 @@
+//! Vector reads: many ranges in few requests, each with its own fate.
+//!
+//! A server refuses a whole `readv` for one bad element. Then the elements that pass the end of the file are told apart by
+//! the size, and the others are read one by one; a server that has no `readv` is read that way too.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use towpath_proto::xrootd::{FileHandle, PathId, VectorElement, request::Readv, response::ReadvParser};
+use towpath_store::{ByteRange, Error, Fault, ReadHandle as _, Result, VectorReads};
+
+use super::{
+    connection::{Exchange, Failure},
+    read::{Attempt, Lane, RemoteFile, reopen},
+    sink::Sink,
+};
+
+/// Elements of one request: the reference server's limit.
+pub(super) const MAX_ELEMENTS: usize = 1024;
+
+/// Bytes of one element: the reference server's limit, 2 MiB less an element header.
+pub(super) const MAX_ELEMENT_BYTES: usize = (2 << 20) - VectorElement::LEN;
+
+/// Bytes of one request: long enough to fill a round trip together with the others, short enough that the first results
+/// come early.
+const MAX_VECTOR_BYTES: usize = 4 << 20;
+
+/// Requests of one vector that are prepared at once; the window bounds them too.
+const CONCURRENT: usize = 32;
+
+type Numbered = (usize, ByteRange);
+
+/// The results of `ranges`, as they come.
+pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+    let groups = groups(ranges);
+    let results = stream::iter(groups).map(move |group| read_group(file, group)).buffer_unordered(CONCURRENT);
+    results.flat_map(stream::iter).boxed()
+}
+
+/// Ranges that go into one request each; a range too long for that stands alone.
+fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<Numbered>> {
+    let mut groups: Vec<Vec<Numbered>> = Vec::new();
+    let mut bytes = usize::MAX;
+    for (index, range) in ranges.into_iter().enumerate() {
+        let length = range.length.saturating_add(VectorElement::LEN);
+        let fits = groups.last().is_some_and(|group| group.len() < MAX_ELEMENTS)
+            && bytes.saturating_add(length) <= MAX_VECTOR_BYTES
+            && range.length <= MAX_ELEMENT_BYTES;
+        match groups.last_mut() {
+            Some(group) if fits => {
+                group.push((index, range));
+                bytes += length;
+            }
+            _ => {
+                groups.push(vec![(index, range)]);
+                bytes = if range.length > MAX_ELEMENT_BYTES { usize::MAX } else { length };
+            }
+        }
+    }
+    groups
+}
+
+async fn read_group(file: &RemoteFile, group: Vec<Numbered>) -> Vec<(usize, Result<Bytes>)> {
+    if let [(index, range)] = group[..] {
+        return vec![(index, read_alone(file, range).await)];
+    }
+    match read_together(file, &group).await {
+        Some(results) => results,
+        None => {
+            let alone = group.into_iter().map(|(index, range)| async move { (index, read_alone(file, range).await) });
+            stream::iter(alone).buffer_unordered(CONCURRENT).collect().await
+        }
+    }
+}
+
+/// One range by itself; all of it, or an error.
+async fn read_alone(file: &RemoteFile, range: ByteRange) -> Result<Bytes> {
+    let data = file.read(range.offset, range.length).await?;
+    if data.len() == range.length { Ok(data) } else { Err(beyond_end(file)) }
+}
+
+fn beyond_end(file: &RemoteFile) -> Error {
+    Error::new(Fault::InvalidArgument, "the range passes the end of the file").at(&file.path)
+}
+
+/// A group in one request; none if that is not possible.
+async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usize, Result<Bytes>)>> {
+    let everyone_fails = |error: Error| {
+        let error = error.at(&file.path);
+        Some(group.iter().map(|(index, _)| (*index, Err(error.clone()))).collect())
+    };
+    let mut pursuit = file.origin.pursuit(true);
+    let number = file.busy_lane();
+    loop {
+        let lane = match file.lane(number, &mut pursuit) {
+            Ok(lane) => lane,
+            Err(error) => return everyone_fails(error),
+        };
+        let attempt = file.attempt(&lane, Vec::new(), |handle, _, _| request(&lane, handle, group)).await;
+        let failure = match attempt.outcome {
+            Ok(()) => match sort(group, Bytes::from(attempt.buffer)) {
+                Some(results) => return Some(results.into_iter().map(|(index, data)| (index, Ok(data))).collect()),
+                None => return None,
+            },
+            Err(Failure::Refused(_)) if lane.file.opened().await.is_ok() => return None,
+            Err(failure) => failure,
+        };
+        file.abandon(&lane);
+        if let Err(error) = file.origin.after(&mut pursuit, &lane.site, reopen(failure)).await {
+            return everyone_fails(error);
+        }
+    }
+}
+
+async fn request(lane: &Lane, handle: FileHandle, group: &[Numbered]) -> Attempt {
+    let session = &lane.file.session;
+    let element = |range: &ByteRange| VectorElement { handle, length: range.length as u32, offset: range.offset };
+    let elements: Vec<VectorElement> = group.iter().map(|(_, range)| element(range)).collect();
+    let limit = group.iter().map(|(_, range)| range.length + VectorElement::LEN).sum();
+    let permit = match lane.site.room(limit).await {
+        Ok(permit) => permit,
+        Err(error) => return Attempt::failed(Vec::new(), 0, Failure::Fatal(error)),
+    };
+    let _load = session.loaded(limit);
+    let sink = Sink::Plain { buffer: Vec::with_capacity(limit), limit };
+    let readv = Readv { path_id: PathId::MAIN, elements };
+    let exchange = Exchange { sink, permit: Some(permit), ..Exchange::new(readv, 0) };
+    session.submit(exchange).finished().await.into()
+}
+
+/// The data of each range, sharing the memory of the answer; none unless each was answered.
+fn sort(group: &[Numbered], answer: Bytes) -> Option<Vec<(usize, Bytes)>> {
+    let mut wanted: HashMap<(u64, usize), Vec<usize>> = HashMap::new();
+    for (index, range) in group.iter().rev() {
+        wanted.entry((range.offset, range.length)).or_default().push(*index);
+    }
+    let mut parser = ReadvParser::default();
+    parser.push(answer);
+    let mut sorted = Vec::with_capacity(group.len());
+    while let Some(piece) = parser.pop().ok()? {
+        let index = wanted.get_mut(&(piece.element.offset, piece.element.length as usize))?.pop()?;
+        if piece.data.len() != piece.element.length as usize {
+            return None;
+        }
+        sorted.push((index, piece.data));
+    }
+    (sorted.len() == group.len()).then_some(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut as _, BytesMut};
+
+    use super::*;
+
+    fn range(offset: u64, length: usize) -> ByteRange {
+        ByteRange { offset, length }
+    }
+
+    #[test]
+    fn groups_keep_to_the_limits() {
+        let small = vec![range(0, 100); MAX_ELEMENTS + 1];
+        assert_eq!(groups(small).iter().map(Vec::len).collect::<Vec<_>>(), [MAX_ELEMENTS, 1]);
+        let long = vec![range(0, 10), range(0, MAX_ELEMENT_BYTES + 1), range(0, 10), range(1, 10)];
+        assert_eq!(groups(long).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2]);
+        let large = vec![range(0, MAX_ELEMENT_BYTES); 5];
+        assert_eq!(groups(large).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
+        assert!(groups(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn answers_are_matched_whatever_their_order() {
+        let group = [(7, range(0, 2)), (8, range(10, 1)), (9, range(0, 2))];
+        let mut answer = BytesMut::new();
+        for (offset, data) in [(10, &b"c"[..]), (0, b"ab"), (0, b"ab")] {
+            let element = VectorElement { handle: FileHandle::default(), length: data.len() as u32, offset };
+            element.encode(&mut answer);
+            answer.put_slice(data);
+        }
+        let answer = answer.freeze();
+        let sorted = sort(&group, answer.clone()).unwrap();
+        let indices: Vec<usize> = sorted.iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices, [8, 7, 9]);
+        assert_eq!(sort(&group[..2], answer.clone()), None, "an element that nobody asked for");
+        assert_eq!(sort(&group, answer.slice(..answer.len() - 1)), None, "cut short");
+    }
+}

@@ -1,0 +1,371 @@
+//! Files being written.
+//!
+//! Pieces leave as pages with checksums, in any order and side by side, bounded by the site's window; pages that arrive
+//! damaged are sent again. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well, and then asks
+//! for its size, and for its digest if one was promised; whatever does not hold, the file is removed.
+//!
+//! A write handle does not survive the loss of its connection: the server gives the file up (it is opened with
+//! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use towpath_proto::{
+    checksum::Digest,
+    xrootd::{
+        FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
+        page::{self, Page},
+        request::{Open, PgWrite, Rm, Stat, Sync, Truncate, Write},
+        response::{Body, PgWriteStatus, StatInfo},
+    },
+};
+use towpath_store::{
+    Blame, ByteRange, Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, Store as _,
+    StorePath, WriteHandle,
+};
+
+use super::{
+    ask::{Origin, Question, path_and_cgi, with_pair},
+    connection::{Answer, Exchange, Failure, Finished, Payload},
+    metadata,
+    read::fetch,
+    session::{OpenFile, Session},
+    site::Site,
+    store::XrootdStore,
+};
+
+/// The longest piece sent in one request, in bytes; longer ones are split.
+const MAX_REQUEST_BYTES: usize = 8 << 20;
+
+/// How often a damaged page is sent again.
+const PAGE_RETRIES: usize = 3;
+
+/// A file being written at a site.
+#[derive(Debug)]
+pub(super) struct Upload {
+    target: Target,
+    site: Arc<Site>,
+    handle: FileHandle,
+    /// Commit or abort has begun: nothing more is taken.
+    finished: AtomicBool,
+    /// Commit or abort has come to its end: nothing is left to clear away.
+    settled: AtomicBool,
+}
+
+/// What is written: all that is needed to clear it away, whoever does it.
+#[derive(Debug, Clone)]
+struct Target {
+    store: XrootdStore,
+    caller: Caller,
+    path: StorePath,
+    file: Arc<OpenFile>,
+    /// The file goes away unless it is committed.
+    is_new: bool,
+}
+
+impl Target {
+    /// Closes and removes what was written.
+    async fn clear(&self) -> Result<()> {
+        // Whether it can be closed or not, it is to go away.
+        let _ = self.file.close().await;
+        if !self.is_new {
+            return Ok(());
+        }
+        let question = Question::change(&self.path);
+        match self.store.origin.ask(&self.caller, question, |path| Rm { path }.into()).await {
+            Err(error) if error.fault() != Fault::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Upload {
+    /// Starts a new file.
+    pub(super) async fn create(
+        origin: Origin,
+        caller: &Caller,
+        path: &StorePath,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        let mut flags = OpenFlags::open_updt | OpenFlags::posc;
+        flags |= if options.overwrite == Overwrite::Replace { OpenFlags::delete } else { OpenFlags::new };
+        if options.parents {
+            flags |= OpenFlags::mkpath;
+        }
+        let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
+        let size = options.size_hint.map(|size| format!("oss.asize={size}"));
+        Self::open(origin, caller, path, flags, mode, size.as_deref()).await
+    }
+
+    /// Opens an existing file for changes.
+    pub(super) async fn update(origin: Origin, caller: &Caller, path: &StorePath) -> Result<Self> {
+        Self::open(origin, caller, path, OpenFlags::open_updt, Mode::NONE, None).await
+    }
+
+    async fn open(
+        origin: Origin,
+        caller: &Caller,
+        path: &StorePath,
+        flags: OpenFlags,
+        mode: Mode,
+        pair: Option<&str>,
+    ) -> Result<Self> {
+        let identity = origin.identity(caller);
+        // Opened twice, a file that must not exist would be found to exist.
+        let mut pursuit = origin.pursuit(!flags.contains(OpenFlags::new));
+        loop {
+            let site = origin.sites.at(pursuit.place(), &identity);
+            let cgi = &pursuit.place().cgi;
+            let cgi = pair.map_or_else(|| cgi.clone(), |pair| with_pair(cgi, pair));
+            let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi), ..Open::default() };
+            let file = site.session(site.lane())?.open(open, false);
+            match file.opened().await {
+                Ok(reply) => {
+                    let (caller, path, is_new) = (caller.clone(), path.clone(), flags.creates());
+                    let target = Target { store: XrootdStore::of(origin), caller, path, file, is_new };
+                    let (finished, settled) = (AtomicBool::new(false), AtomicBool::new(false));
+                    return Ok(Self { target, site, handle: reply.handle, finished, settled });
+                }
+                Err(failure) => origin.after(&mut pursuit, &site, failure).await?,
+            }
+        }
+    }
+
+    fn session(&self) -> &Arc<Session> {
+        &self.target.file.session
+    }
+
+    /// Sends a request about the open file, again as long as the server asks to wait.
+    async fn ask(&self, exchange: impl Fn() -> Exchange) -> Result<Finished> {
+        let mut pursuit = self.target.store.origin.pursuit(false);
+        loop {
+            if self.finished.load(Ordering::Acquire) {
+                return Err(not_open());
+            }
+            let mut finished = self.session().submit(exchange()).finished().await;
+            match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
+                Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
+                Err(failure @ Failure::Wait { .. }) => {
+                    self.target.store.origin.after(&mut pursuit, &self.site, failure).await?;
+                }
+                Err(failure) => return Err(self.error(failure)),
+            }
+        }
+    }
+
+    /// What a failure means for a file that cannot be opened again.
+    fn error(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Refused(reply) => super::recovery::refusal(&self.session().host, &reply),
+            Failure::Fatal(error) => error,
+            Failure::Lost(error) | Failure::NotSent(error) => {
+                let message = format!("{}; the upload has to start again", error.message());
+                Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
+            }
+            Failure::Redirect(_) | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
+                Error::new(Fault::Protocol, format!("{}: unexpected answer to a write", self.session().host))
+            }
+        }
+    }
+
+    /// Writes at most [`MAX_REQUEST_BYTES`].
+    async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
+        let _room = self.site.room(data.len()).await?;
+        let _load = self.session().loaded(data.len());
+        if !self.site.has_pages(self.session()) {
+            let request = Write { handle: self.handle, offset, length: data.len() as u32, ..Write::default() };
+            self.ask(|| Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request.clone(), 0) })
+                .await?;
+            return Ok(());
+        }
+        let range = ByteRange { offset, length: data.len() };
+        for page in self.pages(range, &data, PageFlags::NONE).await? {
+            self.resend(page, range, &data).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a range as pages; the pages that arrived damaged.
+    async fn pages(&self, range: ByteRange, data: &Bytes, flags: PageFlags) -> Result<Vec<Page>> {
+        let checksums: Arc<[[u8; page::CRC_BYTES]]> =
+            page_slices(range.offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect();
+        let length = page::encoded_len(range.offset, range.length as u64) as u32;
+        let request = PgWrite { handle: self.handle, offset: range.offset, flags, length, ..PgWrite::default() };
+        let payload = || Payload::pages(range.offset, data.clone(), Arc::clone(&checksums));
+        let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
+        let finished = self.ask(|| Exchange { payload: payload(), ..Exchange::new(request.clone(), limit) }).await?;
+        let Ok(Answer::Status(status)) = &finished.outcome else { return Ok(Vec::new()) };
+        let status = PgWriteStatus::from_body(status, Bytes::from(finished.buffer));
+        Ok(status.map_err(|error| self.session().garbled(&error))?.bad_pages)
+    }
+
+    /// Sends one page of `data` again until it arrives whole.
+    async fn resend(&self, page: Page, range: ByteRange, data: &Bytes) -> Result<()> {
+        let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
+        let end = start.map(|start| start.saturating_add(page.length)).filter(|end| *end <= data.len());
+        let (Some(start), Some(end)) = (start, end) else {
+            return Err(self.session().garbled(&"it asks for a page again that was not sent"));
+        };
+        let range = ByteRange { offset: page.offset, length: page.length };
+        for _ in 0..PAGE_RETRIES {
+            tracing::warn!(host = &*self.session().host, path = %self.target.path, offset = page.offset, "damaged page");
+            if self.pages(range, &data.slice(start..end), PageFlags::retry).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        let host = &self.session().host;
+        let message = format!("{host}: the page at {} arrived damaged {} times", page.offset, PAGE_RETRIES + 1);
+        Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network))
+    }
+
+    /// Closes the file, and gives its metadata if they are as promised.
+    async fn close_and_check(&self, expected: &Expectation) -> Result<Metadata> {
+        if expected.mtime_ns.is_some() {
+            let message = format!("{}: the xroot protocol has no way to set the time of a file", self.session().host);
+            return Err(Error::new(Fault::Unsupported, message));
+        }
+        self.target.file.close().await.map_err(|failure| self.error(failure))?;
+        let mut metadata = self.target.store.stat(&self.target.caller, &self.target.path).await?;
+        if let Some(size) = expected.size.filter(|size| *size != metadata.size) {
+            let message = format!("{} bytes arrived, {size} were promised", metadata.size);
+            return Err(Error::new(Fault::Truncated, message));
+        }
+        if let Some(digest) = self.check_digests(expected).await? {
+            metadata.digests.insert(digest);
+        }
+        Ok(metadata)
+    }
+
+    /// Compares the first of the promised digests that the server knows; reads the file back if it knows none.
+    async fn check_digests(&self, expected: &Expectation) -> Result<Option<Digest>> {
+        for promised in expected.digests.iter() {
+            match self.target.store.digest(&self.target.caller, &self.target.path, promised.algorithm(), &|_| ()).await
+            {
+                Ok(found) if found == *promised => return Ok(Some(found)),
+                Ok(found) => return Err(mismatch(promised, &found)),
+                Err(error) if error.fault() == Fault::Unsupported => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match expected.digests.iter().next() {
+            Some(promised) => {
+                let found = self
+                    .target
+                    .store
+                    .digest_by_reading(&self.target.caller, &self.target.path, promised.algorithm())
+                    .await?;
+                if found == *promised { Ok(Some(found)) } else { Err(mismatch(promised, &found)) }
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if self.settled.load(Ordering::Acquire) {
+            return;
+        }
+        let target = self.target.clone();
+        self.session().spawn(async move {
+            if let Err(error) = target.clear().await {
+                tracing::warn!(path = %target.path, %error, "an abandoned upload could not be removed");
+            }
+        });
+    }
+}
+
+/// `data`, which lie at `offset`, page by page.
+fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
+    let data = data.clone();
+    page::pages(offset, data.len() as u64).map(move |page| {
+        let start = (page.offset - offset) as usize;
+        data.slice(start..start + page.length)
+    })
+}
+
+fn mismatch(promised: &Digest, found: &Digest) -> Error {
+    Error::new(Fault::ChecksumMismatch, format!("the upload has {found:#}, {promised:#} was promised"))
+        .blamed_on(Blame::Network)
+}
+
+fn not_open() -> Error {
+    Error::new(Fault::HandleNotOpen, "the upload is finished")
+}
+
+#[async_trait]
+impl WriteHandle for Upload {
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
+            return Err(Error::new(Fault::InvalidArgument, "the range ends beyond any file").at(&self.target.path));
+        }
+        let pieces = (0..data.len()).step_by(MAX_REQUEST_BYTES).map(|start| {
+            let piece = data.slice(start..data.len().min(start + MAX_REQUEST_BYTES));
+            self.piece(offset + start as u64, piece)
+        });
+        futures::future::try_join_all(pieces).await.map_err(|error| error.at(&self.target.path))?;
+        Ok(())
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        if self.finished.load(Ordering::Acquire) {
+            return Err(not_open().at(&self.target.path));
+        }
+        let length = length.min(i32::MAX as usize);
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let size = self.metadata().await?.size;
+        let length = length.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let range = ByteRange { offset, length };
+        let attempt = fetch(&self.site, self.session(), self.handle, range, Vec::new(), PageFlags::NONE).await;
+        attempt.whole().map_err(|failure| self.error(failure).at(&self.target.path))
+    }
+
+    async fn set_size(&self, size: u64) -> Result<()> {
+        let request = Truncate { target: Subject::Handle(self.handle), size };
+        let asked = self.ask(|| Exchange::new(request.clone(), 64)).await;
+        asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let request = Sync { handle: self.handle };
+        let asked = self.ask(|| Exchange { patient: true, ..Exchange::new(request.clone(), 64) }).await;
+        asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        let request = Stat { options: StatOptions::NONE, wants: 0, target: Subject::Handle(self.handle) };
+        let finished = self.ask(|| Exchange::new(Request::from(request.clone()), 64 << 10)).await;
+        let finished = finished.map_err(|error| error.at(&self.target.path))?;
+        let stat = StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| self.session().garbled(&error))?;
+        Ok(metadata::of_stat(&stat))
+    }
+
+    async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return Err(not_open().at(&self.target.path));
+        }
+        let checked = self.close_and_check(&expected).await;
+        if checked.is_err()
+            && let Err(left) = self.target.clear().await
+        {
+            tracing::warn!(path = %self.target.path, error = %left, "a failed upload could not be removed");
+        }
+        self.settled.store(true, Ordering::Release);
+        checked.map_err(|error| error.at(&self.target.path))
+    }
+
+    async fn abort(&self) -> Result<()> {
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let cleared = self.target.clear().await;
+        self.settled.store(true, Ordering::Release);
+        cleared.map_err(|error| error.at(&self.target.path))
+    }
+}

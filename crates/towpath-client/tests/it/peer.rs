@@ -1,0 +1,119 @@
+//! A real `xrootd` of its own for each test that wants one.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
+
+use tempfile::TempDir;
+use towpath_client::{Client, ClientOptions, TokenSource};
+use towpath_store::{Caller, Store, StorePath};
+
+/// A running server; it ends when it is dropped.
+pub(crate) struct Xrootd {
+    process: Child,
+    pub(crate) port: u16,
+    directory: TempDir,
+}
+
+impl Xrootd {
+    /// A server with `extra` configuration, or none (and a word on why) where there is no `xrootd`.
+    pub(crate) fn start(extra: &str) -> Option<Self> {
+        let directory = tempfile::Builder::new().prefix("towpath-xrootd").tempdir().unwrap();
+        let root = directory.path().join("root");
+        fs::create_dir(&root).unwrap();
+        // The server runs as another user where the test runs as root, which it refuses to be.
+        for path in [directory.path(), &root] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let configuration = directory.path().join("xrootd.cfg");
+        let text = format!(
+            "all.export /\noss.localroot {root}\nxrootd.chksum max 2 adler32 crc32c\nxrd.port any\nall.adminpath {admin}\n\
+             all.pidpath {admin}\n{extra}\n",
+            root = root.display(),
+            admin = directory.path().display(),
+        );
+        write(&configuration, text.as_bytes());
+        let mut command = Command::new("xrootd");
+        if rustix::process::geteuid().is_root() {
+            command.args(["-R", "nobody"]);
+        }
+        command.arg("-c").arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.current_dir(directory.path());
+        let mut process = match command.spawn() {
+            Ok(process) => process,
+            Err(error) => {
+                eprintln!("SKIPPED: no xrootd to test against ({error}); install xrootd-server");
+                return None;
+            }
+        };
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut seen = String::new();
+        let port = loop {
+            let start = seen.len();
+            assert!(log.read_line(&mut seen).unwrap() > 0, "xrootd did not start:\n{seen}");
+            let line = seen[start..].trim_end();
+            if let Some(name) = line.strip_suffix(" initialization completed.").filter(|line| line.contains('@')) {
+                break name.rsplit_once(':').unwrap().1.parse().unwrap();
+            }
+        };
+        // Nobody may fill the pipe up.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Some(Self { process, port, directory })
+    }
+
+    /// Where the server keeps `name`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join("root").join(name)
+    }
+
+    /// Puts a file into the server's directory.
+    pub(crate) fn put(&self, name: &str, content: &[u8]) {
+        write(&self.file(name), content);
+    }
+
+    /// The store of this server.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        store_at("root", self.port, options())
+    }
+}
+
+impl Drop for Xrootd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Options that look for no token and give up early.
+pub(crate) fn options() -> ClientOptions {
+    ClientOptions { token: TokenSource::Nothing, ..ClientOptions::default() }
+}
+
+/// The store at a port of this machine.
+pub(crate) fn store_at(scheme: &str, port: u16, options: ClientOptions) -> Arc<dyn Store> {
+    let url = format!("{scheme}://localhost:{port}//").parse().unwrap();
+    Client::new(Arc::new(options)).connect(&url).unwrap().0
+}
+
+pub(crate) fn path(text: &str) -> StorePath {
+    StorePath::parse(text.as_bytes()).unwrap()
+}
+
+pub(crate) fn caller() -> Caller {
+    Caller::local()
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn content(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn write(path: &Path, content: &[u8]) {
+    towpath_store::sys::disk::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+}
