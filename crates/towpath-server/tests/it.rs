@@ -2,5 +2,6 @@
 
 #[cfg(test)]
 mod it {
+    mod http;
     mod xrootd;
 }

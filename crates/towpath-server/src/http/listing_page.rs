@@ -46,7 +46,9 @@ impl Form {
 
 /// The fields of a directory's answer.
 pub(super) fn head(exchange: &Exchange, metadata: &Metadata) -> Result<Response<Content>, Refusal> {
-    exchange.may(Activity::Stat)?;
+    if !exchange.target.slash {
+        return Ok(moved(exchange));
+    }
     let mut response = Response::new(Content::Empty);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, Form::wanted(exchange).media_type());
@@ -57,6 +59,15 @@ pub(super) fn head(exchange: &Exchange, metadata: &Metadata) -> Result<Response<
     Ok(response)
 }
 
+/// The way to a directory that was asked for without its slash. A client tells by it that this is no file (rclone's `http` does).
+fn moved(exchange: &Exchange) -> Response<Content> {
+    let query = exchange.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
+    let location = format!("{}{query}", target::encode(exchange.path(), true));
+    response.headers_mut().insert(header::LOCATION, respond::value(location));
+    response
+}
+
 /// Answers a GET of a directory.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::List)?;
@@ -64,6 +75,9 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?;
+    if !exchange.target.slash {
+        return Ok(moved(exchange));
+    }
     let form = Form::wanted(exchange);
     let page = Page {
         form,

@@ -33,6 +33,7 @@ const LOCK_TOKEN: HeaderName = HeaderName::from_static("lock-token");
 
 /// Answers a LOCK: a new lock, or more time for one.
 pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Create).or(exchange.may(Activity::Modify))?;
     let text = upload::text(exchange, body).await?;
     let request = LockRequest::parse(&text).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let asked = exchange.custom_field("timeout").and_then(|text| parse_timeout(&text));

@@ -61,11 +61,11 @@ pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
 
 /// Answers a DELETE.
 pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    exchange.may(Activity::Modify)?;
     let path = exchange.path();
     if path.is_root() {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
     }
+    exchange.may(Activity::Modify)?;
     let metadata = exchange.store().stat(exchange.caller(), path).await?;
     if metadata.is_directory() && depth(exchange)? != Depth::Infinity {
         return Err(Refusal::bad_request("a directory is removed with all that is in it: Depth must be infinity"));

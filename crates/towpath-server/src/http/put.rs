@@ -50,10 +50,13 @@ struct Put<'a> {
 impl<'a> Put<'a> {
     /// Checks all that can be checked before the first byte of the body.
     async fn begin(exchange: &'a Exchange, body: &Incoming) -> Result<Self, Refusal> {
+        if exchange.target.slash {
+            return Err(not_a_directory());
+        }
         let existing = exchange.metadata().await?;
         exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
-        if exchange.target.slash || existing.as_ref().is_some_and(Metadata::is_directory) {
-            return Err(Refusal::method_not_allowed("a directory cannot be uploaded: use MKCOL"));
+        if existing.as_ref().is_some_and(Metadata::is_directory) {
+            return Err(not_a_directory());
         }
         match existing {
             Some(_) => locking::may_change(exchange, exchange.path()).await?,
@@ -191,6 +194,10 @@ impl<'a> Put<'a> {
             None => Ok(incomplete(Some(upload))),
         }
     }
+}
+
+fn not_a_directory() -> Refusal {
+    Refusal::method_not_allowed("a directory cannot be uploaded: use MKCOL")
 }
 
 /// 308 with what is there.

@@ -1,0 +1,151 @@
+//! HTTP and WebDAV: a server on loopback, asked by a plain client.
+
+mod files;
+mod limits;
+mod namespace;
+mod properties;
+mod uploads;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use towpath_server::{
+    ServeConfig, Server, Service,
+    config::{AnonymousRule, Right},
+};
+use towpath_store::{
+    Caller, Store, StorePath,
+    local::{LocalOptions, LocalStore},
+    memory::MemoryStore,
+    sys::net,
+};
+
+/// A server on a port of its own.
+struct Site {
+    address: SocketAddr,
+    service: Arc<Service>,
+    stopped: tokio::task::JoinHandle<()>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+/// Everybody may do everything.
+fn open_config() -> ServeConfig {
+    let mut config = ServeConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServeConfig::default() };
+    let everything = vec![Right::Read, Right::Create, Right::Modify];
+    config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: everything }];
+    config
+}
+
+impl Site {
+    fn start(store: Arc<dyn Store>, config: &ServeConfig) -> Self {
+        let server = Server::bind(store, config).unwrap();
+        let (address, service) = (server.addresses()[0], server.service());
+        Self { address, service, stopped: tokio::spawn(server.run()), _directory: None }
+    }
+
+    fn in_memory_with(config: &ServeConfig) -> Self {
+        Self::start(Arc::new(MemoryStore::new(1 << 30)), config)
+    }
+
+    fn in_memory() -> Self {
+        Self::in_memory_with(&open_config())
+    }
+
+    fn in_directory() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
+        Self { _directory: Some(directory), ..Self::start(Arc::new(store), &open_config()) }
+    }
+
+    /// One request on a connection of its own. `what` is the method and the target.
+    async fn ask(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let stream = TokioIo::new(net::connect(self.address).await.unwrap());
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let host = self.address.to_string();
+        let headers = [&[("host", host.as_str())], headers].concat();
+        Answer::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
+    }
+
+    async fn get(&self, target: &str) -> Answer {
+        self.ask(&format!("GET {target}"), &[], "").await
+    }
+
+    async fn put(&self, target: &str, body: impl Into<Bytes>) -> Answer {
+        self.ask(&format!("PUT {target}"), &[], body).await
+    }
+
+    /// As [`Self::ask`], over HTTP/2.
+    async fn ask_http2(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let stream = TokioIo::new(net::connect(self.address).await.unwrap());
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        let (method, target) = what.split_once(' ').unwrap();
+        let what = format!("{method} http://{}{target}", self.address);
+        Answer::of(sender.send_request(request(&what, headers, body.into())).await.unwrap()).await
+    }
+
+    /// Sends these bytes, and nothing after them; all that comes back until the server closes.
+    async fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset is an end, too.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    async fn connect(&self) -> TcpStream {
+        net::connect(self.address).await.unwrap()
+    }
+
+    async fn exists(&self, path: &str) -> bool {
+        self.service.store.stat(&Caller::local(), &StorePath::parse(path.as_bytes()).unwrap()).await.is_ok()
+    }
+}
+
+fn request(what: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<Bytes>> {
+    let (method, target) = what.split_once(' ').unwrap();
+    let request = Request::builder().method(method).uri(target);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    request.body(Full::new(body)).unwrap()
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    async fn of(response: Response<Incoming>) -> Self {
+        let (parts, body) = response.into_parts();
+        Self { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+    }
+
+    /// A field; empty if it is not there.
+    fn field(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    fn expect(self, status: StatusCode) -> Self {
+        assert_eq!(self.status, status.as_u16(), "{:?} {}", self.headers, String::from_utf8_lossy(&self.body));
+        self
+    }
+}

@@ -1,0 +1,128 @@
+//! What a client may cost: late, large, and gone clients. Time is tokio's, paused: it jumps ahead whenever all wait.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_server::units::ByteSize;
+use towpath_testkit::pattern::Pattern;
+
+use super::{Site, open_config};
+
+/// Waits until so many clients have been dropped. Every turn lets time jump to the next deadline.
+async fn until_dropped(site: &Site, clients: u64) {
+    while site.service.metrics.dropped.get() < clients {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_never_ends_ends_the_connection() {
+    let site = Site::in_memory();
+    let mut stream = site.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    until_dropped(&site, 1).await;
+    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_between_requests_has_its_own_time() {
+    let site = Site::in_memory();
+    let mut stream = site.connect().await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 1024];
+    let _ = stream.read(&mut answer).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(site.service.metrics.dropped.get(), 0, "an hour of silence is allowed");
+    until_dropped(&site, 1).await;
+}
+
+#[tokio::test]
+async fn who_takes_no_byte_is_dropped() {
+    let mut config = open_config();
+    config.limits.stall = "200ms".parse().unwrap();
+    for version in ["HTTP/1.1", "HTTP/2"] {
+        let site = Site::in_memory_with(&config);
+        site.put("/file", Pattern::new(8).bytes(0, 32 << 20)).await;
+        let mut stream = site.connect().await;
+        match version {
+            "HTTP/1.1" => stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap(),
+            // The preface, empty settings, and a request for the file; no window is ever opened beyond the first 64 KiB.
+            _ => stream.write_all(&http2_get("/file")).await.unwrap(),
+        }
+        while site.service.metrics.dropped.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let metrics = site.get("/metrics").await;
+        assert!(metrics.text().contains("verb=\"GET\",outcome=\"Cancelled\""), "{}", metrics.text());
+    }
+}
+
+fn http2_get(path: &str) -> Vec<u8> {
+    let mut block = vec![0x82, 0x86, 0x41, 1, b'x', 0x44, path.len() as u8];
+    block.extend_from_slice(path.as_bytes());
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    bytes.extend_from_slice(&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
+    bytes.extend_from_slice(&block);
+    bytes
+}
+
+#[tokio::test]
+async fn an_upload_that_stops_is_refused() {
+    let mut config = open_config();
+    config.limits.stall = "200ms".parse().unwrap();
+    let site = Site::in_memory_with(&config);
+    let answer =
+        site.say(b"PUT /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\nhalf").await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(!site.exists("/file").await);
+}
+
+#[tokio::test]
+async fn long_headers_are_refused() {
+    let mut config = open_config();
+    config.limits.header_bytes = ByteSize(8192);
+    let site = Site::in_memory_with(&config);
+    let long = "x".repeat(9000);
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    site.ask("GET /", &[("x-long", &long)], "").await.expect(status);
+    let many: Vec<_> = (0..200).map(|_| ("x", "y")).collect();
+    site.ask("GET /", &many, "").await.expect(status);
+    let text = site.say(b"no HTTP at all\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+}
+
+#[tokio::test]
+async fn requests_under_way_end_well_when_the_server_stops() {
+    let pattern = Pattern::new(9);
+    let site = Site::in_directory();
+    site.put("/file", pattern.bytes(0, 16 << 20)).await;
+    let mut stream = site.connect().await;
+    stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 4096];
+    stream.read_exact(&mut answer).await.unwrap();
+    site.service.stopping.cancel();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let data = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(answer.len() - data, 16 << 20);
+    pattern.check(0, &answer[data..]);
+    site.stopped.await.unwrap();
+}
+
+#[tokio::test]
+async fn memory_for_answers_is_shared_not_exceeded() {
+    let mut config = open_config();
+    config.limits.bytes = ByteSize(1 << 20);
+    let site = Site::in_memory_with(&config);
+    let pattern = Pattern::new(10);
+    site.put("/file", pattern.bytes(0, 4 << 20)).await;
+    // Eight answers of 4 MiB over 1 MiB of memory: all arrive, in turns.
+    let answers = futures::future::join_all((0..8).map(|_| site.ask_http2("GET /file", &[], ""))).await;
+    answers.iter().for_each(|answer| pattern.check(0, &answer.body));
+    // Uploads too.
+    let names: Vec<_> = (0..8).map(|index| format!("/up{index}")).collect();
+    let uploads = names.iter().map(|name| site.put(name, pattern.bytes(0, 4 << 20)));
+    futures::future::join_all(uploads).await.into_iter().for_each(|answer| {
+        answer.expect(StatusCode::CREATED);
+    });
+}

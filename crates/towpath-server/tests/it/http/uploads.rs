@@ -1,0 +1,171 @@
+//! PUT: whole files and pieces.
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{Caller, StorePath};
+use towpath_testkit::pattern::Pattern;
+
+use super::{Site, open_config};
+
+#[tokio::test]
+async fn an_upload_replaces_or_makes_a_file() {
+    for site in [Site::in_memory(), Site::in_directory()] {
+        let made = site.put("/file", "one").await.expect(StatusCode::CREATED);
+        assert_eq!(site.get("/file").await.field("etag"), made.field("etag"));
+        site.put("/file", "two").await.expect(StatusCode::NO_CONTENT);
+        assert_eq!(site.get("/file").await.text(), "two");
+        site.put("/no/file", "x").await.expect(StatusCode::CONFLICT);
+        site.put("/file/below", "x").await.expect(StatusCode::CONFLICT);
+        site.put("/directory/", "x").await.expect(StatusCode::METHOD_NOT_ALLOWED);
+        site.put("/", "x").await.expect(StatusCode::METHOD_NOT_ALLOWED);
+    }
+}
+
+#[tokio::test]
+async fn parents_are_made_if_the_setting_says_so() {
+    let mut config = open_config();
+    config.http.create_parents = true;
+    let site = Site::in_memory_with(&config);
+    site.put("/a/b/file", "x").await.expect(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn conditions_keep_others_files() {
+    let site = Site::in_memory();
+    let made = site.put("/file", "one").await;
+    for (name, value, status) in [
+        ("if-none-match", "*", StatusCode::PRECONDITION_FAILED),
+        ("if-match", "\"other\"", StatusCode::PRECONDITION_FAILED),
+        ("if-match", made.field("etag"), StatusCode::NO_CONTENT),
+    ] {
+        site.ask("PUT /file", &[(name, value)], "two").await.expect(status);
+    }
+    site.ask("PUT /new", &[("if-match", "*")], "x").await.expect(StatusCode::PRECONDITION_FAILED);
+    site.ask("PUT /new", &[("if-none-match", "*")], "x").await.expect(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_wrong_digest_leaves_nothing() {
+    let md5 = format!("md5={}", Hasher::digest_of(Algorithm::Md5, b"Wikipedia").to_base64());
+    for site in [Site::in_memory(), Site::in_directory()] {
+        for (name, good, bad) in [
+            ("digest", "adler32=11e60398", "adler32=11e60399"),
+            ("digest", &md5, "md5=AAAAAAAAAAAAAAAAAAAAAA=="),
+            ("repr-digest", "adler=:EeYDmA==:", "adler=:EeYDmQ==:"),
+            ("content-digest", "adler=:EeYDmA==:", "adler=:EeYDmQ==:"),
+            ("oc-checksum", "ADLER32:11e60398", "ADLER32:11e60399"),
+        ] {
+            site.ask("PUT /bad", &[(name, bad)], "Wikipedia").await.expect(StatusCode::UNPROCESSABLE_ENTITY);
+            assert!(!site.exists("/bad").await, "{name}");
+            site.ask("PUT /good", &[(name, good)], "Wikipedia").await;
+            assert_eq!(site.get("/good").await.text(), "Wikipedia");
+        }
+        site.ask("PUT /bad", &[("content-md5", "nonsense")], "x").await.expect(StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_leaves_nothing() {
+    let site = Site::in_directory();
+    for request in [
+        &b"PUT /file HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf"[..],
+        b"PUT /file HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"PUT /file HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno chunk",
+    ] {
+        let mut stream = site.connect().await;
+        stream.write_all(request).await.unwrap();
+        stream.shutdown().await.unwrap();
+        // The server closes when it is done with the request.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        assert!(!site.exists("/file").await);
+    }
+    let listing = site.ask("GET /", &[("accept", "application/json")], "").await;
+    assert!(listing.text().contains("\"entries\":[\n]"), "{}", listing.text());
+}
+
+#[tokio::test]
+async fn chunks_and_100_continue() {
+    let site = Site::in_memory();
+    let answer = site
+        .say(b"PUT /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\n"), "{answer}");
+    assert_eq!(site.get("/file").await.text(), "hello");
+    // Refused before the body: no 100.
+    let refused = site
+        .say(b"PUT /no/file HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n")
+        .await;
+    assert!(refused.starts_with("HTTP/1.1 409 Conflict"), "{refused}");
+}
+
+#[tokio::test]
+async fn times_are_taken_over() {
+    let site = Site::in_directory();
+    let answer = site.ask("PUT /file", &[("x-oc-mtime", "1000000000")], "x").await.expect(StatusCode::CREATED);
+    assert_eq!(answer.field("x-oc-mtime"), "accepted");
+    assert_eq!(answer.field("last-modified"), "Sun, 09 Sep 2001 01:46:40 GMT");
+}
+
+#[tokio::test]
+async fn large_uploads_arrive_whole() {
+    let pattern = Pattern::new(5);
+    let site = Site::in_directory();
+    let data = pattern.bytes(0, (5 << 20) + 3);
+    site.put("/one", data.clone()).await.expect(StatusCode::CREATED);
+    site.ask_http2("PUT /two", &[], data).await.expect(StatusCode::CREATED);
+    for target in ["/one", "/two"] {
+        pattern.check(0, &site.get(target).await.body);
+    }
+    let metadata = site.service.store.stat(&Caller::local(), &StorePath::parse(b"/two").unwrap()).await.unwrap();
+    assert_eq!(metadata.size, (5 << 20) + 3);
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_where_it_stopped() {
+    let pattern = Pattern::new(6);
+    let site = Site::in_directory();
+    let ask = async |range: &str, body: Bytes| site.ask("PUT /file", &[("content-range", range)], body).await;
+    let none = ask("bytes */300000", "".into()).await.expect(StatusCode::PERMANENT_REDIRECT);
+    assert_eq!(none.field("range"), "");
+    let first = ask("bytes 0-99999/300000", pattern.bytes(0, 100_000)).await.expect(StatusCode::PERMANENT_REDIRECT);
+    assert_eq!(first.field("range"), "bytes=0-99999");
+    ask("bytes 200000-299999/300000", pattern.bytes(200_000, 100_000)).await;
+    assert!(!site.exists("/file").await);
+    let there = ask("bytes */300000", "".into()).await;
+    assert_eq!(there.field("range"), "bytes=0-99999,200000-299999");
+    ask("bytes 100000-199999/300000", pattern.bytes(0, 5)).await.expect(StatusCode::BAD_REQUEST);
+    ask("bytes 100000-199999/300000", pattern.bytes(100_000, 100_000)).await.expect(StatusCode::CREATED);
+    pattern.check(0, &site.get("/file").await.body);
+    for range in ["bytes 0-9/*", "bytes 5-1/10", "nonsense"] {
+        ask(range, "x".into()).await.expect(StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn a_piece_that_broke_off_counts_as_far_as_it_came() {
+    let pattern = Pattern::new(7);
+    let site = Site::in_memory();
+    let head = b"PUT /file HTTP/1.1\r\nhost: x\r\ncontent-range: bytes 0-99/100\r\ncontent-length: 100\r\n\r\n";
+    let mut stream = site.connect().await;
+    stream.write_all(&[&head[..], &pattern.bytes(0, 60)].concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    let there = site.ask("PUT /file", &[("content-range", "bytes */100")], "").await;
+    assert_eq!(there.field("range"), "bytes=0-59");
+    let digest = [("content-range", "bytes 60-99/100"), ("digest", "adler32=00000001")];
+    site.ask("PUT /file", &digest, pattern.bytes(60, 40)).await.expect(StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(!site.exists("/file").await);
+}
+
+#[tokio::test]
+async fn anonymous_writers_are_asked_for_a_token() {
+    let mut config = open_config();
+    config.access = towpath_server::config::AccessConfig::default();
+    let site = Site::in_memory_with(&config);
+    for what in ["PUT /file", "DELETE /file", "MKCOL /d", "PROPPATCH /", "LOCK /file"] {
+        let answer = site.ask(what, &[], "").await;
+        assert_eq!((answer.status, answer.field("www-authenticate")), (401, "Bearer"), "{what} {}", answer.text());
+    }
+}
