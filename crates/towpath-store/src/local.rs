@@ -1,17 +1,18 @@
 //! A store in a local directory.
 //!
 //! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it ([`root`](self)), so neither
-//! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only reads from the
-//! page cache happen on the calling thread.
+//! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
+//! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read` and `vector` (reading),
 //! `staging` and `write` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as extended
-//! attributes, as XRootD keeps them), `pool` (threads).
+//! attributes, as XRootD keeps them; `digest_cache` remembers them), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
 
 mod attributes;
 mod copy;
+mod digest_cache;
 mod digests;
 mod errno;
 mod in_order;
@@ -26,7 +27,7 @@ mod write;
 
 use std::{
     fs::File,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::Arc,
 };
@@ -38,6 +39,7 @@ use tokio::sync::watch;
 use towpath_proto::checksum::{Algorithm, Digest};
 
 use self::{
+    digest_cache::DigestCache,
     errno::Doing as _,
     inode::{Inode, Stamp},
     pool::DiskPool,
@@ -47,8 +49,8 @@ use self::{
     write::LocalWriter,
 };
 use crate::{
-    Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
-    ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
+    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
 /// How sure a finished upload is to survive a power failure.
@@ -88,6 +90,7 @@ pub struct LocalStore(Arc<Local>);
 struct Local {
     root: Root,
     staging: Staging,
+    digest_cache: DigestCache,
     pool: DiskPool,
     options: LocalOptions,
     capabilities: Capabilities,
@@ -104,7 +107,7 @@ impl LocalStore {
         staging.clean_root(&root)?;
         let capabilities = capabilities(&root)?;
         let pool = DiskPool::new(options.disk_jobs);
-        Ok(Self(Arc::new(Local { root, staging, pool, options, capabilities })))
+        Ok(Self(Arc::new(Local { root, staging, digest_cache: DigestCache::default(), pool, options, capabilities })))
     }
 
     /// Runs `job` for `path` in the disk pool.
@@ -125,11 +128,10 @@ impl Store for LocalStore {
     }
 
     async fn stat(&self, _: &Caller, path: &StorePath) -> Result<Metadata> {
-        self.at(path, |local, path| {
-            let inode = Inode::open(&local.root, path)?;
-            Ok(Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) })
-        })
-        .await
+        match self.0.stat_now(path) {
+            Some(outcome) => outcome.map_err(|error| error.at(path)),
+            None => self.at(path, |local, path| Ok(local.metadata(&Inode::open(&local.root, path)?))).await,
+        }
     }
 
     fn list(&self, _: &Caller, path: &StorePath, options: ListOptions) -> Listing {
@@ -137,7 +139,10 @@ impl Store for LocalStore {
     }
 
     async fn open(&self, _: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let file = self.at(path, move |local, path| LocalFile::open(local, path, &options)).await?;
+        let file = match LocalFile::open_now(&self.0, path, &options) {
+            Some(outcome) => outcome.map_err(|error| error.at(path))?,
+            None => self.at(path, move |local, path| LocalFile::open(local, path, &options)).await?,
+        };
         Ok(Arc::new(file))
     }
 
@@ -249,7 +254,36 @@ impl Store for LocalStore {
     }
 }
 
-/// The calls that change names and attributes; they block.
+/// Questions.
+impl Local {
+    /// The status of `path`, if that needs no disk.
+    fn stat_now(&self, path: &StorePath) -> Option<Result<Metadata>> {
+        match self.root.open_at_now(path, OFlags::PATH)? {
+            Ok(descriptor) => self.metadata_now(&Inode::of(descriptor).ok()?).map(Ok),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Metadata with the known digests, if these have been read before.
+    fn metadata_now<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Option<Metadata> {
+        let metadata = inode::metadata(inode.status());
+        match metadata.kind {
+            FileKind::File => Some(Metadata { digests: self.digest_cache.get(inode.status())?, ..metadata }),
+            FileKind::Directory | FileKind::Other => Some(metadata),
+        }
+    }
+
+    /// Metadata with the known digests.
+    fn metadata<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Metadata {
+        self.metadata_now(inode).unwrap_or_else(|| {
+            let digests = digests::known(inode);
+            self.digest_cache.put(inode.status(), &digests);
+            Metadata { digests, ..inode::metadata(inode.status()) }
+        })
+    }
+}
+
+/// Calls that change names and attributes; they block.
 impl Local {
     fn make_directory(&self, path: &StorePath, mode: Option<u32>) -> Result<()> {
         let parent = self.root.parent(path)?;

@@ -50,10 +50,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Gives a file or directory another name in the same store, in one step. Repeated, it fails with `NotFound`.
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
-    /// Copies one file inside the store, with its known digests; the copy becomes visible whole. Needs [`Capabilities::copy`].
+    /// Copies one file inside the store, with its mode, known digests and user attributes; the copy becomes visible whole.
+    /// Needs [`Capabilities::copy`].
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
-    /// Changes mode, time or size of a path. Idempotent.
+    /// Changes mode, time or size of a path. Idempotent. Another size makes the store forget the known digests, another time
+    /// alone does not.
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
@@ -100,7 +102,8 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>>;
 
     /// As [`Self::read_into`], but only if it can be done without waiting (page cache, memory): `None` if it cannot, and then
-    /// the buffer is as it was. The number of bytes appended otherwise.
+    /// the buffer is as it was. The number of bytes appended otherwise. A store may also decline a length that would keep the
+    /// calling thread too long.
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>>;
 
     /// Reads many ranges; they may lie anywhere and overlap. Each result comes with the index of its range, in any order, and has its

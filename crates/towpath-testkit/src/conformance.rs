@@ -152,3 +152,32 @@ async fn passes(check: &Check, fixture: &Fixture) -> bool {
     let bench = Bench::set_up(fixture, check.name).await;
     tokio::spawn((check.run)(bench)).await.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use towpath_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::fault::{FaultStore, Faults};
+
+    #[test]
+    fn every_check_has_its_own_name() {
+        let names: BTreeSet<_> = CHECKS.iter().map(|check| check.name).collect();
+        assert_eq!(names.len(), CHECKS.len());
+    }
+
+    /// The suite itself can fail: a store that lies is found by the checks that are about its lie.
+    #[tokio::test]
+    async fn a_store_that_reads_too_little_is_found() {
+        let faults = Faults { short_reads_per_mille: 1000, ..Faults::default() };
+        let store = FaultStore::new(Arc::new(MemoryStore::new(64 << 20)), faults);
+        let failure = tokio::spawn(async move { check(&Fixture::new(Arc::new(store))).await }).await.unwrap_err();
+        let message = *failure.into_panic().downcast::<String>().unwrap();
+        for promise in ["reading::every_range_is_what_was_written_there", "reading::a_vector_of_thousands_is_read"] {
+            assert!(message.contains(promise), "{message}");
+        }
+        assert!(!message.contains("naming::directories_are_made"), "{message}");
+    }
+}

@@ -293,3 +293,6 @@ impl Store for FaultStore {
         self.inner.space(caller, path).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,7 @@ pub(super) fn metadata(status: &Stat) -> Metadata {
     let stamp = Stamp::of(status);
     Metadata {
         mtime_ns: Some(stamp.mtime_ns),
-        ctime_ns: Some(time_ns(status.st_ctime, status.st_ctime_nsec)),
+        ctime_ns: Some(ctime_ns(status)),
         atime_ns: Some(time_ns(status.st_atime, status.st_atime_nsec)),
         mode: Some(status.st_mode & 0o7777),
         version: stamp.tag().filter(|_| kind == FileKind::File),
@@ -182,6 +182,11 @@ pub(super) fn size_of(status: &Stat) -> u64 {
 /// The modification time in nanoseconds since the Unix epoch.
 pub(super) fn mtime_ns(status: &Stat) -> i64 {
     time_ns(status.st_mtime, status.st_mtime_nsec)
+}
+
+/// The time of the last change of content or attributes in nanoseconds since the Unix epoch.
+pub(super) fn ctime_ns(status: &Stat) -> i64 {
+    time_ns(status.st_ctime, status.st_ctime_nsec)
 }
 
 fn time_ns(seconds: i64, nanoseconds: u64) -> i64 {

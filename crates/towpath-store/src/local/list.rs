@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use super::{
-    Local, digests,
+    Local,
     errno::{self, Doing as _},
     inode::{self, Inode},
     root::RESERVED_NAME,
@@ -75,34 +75,38 @@ impl Lister {
         if matches!(name, b"." | b".." | RESERVED_NAME) {
             return Ok(None);
         }
-        let wants_status = self.options.metadata || matches!(file_type, FileType::Unknown | FileType::Symlink);
-        let mut metadata = if wants_status {
+        let is_unclear = matches!(file_type, FileType::Unknown | FileType::Symlink);
+        let metadata = if self.options.metadata || self.options.digests || is_unclear {
             let Some(status) = status(directory, name)? else { return Ok(None) };
-            self.described(name, &status)
+            self.described(directory, name, &status)
         } else {
             Metadata::new(inode::kind(file_type), 0)
         };
-        if self.options.digests && metadata.kind == FileKind::File {
-            metadata.digests = self.digests(directory, name);
-        }
         Ok(Some(Entry { name: Bytes::copy_from_slice(name), metadata }))
     }
 
     /// Metadata of an entry; of a link, those of what it points to, if that is inside the store.
-    fn described(&self, name: &[u8], status: &Stat) -> Metadata {
+    fn described(&self, directory: &OwnedFd, name: &[u8], status: &Stat) -> Metadata {
         let own = inode::metadata(status);
-        if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
+        if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
+            let target = self.path.join(name).ok().and_then(|path| Inode::open(&self.local.root, &path).ok());
+            return target.map_or(own, |target| match self.options.digests {
+                true => self.local.metadata(&target),
+                false => inode::metadata(target.status()),
+            });
+        }
+        if !self.options.digests || own.kind != FileKind::File {
             return own;
         }
-        let target = self.path.join(name).ok().and_then(|path| Inode::open(&self.local.root, &path).ok());
-        target.map_or(own, |target| inode::metadata(target.status()))
+        let known = self.local.digest_cache.get(status).map(|digests| Metadata { digests, ..own.clone() });
+        known.or_else(|| self.read_digests(directory, name)).unwrap_or(own)
     }
 
-    fn digests(&self, directory: &OwnedFd, name: &[u8]) -> towpath_proto::checksum::Digests {
+    /// Metadata with digests of a file that is not a link; none if it is gone.
+    fn read_digests(&self, directory: &OwnedFd, name: &[u8]) -> Option<Metadata> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty());
-        let inode = opened.ok().and_then(|descriptor| Inode::of(descriptor).ok());
-        inode.map(|inode| digests::known(&inode)).unwrap_or_default()
+        let descriptor = fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()).ok()?;
+        Some(self.local.metadata(&Inode::of(descriptor).ok()?))
     }
 }
 

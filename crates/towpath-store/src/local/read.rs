@@ -9,24 +9,18 @@ use std::{fs::File, io::IoSliceMut, os::fd::AsFd, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::{
-    fs,
-    io::{self, Errno, ReadWriteFlags},
-};
+use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::{
-    Local, digests,
+    Local,
     errno::Doing as _,
     inode::{self, Inode, Stamp},
     root, vector,
 };
-use crate::{ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads};
+use crate::{ByteRange, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads};
 
 /// The most that is copied on a network thread: about 10 µs of its time. Longer reads go to the disk pool.
 const READ_NOW_BYTES: usize = 64 * 1024;
-
-/// File systems that hold their files in memory, from `linux/magic.h`. They do not know `RWF_NOWAIT`, and need not.
-const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994 /* tmpfs */, 0x8584_58f6 /* ramfs */];
 
 /// One version of a local file, open for reading.
 #[derive(Debug)]
@@ -45,12 +39,36 @@ impl LocalFile {
         let file = File::from(local.root.open_at(path, root::READ)?);
         let inode = Inode::of(file.as_fd())?;
         inode::expect_regular(inode.status())?;
-        let metadata = Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) };
+        let metadata = local.metadata(&inode);
+        let in_memory = root::is_in_memory(root::file_system_of(&file)?);
+        let stamp = Stamp::of(inode.status());
+        Self::new(local, path, options, file, metadata, stamp, in_memory)
+    }
+
+    /// As [`Self::open`], but only if that needs no disk; none otherwise.
+    pub(super) fn open_now(local: &Arc<Local>, path: &StorePath, options: &OpenOptions) -> Option<Result<Self>> {
+        let file = match local.root.open_at_now(path, root::READ)? {
+            Ok(descriptor) => File::from(descriptor),
+            Err(error) => return Some(Err(error)),
+        };
+        let inode = Inode::of(file.as_fd()).ok()?;
+        let metadata = local.metadata_now(&inode).filter(|metadata| metadata.kind == FileKind::File)?;
+        let (stamp, in_memory) = (Stamp::of(inode.status()), local.root.is_in_memory());
+        Some(Self::new(local, path, options, file, metadata, stamp, in_memory))
+    }
+
+    fn new(
+        local: &Arc<Local>,
+        path: &StorePath,
+        options: &OpenOptions,
+        file: File,
+        metadata: Metadata,
+        stamp: Stamp,
+        in_memory: bool,
+    ) -> Result<Self> {
         if options.version.is_some() && options.version != metadata.version {
             return Err(Error::new(Fault::Changed, "the file is no longer the version that was asked for"));
         }
-        let stamp = Stamp::of(inode.status());
-        let in_memory = is_in_memory(&file)?;
         Ok(Self { local: Arc::clone(local), file: Arc::new(file), path: path.clone(), stamp, in_memory, metadata })
     }
 
@@ -190,9 +208,4 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
             outcome => return outcome,
         }
     }
-}
-
-fn is_in_memory(file: &File) -> Result<bool> {
-    let file_system = fs::fstatfs(file).doing("asking for the file system")?;
-    Ok(MEMORY_FILE_SYSTEMS.contains(&(file_system.f_type as u64)))
 }

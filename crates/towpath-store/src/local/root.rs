@@ -4,7 +4,11 @@
 //! inside works, one that leads out fails, and there is no moment between a check and a use. What changes a name
 //! (create, rename, remove) opens the parent in the same way and then works on one component of it.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{
+    ffi::OsStr,
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    path::Path,
+};
 
 use rustix::{
     fd::OwnedFd,
@@ -24,13 +28,23 @@ pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFl
 /// How existing files are opened to be changed.
 pub(super) const CHANGE: OFlags = OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+/// How every path is resolved.
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
 /// `openat2` answers `EAGAIN` if some directory was renamed while it resolved `..` in a link; then it is asked again.
 const ATTEMPTS: usize = 64;
+
+/// File systems whose metadata are in memory once a path has been resolved from the cache, from `linux/magic.h`: no server
+/// is asked. (`ext`, XFS, Btrfs, OverlayFS, and those in memory.)
+const LOCAL_FILE_SYSTEMS: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, TMPFS, RAMFS];
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
 
 /// The root directory of a store.
 #[derive(Debug)]
 pub(super) struct Root {
     directory: OwnedFd,
+    file_system: u64,
 }
 
 impl Root {
@@ -39,7 +53,8 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = fs::open(path, flags, Mode::empty())
             .map_err(|errno| errno::error(errno, &format!("opening the root {}", path.display())))?;
-        Ok(Self { directory })
+        let file_system = file_system_of(&directory)?;
+        Ok(Self { directory, file_system })
     }
 
     /// The root's own descriptor; good for questions about it, not for reading.
@@ -49,20 +64,43 @@ impl Root {
 
     /// Opens `path` with `flags`.
     pub(super) fn open_at(&self, path: &StorePath, flags: OFlags) -> Result<OwnedFd> {
+        let mut attempts = 0;
+        loop {
+            match self.resolve(path, flags, RESOLVE) {
+                None => return Err(Error::new(Fault::PermissionDenied, "the name .towpath is reserved")),
+                Some(Err(Errno::AGAIN)) if attempts < ATTEMPTS => attempts += 1,
+                Some(outcome) => return outcome.map_err(resolution_error),
+            }
+        }
+    }
+
+    /// As [`Self::open_at`], but only if the kernel has all it needs in memory, and the path lies on the root's own local
+    /// file system; none otherwise.
+    pub(super) fn open_at_now(&self, path: &StorePath, flags: OFlags) -> Option<Result<OwnedFd>> {
+        if !LOCAL_FILE_SYSTEMS.contains(&self.file_system) {
+            return None;
+        }
+        let resolve = RESOLVE | ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
+        match self.resolve(path, flags, resolve)? {
+            // AGAIN: not in memory. XDEV: another mount, or out of the root. INVAL: a kernel before 5.12.
+            Err(Errno::AGAIN | Errno::XDEV | Errno::INVAL) => None,
+            outcome => Some(outcome.map_err(resolution_error)),
+        }
+    }
+
+    /// Whether the files of the root's own file system are in memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        is_in_memory(self.file_system)
+    }
+
+    /// None for a path with the reserved name.
+    fn resolve(&self, path: &StorePath, flags: OFlags, resolve: ResolveFlags) -> Option<rustix::io::Result<OwnedFd>> {
         if path.components().any(|name| name == RESERVED_NAME) {
-            return Err(Error::new(Fault::PermissionDenied, "the name .towpath is reserved"));
+            return None;
         }
         let relative = if path.is_root() { b"." } else { path.relative() };
         let flags = flags | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let mut attempts = 0;
-        loop {
-            match fs::openat2(&self.directory, OsStr::from_bytes(relative), flags, Mode::empty(), resolve) {
-                Ok(descriptor) => return Ok(descriptor),
-                Err(Errno::AGAIN) if attempts < ATTEMPTS => attempts += 1,
-                Err(errno) => return Err(resolution_error(errno)),
-            }
-        }
+        Some(fs::openat2(&self.directory, OsStr::from_bytes(relative), flags, Mode::empty(), resolve))
     }
 
     /// Opens the directory that holds `path`, for calls that take a directory and a name. Fails for the root, which has no name.
@@ -104,6 +142,16 @@ pub(super) fn sync_directory(directory: &OwnedFd) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = fs::openat(directory, ".", flags, Mode::empty()).doing("opening the directory")?;
     fs::fsync(readable).doing("syncing the directory")
+}
+
+/// The kind of the file system that an open file or directory lies on.
+pub(super) fn file_system_of(descriptor: impl AsFd) -> Result<u64> {
+    Ok(fs::fstatfs(descriptor).doing("asking for the file system")?.f_type as u64)
+}
+
+/// Whether a file system holds its files in memory.
+pub(super) fn is_in_memory(file_system: u64) -> bool {
+    [TMPFS, RAMFS].contains(&file_system)
 }
 
 fn resolution_error(errno: Errno) -> Error {

@@ -306,7 +306,8 @@ pub(super) fn expect_replaceable(local: &Local, path: &StorePath, overwrite: Ove
     }
 }
 
-/// Fails with `NoSpace` if the file system has less room than `size` bytes.
+/// Fails with `NoSpace` if the file system has less room than `size` bytes. The room is not reserved (`fallocate`): on ext4
+/// that made no upload faster, in memory it costs a second for each GiB, and holes of the upload would no longer be holes.
 fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     let space = super::space_of(directory)?;
     if size > space.free {

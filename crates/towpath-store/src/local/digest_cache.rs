@@ -1,0 +1,94 @@
+//! Kept digests that have been read already, so that a question about a file needs no call that may wait for the disk.
+//! It saves a change of threads and five system calls: 3 µs of processor time for a `stat` in place of 27 µs (ext4).
+//!
+//! An entry is for one inode at one change time (`ctime`), which the kernel moves with every change of content and of
+//! attributes: an entry never has to be removed, it just stops being found. File systems have clocks as coarse as ten
+//! milliseconds, so a change right after another one may leave no trace; what has changed within the last second is not
+//! remembered.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::fs::Stat;
+use towpath_proto::checksum::Digests;
+
+use super::inode;
+use crate::sys::clock;
+
+/// About 200 bytes each. When it is full it starts anew: what is in use comes back at once.
+const ENTRIES: usize = 65_536;
+
+/// How long ago the last change must be.
+const SETTLED_NS: i64 = 1_000_000_000;
+
+/// The digests of files, by their state.
+#[derive(Debug, Default)]
+pub(super) struct DigestCache(Mutex<HashMap<State, Digests>>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct State {
+    device: u64,
+    inode: u64,
+    ctime_ns: i64,
+    mtime_ns: i64,
+}
+
+impl State {
+    fn of(status: &Stat) -> Self {
+        Self {
+            device: status.st_dev,
+            inode: status.st_ino,
+            ctime_ns: inode::ctime_ns(status),
+            mtime_ns: inode::mtime_ns(status),
+        }
+    }
+}
+
+impl DigestCache {
+    /// The digests of the file with this status, if they have been read before; perhaps none.
+    pub(super) fn get(&self, status: &Stat) -> Option<Digests> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&State::of(status)).cloned()
+    }
+
+    /// Remembers `digests`, which were read after `status`.
+    pub(super) fn put(&self, status: &Stat, digests: &Digests) {
+        if clock::unix_ns().saturating_sub(inode::ctime_ns(status)) < SETTLED_NS {
+            return;
+        }
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= ENTRIES {
+            entries.clear();
+        }
+        entries.insert(State::of(status), digests.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{fstat, stat};
+    use towpath_proto::checksum::{Algorithm, Hasher};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_settled_is_remembered_and_only_as_it_was() {
+        let cache = DigestCache::default();
+        let digests = Digests::from(Hasher::digest_of(Algorithm::Adler32, b"content"));
+        let fresh = fstat(tempfile::tempfile().unwrap()).unwrap();
+        cache.put(&fresh, &digests);
+        assert_eq!(cache.get(&fresh), None, "it may change once more without a trace");
+
+        let settled = stat(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        assert_eq!(cache.get(&settled), None);
+        cache.put(&settled, &digests);
+        assert_eq!(cache.get(&settled), Some(digests));
+        let mut changed = settled;
+        changed.st_ctime_nsec ^= 1;
+        assert_eq!(cache.get(&changed), None);
+        let mut other = settled;
+        other.st_ino += 1;
+        assert_eq!(cache.get(&other), None);
+    }
+}
