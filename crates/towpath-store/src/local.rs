@@ -175,7 +175,11 @@ impl Store for LocalStore {
     }
 
     async fn remove_file(&self, _: &Caller, path: &StorePath) -> Result<()> {
-        self.at(path, |local, path| local.remove(path, AtFlags::empty())).await
+        self.at(path, |local, path| match path.is_root() {
+            true => Err(Error::new(Fault::IsDirectory, "it is a directory")),
+            false => local.remove(path, AtFlags::empty()),
+        })
+        .await
     }
 
     async fn remove_directory(&self, _: &Caller, path: &StorePath) -> Result<()> {

@@ -389,21 +389,27 @@ fn expect_replaceable(tree: &Tree, path: &StorePath, overwrite: Overwrite) -> Re
     }
 }
 
+/// The faults come in the order in which Linux finds them (`rename(2)`).
 fn rename(tree: &mut Tree, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-    expect_name(from)?;
-    expect_name(to)?;
+    for path in [from, to] {
+        expect_name(path)?;
+        expect_parent(tree, path)?;
+    }
     let is_directory = lock(find(tree, from)?).content.is_none();
-    expect_parent(tree, to)?;
-    if tree.contains_key(to) {
-        match overwrite {
-            Overwrite::Refuse => return Err(Error::new(Fault::AlreadyExists, "it exists already")),
-            Overwrite::Replace if from == to => return Ok(()),
-            Overwrite::Replace if is_directory => expect_empty(tree, to)?,
-            Overwrite::Replace => expect_replaceable(tree, to, overwrite)?,
-        }
+    let is_taken = tree.contains_key(to);
+    if is_taken && overwrite == Overwrite::Refuse {
+        return Err(Error::new(Fault::AlreadyExists, "it exists already"));
+    }
+    if from == to {
+        return Ok(());
     }
     if to.is_within(from) {
         return Err(Error::new(Fault::InvalidArgument, "a directory cannot be moved into itself"));
+    }
+    if from.is_within(to) || (is_taken && is_directory) {
+        expect_empty(tree, to)?;
+    } else if is_taken {
+        expect_replaceable(tree, to, overwrite)?;
     }
     let moved: Vec<StorePath> = tree.keys().filter(|path| path.is_within(from)).cloned().collect();
     for old in moved {

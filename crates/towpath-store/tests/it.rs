@@ -15,6 +15,8 @@ mod disk_full;
 mod kept_digests;
 #[path = "it/large_directory.rs"]
 mod large_directory;
+#[path = "it/model.rs"]
+mod model;
 #[path = "it/rights.rs"]
 mod rights;
 #[path = "it/sparse.rs"]

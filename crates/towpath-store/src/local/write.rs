@@ -71,14 +71,11 @@ struct Sums {
 impl LocalWriter {
     /// Starts an upload.
     pub(super) fn create(local: &Arc<Local>, path: &StorePath, options: &CreateOptions) -> Result<Self> {
-        if path.is_root() {
-            return Err(Error::new(Fault::IsDirectory, "it is a directory"));
-        }
         if let Some(above) = path.parent().filter(|_| options.parents) {
             local.make_directories(&above)?;
         }
-        let parent = local.root.parent(path)?;
         expect_replaceable(local, path, options.overwrite)?;
+        let parent = local.root.parent(path)?;
         if let Some(size) = options.size_hint {
             expect_space(&parent.directory, size)?;
         }
