@@ -4,6 +4,7 @@ mod files;
 mod limits;
 mod namespace;
 mod properties;
+mod tls;
 mod uploads;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -1,6 +1,7 @@
 //! PROPFIND, PROPPATCH, LOCK, UNLOCK.
 
 use http::StatusCode;
+use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
 
 use super::{Answer, Site};
 
@@ -42,7 +43,9 @@ async fn what_is_asked_for_is_told() {
 async fn large_directories_are_listed_whole() {
     let site = Site::in_memory();
     for index in 0..2500 {
-        site.put(&format!("/f{index}"), "").await.expect(StatusCode::CREATED);
+        let path = StorePath::parse(format!("/f{index}").as_bytes()).unwrap();
+        let file = site.service.store.create(&Caller::local(), &path, CreateOptions::default()).await.unwrap();
+        file.commit(Expectation::default()).await.unwrap();
     }
     let listing = propfind(&site, "/", "1", "").await.expect(StatusCode::MULTI_STATUS);
     assert_eq!(listing.text().matches("<D:response>").count(), 2501);

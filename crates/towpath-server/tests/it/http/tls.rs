@@ -1,0 +1,58 @@
+//! The same over TLS, and what a server says to those who come without.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tokio_rustls::TlsConnector;
+use towpath_store::sys::{disk, net};
+use towpath_testkit::pattern::Pattern;
+
+use super::{Site, open_config, request};
+
+/// A server that insists on TLS, and the client's settings that believe its certificate.
+fn site() -> (Site, ClientConfig) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = (directory.path().join("certificate"), directory.path().join("key"));
+    disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();
+    disk::write(&key, made.signing_key.serialize_pem().as_bytes()).unwrap();
+    let mut config = open_config();
+    config.tls.certificate = Some(certificate);
+    config.tls.key = Some(key);
+    config.tls.required = true;
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    (Site::in_memory_with(&config), client)
+}
+
+#[tokio::test]
+async fn who_comes_without_tls_is_told_to_upgrade() {
+    let (site, _) = site();
+    for what in ["GET /", "PUT /file"] {
+        let answer = site.ask(what, &[], "x").await.expect(StatusCode::UPGRADE_REQUIRED);
+        assert_eq!((answer.field("upgrade"), answer.field("connection")), ("TLS/1.2, HTTP/1.1", "upgrade"));
+    }
+    assert!(!site.exists("/file").await);
+}
+
+#[tokio::test]
+async fn files_go_both_ways_over_http2() {
+    let (site, mut client) = site();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = net::connect(site.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let pattern = Pattern::new(11);
+    let put = request("PUT https://localhost/file", &[], pattern.bytes(0, 3 << 20));
+    assert_eq!(sender.send_request(put).await.unwrap().status(), StatusCode::CREATED);
+    let got = sender.send_request(request("GET https://localhost/file", &[], "".into())).await.unwrap();
+    pattern.check(0, &got.into_body().collect().await.unwrap().to_bytes());
+}
