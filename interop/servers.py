@@ -48,14 +48,20 @@ class Server:
 
     def requests(self, face: str, *verbs: str) -> int:
         """How many requests of these verbs (all, if none is named) the server has answered, as its metrics tell."""
-        with urllib.request.urlopen(self.http("/metrics"), timeout=10) as answer:
-            text = answer.read().decode()
         total = 0
-        for labels, value in re.findall(r"^towpath_requests_total\{([^}]*)\} (\d+)", text, re.MULTILINE):
+        for labels, value in re.findall(r"^towpath_requests_total\{([^}]*)\} (\d+)", self._metrics(), re.MULTILINE):
             found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
             if found["face"] == face and (not verbs or found["verb"] in verbs):
                 total += int(value)
         return total
+
+    def connections(self) -> int:
+        """How many connections the server has accepted; asking takes one."""
+        return int(re.search(r"^towpath_connections_accepted_total (\d+)", self._metrics(), re.MULTILINE)[1])
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(self.http("/metrics"), timeout=10) as answer:
+            return answer.read().decode()
 
     @property
     def counts_requests(self) -> bool:

@@ -21,7 +21,7 @@ use super::{
     attributes,
     exchange::{Exchange, Refusal, Served},
     files::Slot,
-    listing, metadata, names, open,
+    listing, login, metadata, names, open,
     order::{Hold, Turn},
     pages, query, read,
     session::Session,
@@ -187,7 +187,8 @@ async fn on_names(exchange: &Exchange, request: Request) -> Served {
             exchange.session.service.sessions.end(request.session_id, &exchange.session)?;
             exchange.done()
         }
-        Request::Protocol(_) | Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
+        Request::Protocol(_) => exchange.ok(&login::protocol_reply(&exchange.session.service, exchange.session.peer)),
+        Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
             let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
             Err(Refusal::with_code(code, "the connection is past its login").into())
         }

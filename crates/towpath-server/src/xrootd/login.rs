@@ -168,33 +168,23 @@ impl Gate<'_> {
     fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> Step {
         let wants = request.flags.contains(ProtocolRequestFlags::wantTLS);
         let able = request.flags.intersects(ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS);
-        let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
+        let mut reply = protocol_reply(self.service, self.peer);
+        let now = wants || (able && self.needs_tls() && request.expect != Expect::ExpNone);
         let mut step = Step::Next;
-        if self.service.tls.is_some() {
-            flags |= ServerFlags::haveTLS;
-            if self.needs_tls() {
-                flags |= ServerFlags::tlsLogin | ServerFlags::tlsData;
-            }
-            let now = wants || (able && self.needs_tls() && request.expect != Expect::ExpNone);
-            if now && !encrypted {
-                flags |= ServerFlags::gotoTLS;
-                step = Step::StartTls;
-            }
+        if now && !encrypted && self.service.tls.is_some() {
+            reply.flags |= ServerFlags::gotoTLS;
+            step = Step::StartTls;
         }
-        let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() };
         response::ok(stream_id, &reply, &mut self.out);
         step
     }
 
-    /// Whether nothing can be had without TLS: because the configuration says so, or because only a token opens any door.
     fn needs_tls(&self) -> bool {
-        let Some(tls) = &self.service.tls else { return false };
-        let only_tokens = self.service.access.takes_tokens() && !self.anonymous_is_welcome();
-        tls.required || only_tokens
+        needs_tls(self.service, self.peer)
     }
 
     fn anonymous_is_welcome(&self) -> bool {
-        !self.service.access.anonymous(self.peer.ip()).grants.is_empty()
+        anonymous_is_welcome(self.service, self.peer)
     }
 
     fn login(&mut self, stream_id: StreamId, request: &Login, encrypted: bool) -> Result<Step, Refusal> {
@@ -287,6 +277,29 @@ impl Gate<'_> {
         // Data of a write would follow: they are not worth receiving.
         if self.framer.bulk_remaining() > 0 { Step::Close } else { step }
     }
+}
+
+/// What the server says of itself to a client at `peer`: the answer to `protocol`, which may also be asked within a session.
+pub(super) fn protocol_reply(service: &Service, peer: SocketAddr) -> ProtocolReply {
+    let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
+    if service.tls.is_some() {
+        flags |= ServerFlags::haveTLS;
+    }
+    if needs_tls(service, peer) {
+        flags |= ServerFlags::tlsLogin | ServerFlags::tlsData;
+    }
+    ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() }
+}
+
+/// Whether nothing can be had without TLS: because the configuration says so, or because only a token opens any door.
+fn needs_tls(service: &Service, peer: SocketAddr) -> bool {
+    let Some(tls) = &service.tls else { return false };
+    let only_tokens = service.access.takes_tokens() && !anonymous_is_welcome(service, peer);
+    tls.required || only_tokens
+}
+
+fn anonymous_is_welcome(service: &Service, peer: SocketAddr) -> bool {
+    !service.access.anonymous(peer.ip()).grants.is_empty()
 }
 
 /// The answer to a `bind` that came too late or too early in the life of its session.

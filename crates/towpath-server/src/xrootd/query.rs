@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio_util::sync::CancellationToken;
 use towpath_proto::{
     checksum::{Algorithm, Digest},
@@ -60,8 +60,9 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
     }
 }
 
-/// The values of configuration words, a line each. A word that means nothing here is echoed: 'not supported'.
-pub(super) fn config(session: &Session, words: &[u8]) -> Text {
+/// The values of configuration words, a line each, and no NUL at the end: uproot takes the last line for a number. A word that means
+/// nothing here is echoed: 'not supported'.
+pub(super) fn config(session: &Session, words: &[u8]) -> Bytes {
     let mut text = BytesMut::new();
     for word in config_words(words) {
         match config_value(session, word) {
@@ -70,7 +71,7 @@ pub(super) fn config(session: &Session, words: &[u8]) -> Text {
         }
         text.extend_from_slice(b"\n");
     }
-    Text(text.freeze())
+    text.freeze()
 }
 
 fn config_value(session: &Session, word: &[u8]) -> Option<String> {

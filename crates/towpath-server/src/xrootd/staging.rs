@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use towpath_proto::xrootd::{PrepareOptions, PrepareOptionsX, request::Prepare, response::Text};
+use bytes::Bytes;
+use towpath_proto::xrootd::{PrepareOptions, PrepareOptionsX, request::Prepare};
 use towpath_store::{Fault, sys::random};
 
 use super::exchange::{Exchange, Refusal, Served};
@@ -28,7 +29,7 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
     }
     let mut id = String::new();
     write!(id, "{:016x}", random::number()).expect("writing to a string does not fail");
-    exchange.ok(&Text::from(id))
+    exchange.ok(&Bytes::from(id))
 }
 
 /// Answers `query prepare`: requests are done when they are answered, and then forgotten.

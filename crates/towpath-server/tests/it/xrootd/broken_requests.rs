@@ -45,7 +45,7 @@ async fn what_comes_after_login_only_once() {
     let mut peer = Peer::logged_in(&Site::empty()).await;
     peer.send(&encode(1, login())).await;
     assert_eq!(peer.answer(1).await.code(), ErrorCode::InvalidRequest);
-    assert_eq!(peer.ask(protocol()).await.code(), ErrorCode::InvalidRequest);
+    peer.ask(protocol()).await.ok();
     assert_eq!(peer.ask(Auth::default()).await.code(), ErrorCode::InvalidRequest);
     assert_eq!(peer.ask(Bind { session_id: SessionId([1; 16]) }).await.code(), ErrorCode::InvalidRequest);
     peer.ask(Ping).await.ok();

@@ -156,6 +156,6 @@ async fn checksums_and_what_else_one_may_ask() {
     assert_eq!(peer.ask(locate("*")).await.ok(), format!("Sw[::127.0.0.1]:{port}\0"));
     assert_eq!(peer.ask(locate("/none")).await.code(), ErrorCode::NotFound);
     let prepared = peer.ask(Prepare { list: "/f\n/f".into(), ..Prepare::default() }).await.ok();
-    assert_eq!(prepared.len(), 17);
+    assert_eq!(prepared.len(), 16);
     assert_eq!(peer.ask(Prepare { list: "/none".into(), ..Prepare::default() }).await.code(), ErrorCode::NotFound);
 }
