@@ -26,6 +26,7 @@ mod vector;
 mod write;
 
 use std::{
+    fmt,
     fs::File,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -81,12 +82,11 @@ impl Default for LocalOptions {
     }
 }
 
-/// A store in a local directory. Its methods must be called on a tokio runtime.
+/// A store in a local directory. Its methods must be called on a tokio runtime. Clones are the same store.
 #[derive(Debug, Clone)]
 pub struct LocalStore(Arc<Local>);
 
 /// What the store and all its handles share.
-#[derive(Debug)]
 struct Local {
     root: Root,
     staging: Staging,
@@ -255,6 +255,12 @@ impl Store for LocalStore {
 
     async fn space(&self, _: &Caller, path: &StorePath) -> Result<Space> {
         self.at(path, |local, path| space_of(&local.root.open_at(path, OFlags::PATH)?)).await
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").field("root", &self.root).field("options", &self.options).finish_non_exhaustive()
     }
 }
 

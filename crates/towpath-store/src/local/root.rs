@@ -6,8 +6,9 @@
 
 use std::{
     ffi::OsStr,
+    fmt,
     os::{fd::AsFd, unix::ffi::OsStrExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -41,8 +42,9 @@ const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
 /// The root directory of a store.
-#[derive(Debug)]
 pub(super) struct Root {
+    /// Where it was opened, for people.
+    path: PathBuf,
     directory: OwnedFd,
     file_system: u64,
 }
@@ -54,7 +56,7 @@ impl Root {
         let directory = fs::open(path, flags, Mode::empty())
             .map_err(|errno| errno::error(errno, &format!("opening the root {}", path.display())))?;
         let file_system = file_system_of(&directory)?;
-        Ok(Self { directory, file_system })
+        Ok(Self { path: path.to_owned(), directory, file_system })
     }
 
     /// The root's own descriptor; good for questions about it, not for reading.
@@ -118,6 +120,12 @@ impl Root {
     /// Fails with `NotFound` or `NotDirectory` unless `path` is a directory.
     pub(super) fn expect_directory(&self, path: &StorePath) -> Result<()> {
         self.open_at(path, OFlags::PATH | OFlags::DIRECTORY).map(drop)
+    }
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
     }
 }
 
