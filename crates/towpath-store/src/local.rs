@@ -1,6 +1,6 @@
 //! A store in a local directory.
 //!
-//! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it ([`root`](self)), so neither
+//! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it, so neither
 //! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
 //! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!

@@ -71,3 +71,57 @@ impl DiskPool {
         self.run(move || job(&cancelled)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures::{FutureExt as _, future::join_all};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_learns_that_nobody_waits_for_it() {
+        let pool = DiskPool::new(4);
+        let (to_test, from_job) = mpsc::channel();
+        let (to_job, from_test) = mpsc::channel();
+        let mut job = Box::pin(pool.run_long(move |cancelled| {
+            to_test.send(cancelled.check().is_ok()).unwrap();
+            from_test.recv().unwrap();
+            to_test.send(cancelled.check().is_ok()).unwrap();
+            Ok(())
+        }));
+        assert!((&mut job).now_or_never().is_none());
+        assert!(from_job.recv().unwrap(), "somebody waits still");
+        drop(job);
+        to_job.send(()).unwrap();
+        assert!(!from_job.recv().unwrap(), "nobody waits any more");
+    }
+
+    #[tokio::test]
+    async fn long_jobs_leave_room_for_short_ones() {
+        let pool = DiskPool::new(4);
+        let (to_jobs, from_test) = mpsc::channel::<()>();
+        let from_test = Arc::new(std::sync::Mutex::new(from_test));
+        let long = (0..8).map(|_| {
+            let from_test = Arc::clone(&from_test);
+            pool.run_long(move |_| Ok(from_test.lock().unwrap().recv().is_err()))
+        });
+        let mut long = Box::pin(join_all(long));
+        assert!((&mut long).now_or_never().is_none());
+        let short = join_all((0..100).map(|number| pool.run(move || Ok(number)))).await;
+        assert_eq!(short.into_iter().collect::<Result<Vec<_>>>().unwrap(), (0..100).collect::<Vec<_>>());
+        drop(to_jobs);
+        assert!(long.await.into_iter().all(|outcome| outcome.unwrap()));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_is_an_error_and_gives_its_place_back() {
+        let pool = DiskPool::new(1);
+        for _ in 0..3 {
+            let outcome: Result<()> = pool.run(|| panic!("on purpose")).await;
+            assert_eq!(outcome.unwrap_err().fault(), Fault::Internal);
+        }
+        assert_eq!(pool.run(|| Ok(7)).await.unwrap(), 7);
+    }
+}
