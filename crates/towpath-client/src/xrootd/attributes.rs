@@ -39,10 +39,11 @@ pub(super) async fn set(
     value: Option<&[u8]>,
     create: bool,
 ) -> Result<()> {
-    if name.is_empty() || name.len() > Fattr::MAX_NAME_BYTES || name.contains(&0) {
-        return Err(
-            Error::new(Fault::NameTooLong, "the name of the attribute is empty, too long, or has a NUL").at(path)
-        );
+    if name.is_empty() || name.contains(&0) {
+        return Err(Error::new(Fault::InvalidArgument, "the name of the attribute is empty or has a NUL").at(path));
+    }
+    if name.len() > Fattr::MAX_NAME_BYTES {
+        return Err(Error::new(Fault::NameTooLong, "the name of the attribute is longer than 248 bytes").at(path));
     }
     if value.is_some_and(|value| value.len() > Fattr::MAX_VALUE_BYTES) {
         return Err(Error::new(Fault::TooLarge, "the value of the attribute is longer than 64 KiB").at(path));

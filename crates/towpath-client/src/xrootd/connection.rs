@@ -35,7 +35,7 @@ use towpath_proto::xrootd::{
     page::Page,
     response::{ErrorReply, Redirect},
 };
-use towpath_store::{Blame, Error, Fault};
+use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
 
 use super::{
     flight::{Established, reserved},
@@ -127,6 +127,8 @@ struct Waiting {
     reply: oneshot::Sender<Finished>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
+    /// Until when the server has promised an answer (`waitresp`).
+    promised: Option<Instant>,
 }
 
 impl Waiting {
@@ -156,6 +158,8 @@ struct Table {
     /// Why no more requests are taken.
     lost: Option<Failure>,
     patient: usize,
+    /// Requests that the server has promised an answer to.
+    promises: usize,
     /// A listing has taken the connection for itself.
     occupied: bool,
 }
@@ -171,7 +175,7 @@ impl Shared {
         let waiting = {
             let mut table = self.table();
             table.lost.get_or_insert_with(|| why.clone());
-            table.patient = 0;
+            (table.patient, table.promises) = (0, 0);
             std::mem::take(&mut table.waiting)
         };
         for waiting in waiting.into_values() {
@@ -202,13 +206,31 @@ impl Shared {
         let mut table = self.table();
         let waiting = table.waiting.remove(&stream_id.number())?;
         table.patient -= usize::from(waiting.patient);
+        table.promises -= usize::from(waiting.promised.is_some());
         Some(waiting)
     }
 
     fn put_back(&self, stream_id: StreamId, waiting: Waiting) {
         let mut table = self.table();
         table.patient += usize::from(waiting.patient);
+        table.promises += usize::from(waiting.promised.is_some());
         table.waiting.insert(stream_id.number(), waiting);
+    }
+
+    /// Ends the requests whose promised answers did not come in time.
+    fn expire(&self, now: Instant) {
+        let expired: Vec<u16> = {
+            let table = self.table();
+            if table.promises == 0 {
+                return;
+            }
+            let late = |waiting: &Waiting| waiting.promised.is_some_and(|until| until < now);
+            table.waiting.iter().filter(|(_, waiting)| late(waiting)).map(|(id, _)| *id).collect()
+        };
+        for waiting in expired.into_iter().filter_map(|id| self.take(StreamId::from_number(id))) {
+            let error = Error::new(Fault::TimedOut, "the answer that the server promised did not come");
+            waiting.finish(Err(Failure::Fatal(error.blamed_on(Blame::Storage))));
+        }
     }
 }
 
@@ -244,8 +266,14 @@ impl Connection {
     /// Starts to connect; returns at once.
     pub(super) fn start(dial: Dial, runtime: &Handle) -> Self {
         let (queue, outgoing) = mpsc::unbounded_channel();
-        let table =
-            Table { waiting: HashMap::new(), next: reserved::FIRST_FREE, lost: None, patient: 0, occupied: false };
+        let table = Table {
+            waiting: HashMap::new(),
+            next: reserved::FIRST_FREE,
+            lost: None,
+            patient: 0,
+            promises: 0,
+            occupied: false,
+        };
         let shared = Arc::new(Shared {
             table: Mutex::new(table),
             established: OnceLock::new(),
@@ -261,7 +289,7 @@ impl Connection {
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, patient } = exchange;
-        let waiting = Waiting { sink, reply, _permit: permit, patient };
+        let waiting = Waiting { sink, reply, _permit: permit, patient, promised: None };
         let stream_id = {
             let mut table = self.shared.table();
             let refusal = table.lost.clone().or_else(|| table.refusal());

@@ -24,7 +24,7 @@ pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     metadata.ctime_ns = more.map(|more| nanoseconds(more.ctime));
     metadata.atime_ns = more.map(|more| nanoseconds(more.atime));
     metadata.mode = more.map(|more| u32::from(more.mode.0));
-    metadata.version = version(stat);
+    metadata.version = version(stat).filter(|_| kind == FileKind::File);
     metadata.file_id = Some(stat.id).filter(|id| *id != 0);
     if stat.flags.contains(StatFlags::offline) {
         metadata.residency = Residency::Offline;

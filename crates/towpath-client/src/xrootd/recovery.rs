@@ -13,7 +13,7 @@ use towpath_proto::{
         response::{ErrorReply, Redirect},
     },
 };
-use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
+use towpath_store::{Blame, Error, Fault, Kind, sys::clock::Instant};
 
 use super::connection::Failure;
 use crate::ClientOptions;
@@ -245,7 +245,9 @@ pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
 pub(super) fn refusal(host: &str, reply: &ErrorReply) -> Error {
     let fault = Fault::from_xrootd(reply.code.0);
     let words = if reply.message.is_empty() { fault.phrase() } else { reply.message.trim_end() };
-    Error::new(fault, format!("{host}: {words}"))
+    let error = Error::new(fault, format!("{host}: {words}"));
+    // What is internal here is so in the server.
+    if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
 /// The pause before attempt number `attempt`: half to one and a half times a length that doubles.

@@ -11,7 +11,10 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::Handle,
+    sync::{oneshot, watch},
+};
 use towpath_proto::xrootd::{
     FileHandle, Request,
     request::{Close, Open},
@@ -117,18 +120,27 @@ impl Session {
         file
     }
 
-    /// Sends a close; nobody waits for the answer.
-    fn close(self: &Arc<Self>, handle: FileHandle) {
+    /// Sends a close.
+    fn close(self: &Arc<Self>, handle: FileHandle) -> Closing {
+        let exchange = Exchange {
+            // A server may have much to write out, or checksums to compute, before it can say that all is well.
+            patient: true,
+            ..Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES)
+        };
         let pending = {
             let mut slots = self.slots();
             slots.closing();
-            self.submit(Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES))
+            self.submit(exchange)
         };
         let session = Arc::clone(self);
+        let (settled, outcome) = oneshot::channel();
         self.runtime.spawn(async move {
-            pending.finished().await;
+            let outcome = pending.finished().await.outcome;
             session.slots().closed(handle);
+            // Most closes are not waited for.
+            let _ = settled.send(outcome.map(|_| ()));
         });
+        Closing(outcome)
     }
 
     /// The error for an answer that cannot be understood.
@@ -156,7 +168,7 @@ async fn settle(
         (Some(_file), _) => {
             answer.send_replace(Some(reply));
         }
-        (None, Some(handle)) => session.close(handle),
+        (None, Some(handle)) => drop(session.close(handle)),
         (None, None) => {}
     }
 }
@@ -171,6 +183,19 @@ pub(super) struct Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.session.load.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A close underway. Dropping it changes nothing.
+#[derive(Debug)]
+pub(super) struct Closing(oneshot::Receiver<Result<(), Failure>>);
+
+impl Closing {
+    /// Waits for the answer.
+    pub(super) async fn done(self) -> Result<(), Failure> {
+        self.0
+            .await
+            .unwrap_or_else(|_| Err(Failure::Lost(Error::new(Fault::Internal, "the task that closes a file ended"))))
     }
 }
 
@@ -212,21 +237,22 @@ impl OpenFile {
         }
     }
 
-    /// Closes the file and waits for the answer; dropping it does nothing more.
-    pub(super) async fn close(&self) -> Result<(), Failure> {
-        let handle = self.opened().await?.handle;
+    /// Sends the close, if the file is open and has not been closed. Returns at once.
+    pub(super) fn start_close(&self) -> Option<Closing> {
+        let Naming::Known(handle) = self.naming() else { return None };
         if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+            return None;
         }
-        self.session.slots().closing();
-        let pending = self.session.submit(Exchange {
-            // A server may have much to write out, or checksums to compute, before it can say that all is well.
-            patient: true,
-            ..Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES)
-        });
-        let outcome = pending.finished().await.outcome;
-        self.session.slots().closed(handle);
-        outcome.map(|_| ())
+        Some(self.session.close(handle))
+    }
+
+    /// Closes the file and waits for the answer; if it is closed already, there is nothing to wait for.
+    pub(super) async fn close(&self) -> Result<(), Failure> {
+        self.opened().await?;
+        match self.start_close() {
+            Some(closing) => closing.done().await,
+            None => Ok(()),
+        }
     }
 
     /// Whether requests on the file can succeed, as far as is known.
@@ -237,10 +263,6 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if let Naming::Known(handle) = self.naming()
-            && !self.closed.load(Ordering::Acquire)
-        {
-            self.session.close(handle);
-        }
+        self.start_close();
     }
 }

@@ -153,8 +153,13 @@ impl Store for XrootdStore {
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
         }
         let question = if parents { Question::new(path) } else { Question::change(path) };
-        self.origin.ask(caller, question, |path| Mkdir { options, mode, path }.into()).await?;
-        Ok(())
+        match self.origin.ask(caller, question, |path| Mkdir { options, mode, path }.into()).await {
+            Err(error) if parents && error.fault() == Fault::AlreadyExists => {
+                let there = self.stat(caller, path).await?;
+                if there.is_directory() { Ok(()) } else { Err(error) }
+            }
+            other => other.map(|_| ()),
+        }
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
@@ -212,7 +217,12 @@ impl Store for XrootdStore {
             path.cgi = with_pair(&path.cgi, &pair);
             Query::Checksum(path).into()
         };
-        let Text(answer) = self.origin.ask_for(caller, question, request).await?;
+        let asked = self.origin.ask_for(caller, question, request).await;
+        let Text(answer) = asked.map_err(|error| {
+            // 5.5.3 calls it an error of the server.
+            let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
+            if unknown { Error::new(Fault::Unsupported, error.message()).at(path) } else { error }
+        })?;
         metadata::digest(&answer, algorithm).map_err(|error| error.at(path))
     }
 

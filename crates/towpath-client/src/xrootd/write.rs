@@ -30,10 +30,10 @@ use towpath_store::{
 
 use super::{
     ask::{Origin, Question, path_and_cgi, with_pair},
-    connection::{Answer, Exchange, Failure, Finished, Payload},
+    connection::{Answer, Exchange, Failure, Finished, Payload, Pending},
     metadata,
     read::fetch,
-    session::{OpenFile, Session},
+    session::{Closing, OpenFile, Session},
     site::Site,
     store::XrootdStore,
 };
@@ -65,14 +65,27 @@ struct Target {
     file: Arc<OpenFile>,
     /// The file goes away unless it is committed.
     is_new: bool,
+    /// Opaque information for requests to the server where the file is.
+    place_cgi: Bytes,
 }
 
 impl Target {
-    /// Closes and removes what was written.
-    async fn clear(&self) -> Result<()> {
-        // Whether it can be closed or not, it is to go away.
-        let _ = self.file.close().await;
-        if !self.is_new {
+    /// Sends what makes the file go away, in one flight. Returns at once.
+    fn start_clear(&self) -> (Option<Closing>, Option<Pending>) {
+        let closing = self.file.start_close();
+        let remove = || Rm { path: path_and_cgi(&self.path, &self.place_cgi) };
+        let removing = self.is_new.then(|| self.file.session.submit(Exchange::new(remove(), 64 << 10)));
+        (closing, removing)
+    }
+
+    /// Waits until the file has gone away; asks again if the server could not remove it while it was open.
+    async fn clear(&self, (closing, removing): (Option<Closing>, Option<Pending>)) -> Result<()> {
+        if let Some(closing) = closing {
+            // Whether it can be closed or not, it is to go away.
+            let _ = closing.done().await;
+        }
+        let Some(removing) = removing else { return Ok(()) };
+        if removing.finished().await.outcome.is_ok() {
             return Ok(());
         }
         let question = Question::change(&self.path);
@@ -91,14 +104,20 @@ impl Upload {
         path: &StorePath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let mut flags = OpenFlags::open_updt | OpenFlags::posc;
-        flags |= if options.overwrite == Overwrite::Replace { OpenFlags::delete } else { OpenFlags::new };
-        if options.parents {
-            flags |= OpenFlags::mkpath;
-        }
+        let parents = if options.parents { OpenFlags::mkpath } else { OpenFlags::NONE };
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
         let size = options.size_hint.map(|size| format!("oss.asize={size}"));
-        Self::open(origin, caller, path, flags, mode, size.as_deref()).await
+        let open = |flags| {
+            Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, size.as_deref())
+        };
+        // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
+        // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
+        match open(OpenFlags::new | OpenFlags::posc).await {
+            Err(error) if error.fault() == Fault::AlreadyExists && options.overwrite == Overwrite::Replace => {
+                open(OpenFlags::delete).await
+            }
+            other => other,
+        }
     }
 
     /// Opens an existing file for changes.
@@ -126,7 +145,8 @@ impl Upload {
             match file.opened().await {
                 Ok(reply) => {
                     let (caller, path, is_new) = (caller.clone(), path.clone(), flags.creates());
-                    let target = Target { store: XrootdStore::of(origin), caller, path, file, is_new };
+                    let place_cgi = pursuit.place().cgi.clone();
+                    let target = Target { store: XrootdStore::of(origin), caller, path, file, is_new, place_cgi };
                     let (finished, settled) = (AtomicBool::new(false), AtomicBool::new(false));
                     return Ok(Self { target, site, handle: reply.handle, finished, settled });
                 }
@@ -271,8 +291,9 @@ impl Drop for Upload {
             return;
         }
         let target = self.target.clone();
+        let underway = target.start_clear();
         self.session().spawn(async move {
-            if let Err(error) = target.clear().await {
+            if let Err(error) = target.clear(underway).await {
                 tracing::warn!(path = %target.path, %error, "an abandoned upload could not be removed");
             }
         });
@@ -316,17 +337,20 @@ impl WriteHandle for Upload {
             return Err(not_open().at(&self.target.path));
         }
         let length = length.min(i32::MAX as usize);
+        let size = self.metadata().await?.size;
+        let length = length.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let size = self.metadata().await?.size;
-        let length = length.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         let range = ByteRange { offset, length };
         let attempt = fetch(&self.site, self.session(), self.handle, range, Vec::new(), PageFlags::NONE).await;
         attempt.whole().map_err(|failure| self.error(failure).at(&self.target.path))
     }
 
     async fn set_size(&self, size: u64) -> Result<()> {
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Fault::InvalidArgument, "no file can have this size").at(&self.target.path));
+        }
         let request = Truncate { target: Subject::Handle(self.handle), size };
         let asked = self.ask(|| Exchange::new(request.clone(), 64)).await;
         asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
@@ -352,7 +376,7 @@ impl WriteHandle for Upload {
         }
         let checked = self.close_and_check(&expected).await;
         if checked.is_err()
-            && let Err(left) = self.target.clear().await
+            && let Err(left) = self.target.clear(self.target.start_clear()).await
         {
             tracing::warn!(path = %self.target.path, error = %left, "a failed upload could not be removed");
         }
@@ -364,7 +388,7 @@ impl WriteHandle for Upload {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let cleared = self.target.clear().await;
+        let cleared = self.target.clear(self.target.start_clear()).await;
         self.settled.store(true, Ordering::Release);
         cleared.map_err(|error| error.at(&self.target.path))
     }

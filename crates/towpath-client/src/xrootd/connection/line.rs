@@ -76,6 +76,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
     pub(super) async fn receive(&mut self, target: &mut impl BufMut, limit: usize) -> Result<usize, String> {
         let stall = self.shared.stall;
         loop {
+            self.shared.expire(clock::now());
             let mut limited = (&mut *target).limit(limit);
             match timeout(stall, self.input.read_buf(&mut limited)).await {
                 Ok(Ok(0)) => return Err("the server closed it".into()),

@@ -3,7 +3,7 @@
 //! Short responses are received many at a time into the framer's buffer. The data of a long one are received straight
 //! into the sink; so that little of them ends up in the framer's buffer, less is read at once while long ones come.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{io::AsyncRead, sync::oneshot};
@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
     DecodeError, Response, ResponseFramer, ResponseHead, ResponseHeader, Status, StreamId,
     response::{Attn, StatusKind},
 };
-use towpath_store::{Blame, Error, Fault};
+use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{Answer, Control, Failure, Shared, Waiting, broken, dial::setup_failed, line::Line};
 use crate::xrootd::{
@@ -154,7 +154,9 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             Response::Error(error) => Failure::Refused(error),
             Response::Redirect(redirect) => Failure::Redirect(redirect),
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
-            Response::WaitResp(_) => {
+            Response::WaitResp(wait) => {
+                waiting.promised =
+                    Some(clock::now() + Duration::from_secs(u64::from(wait.seconds)).max(self.shared.stall));
                 waiting.patient = true;
                 self.shared.put_back(stream_id, waiting);
                 return Ok(());
