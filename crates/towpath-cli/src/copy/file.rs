@@ -113,7 +113,9 @@ async fn commit(job: &Job, order: &Order<'_>, metadata: &Metadata, target: &dyn 
     {
         digests.insert(job.from.store.digest(&order.places.caller, &job.from.path, algorithm, &|_| {}).await?);
     }
-    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
+    // A storage that sets no times says when the copy was made.
+    let mtime_ns = metadata.mtime_ns.filter(|_| job.to.store.capabilities().set_mtime);
+    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns };
     let arrived = target.commit(expected).await.map_err(|error| error.at(&job.to.path))?;
     let mut verified = Digests::default();
     for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {

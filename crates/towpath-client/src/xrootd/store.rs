@@ -163,8 +163,15 @@ impl Store for XrootdStore {
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        self.origin.ask(caller, Question::change(path), |path| Rm { path }.into()).await?;
-        Ok(())
+        let removed = self.origin.ask(caller, Question::change(path), |path| Rm { path }.into()).await;
+        removed.map(|_| ()).map_err(|error| match error.fault() {
+            // 5.5.3 tries to remove a directory, too, and says what `remove_directory` would hear.
+            Fault::AlreadyExists => Error::new(Fault::IsDirectory, error.message()).at(path),
+            Fault::Io if error.message().contains("not empty") => {
+                Error::new(Fault::IsDirectory, error.message()).at(path)
+            }
+            _ => error,
+        })
     }
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
