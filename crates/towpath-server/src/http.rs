@@ -67,8 +67,8 @@ const PENDING_RESETS: usize = 32;
 /// Header fields of one request.
 const HEADER_FIELDS: usize = 128;
 
-/// hyper's least buffer; it also holds a request's header.
-const LEAST_BUFFER_BYTES: usize = 256 << 10;
+/// The most that hyper reads or holds back at once on HTTP/1.1: what one read of a fast upload brings. It takes its memory as reads fill it.
+const BUFFER_BYTES: usize = 512 << 10;
 
 /// What all HTTP connections of a server share.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl State {
 /// Serves one connection until it ends.
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     let link = Arc::new(Link::new(&service, &socket, peer));
-    let wire = Wire::new(socket, Arc::clone(&link.outbox), Arc::clone(&link.pulse));
+    let wire = Wire::new(socket, Arc::clone(&link.outbox), Arc::clone(&link.pulse), service.limits.header_bytes.0);
     let builder = builder(&service.limits);
     let answer = {
         let (service, link) = (Arc::clone(&service), Arc::clone(&link));
@@ -123,7 +123,6 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
 }
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let header_bytes = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -132,7 +131,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .header_read_timeout(None)
         .half_close(true)
         .max_headers(HEADER_FIELDS)
-        .max_buf_size(header_bytes.max(LEAST_BUFFER_BYTES));
+        .max_buf_size(BUFFER_BYTES.max(2 * usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX / 2)));
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -55,6 +55,8 @@ pub(super) struct Pulse {
     full: AtomicU64,
     /// Since when a request header has been coming in.
     header: AtomicU64,
+    /// How much of it has come.
+    header_bytes: AtomicU64,
     /// Since when no request has been answered.
     idle: AtomicU64,
     /// Whether the connection carries many requests at once (HTTP/2), so that bytes between requests mean nothing.
@@ -71,6 +73,7 @@ impl Pulse {
             moved: AtomicU64::new(0),
             full: AtomicU64::new(NEVER),
             header: AtomicU64::new(NEVER),
+            header_bytes: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
         }
@@ -80,12 +83,16 @@ impl Pulse {
         u64::try_from((clock::now() - self.began).as_millis()).unwrap_or(NEVER - 1)
     }
 
-    /// Bytes came in.
-    pub(super) fn received(&self) {
-        let between_requests = self.answering.load(Relaxed) == 0 && !self.multiplexed.load(Relaxed);
-        if between_requests && self.header.load(Relaxed) == NEVER {
-            self.header.store(self.now(), Relaxed);
+    /// So many bytes came in. The bytes of a request header that had come before, and had not completed it.
+    pub(super) fn received(&self, bytes: usize) -> u64 {
+        if self.answering.load(Relaxed) > 0 || self.multiplexed.load(Relaxed) {
+            return 0;
         }
+        if self.header.load(Relaxed) == NEVER {
+            self.header.store(self.now(), Relaxed);
+            self.header_bytes.store(0, Relaxed);
+        }
+        self.header_bytes.fetch_add(bytes as u64, Relaxed)
     }
 
     /// The socket took bytes.
@@ -191,6 +198,7 @@ mod tests {
             moved: word(&pulse.moved),
             full: word(&pulse.full),
             header: word(&pulse.header),
+            header_bytes: word(&pulse.header_bytes),
             idle: word(&pulse.idle),
             multiplexed: AtomicBool::new(pulse.multiplexed.load(Relaxed)),
         }
@@ -208,10 +216,10 @@ mod tests {
     #[test]
     fn a_header_must_come_in_time() {
         let pulse = Arc::new(Pulse::new());
-        pulse.received();
+        pulse.received(1);
         assert_eq!(late_after(21, &pulse), Err(Late::Header));
         drop(pulse.begin(true));
-        pulse.received();
+        pulse.received(1);
         assert!(late_after(21, &pulse).is_ok(), "frames between requests of HTTP/2 begin no header");
     }
 

@@ -111,12 +111,14 @@ pub(super) struct Wire {
     socket: Socket,
     outbox: Arc<Outbox>,
     pulse: Arc<Pulse>,
+    header_bytes: u64,
 }
 
 impl Wire {
-    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain.
-    pub(super) fn new(socket: Socket, outbox: Arc<Outbox>, pulse: Arc<Pulse>) -> Self {
-        Self { socket, outbox, pulse }
+    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain. A request header of more than
+    /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it.
+    pub(super) fn new(socket: Socket, outbox: Arc<Outbox>, pulse: Arc<Pulse>, header_bytes: u64) -> Self {
+        Self { socket, outbox, pulse, header_bytes }
     }
 
     fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -150,8 +152,9 @@ impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
-        if buffer.filled().len() > before {
-            self.pulse.received();
+        let received = buffer.filled().len() - before;
+        if received > 0 && self.pulse.received(received) > self.header_bytes.saturating_mul(2) {
+            return Poll::Ready(Err(io::Error::other("the request header is far too long")));
         }
         Poll::Ready(Ok(()))
     }

@@ -88,6 +88,11 @@ async fn long_headers_are_refused() {
     site.ask("GET /", &[("x-long", &long)], "").await.expect(status);
     let many: Vec<_> = (0..200).map(|_| ("x", "y")).collect();
     site.ask("GET /", &many, "").await.expect(status);
+    let endless = [b"GET / HTTP/1.1\r\nx: ".to_vec(), vec![b'x'; 1 << 20]].concat();
+    let mut stream = site.connect().await;
+    // It is cut off while it is sent.
+    let _ = stream.write_all(&endless).await;
+    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
     let text = site.say(b"no HTTP at all\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
 }
