@@ -172,8 +172,11 @@ impl RemoteFile {
         let mut buffer = buffer;
         if let Naming::Guessed(guess) = lane.file.naming() {
             let (attempt, opened) = futures::future::join(send(guess, None, buffer), lane.file.opened()).await;
+            // Whether the server has pages was guessed too.
+            let unheard_of =
+                matches!(attempt.outcome, Err(Failure::Refused(_))) && !lane.site.has_pages(&lane.file.session);
             let right = matches!(&opened, Ok(reply) if reply.handle == guess) && !is_not_open(&attempt.outcome);
-            if right {
+            if right && !unheard_of {
                 return match self.pinned(lane).await {
                     Ok(_) => attempt,
                     Err(failure) => Attempt::failed(attempt.buffer, start, failure),

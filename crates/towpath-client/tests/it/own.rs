@@ -1,0 +1,74 @@
+//! Against our own server: every promise of a store, TLS and tokens.
+
+use std::{path::PathBuf, sync::Arc};
+
+use towpath_client::ClientOptions;
+use towpath_server::{
+    ServeConfig, Server,
+    config::{AnonymousRule, Right},
+};
+use towpath_store::{Blame, Fault, OpenOptions, memory::MemoryStore};
+use towpath_testkit::conformance::{self, Fixture};
+
+use crate::peer::{caller, options, path, store_at};
+
+/// A server on a store in memory; its port. It ends with the test's runtime.
+fn serve(change: impl FnOnce(&mut ServeConfig)) -> u16 {
+    let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
+    config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
+    change(&mut config);
+    let server = Server::bind(Arc::new(MemoryStore::new(1 << 30)), &config).unwrap();
+    let port = server.addresses()[0].port();
+    tokio::spawn(server.run());
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_promises_of_a_store_are_kept() {
+    let store = store_at("root", serve(|_| ()), options());
+    let fixture = Fixture { any_name: false, ..Fixture::new(store) };
+    conformance::check(&fixture).await;
+}
+
+/// A certificate for `localhost`: its file and that of its key.
+fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    towpath_store::sys::disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();
+    towpath_store::sys::disk::write(&key, made.signing_key.serialize_pem().as_bytes()).unwrap();
+    (certificate, key)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_spoken_with_a_server_that_can_be_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(&directory);
+    let ca_file = Some(certificate.clone());
+    let port = serve(|config| (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key)));
+
+    let error = store_at("roots", port, options()).stat(&caller(), &path("/")).await.unwrap_err();
+    assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
+
+    let store = store_at("roots", port, ClientOptions { ca_file, ..options() });
+    assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_insists_on_tls_gets_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(&directory);
+    let ca_file = Some(certificate.clone());
+    let port = serve(|config| {
+        (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key));
+        config.tls.required = true;
+    });
+    let store = store_at("root", port, ClientOptions { ca_file, ..options() });
+    let file = store.open(&caller(), &path("/none"), OpenOptions::default()).await.unwrap();
+    assert_eq!(file.read(0, 1).await.unwrap_err().fault(), Fault::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
+    let error = store_at("roots", serve(|_| ()), options()).stat(&caller(), &path("/")).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::TlsRequired, "{error}");
+}

@@ -1,0 +1,250 @@
+//! Against a server that does what real ones seldom do. Where a test says that requests leave together, the server answers
+//! none of them before all have come.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use towpath_proto::{
+    checksum::Algorithm,
+    xrootd::{
+        ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
+        page::Page,
+        request::{Open, PgRead, Read},
+        response::{Attn, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
+    },
+};
+use towpath_store::{Blame, CreateOptions, Expectation, Fault, OpenOptions, ReadHandle, Result, Store};
+
+use crate::{
+    peer::{caller, content, options, path, store_at},
+    script::{HANG, Peer, Script},
+};
+
+async fn open(store: &dyn Store, name: &str) -> Arc<dyn ReadHandle> {
+    store.open(&caller(), &path(name), OpenOptions::default()).await.unwrap()
+}
+
+/// A read underway, so that the test can play the server meanwhile.
+fn read(file: &Arc<dyn ReadHandle>, offset: u64, length: usize) -> JoinHandle<Result<Bytes>> {
+    let file = Arc::clone(file);
+    tokio::spawn(async move { file.read(offset, length).await })
+}
+
+async fn done<T>(task: JoinHandle<T>) -> T {
+    tokio::time::timeout(HANG, task).await.expect("the client hangs").unwrap()
+}
+
+/// A file of 10 000 bytes, open with handle 0, and its server.
+async fn opened(script: &Script) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) {
+    let store = store_at("root", script.port, options());
+    let file = open(&*store, "/f").await;
+    let reading = read(&file, 0, 100);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.opened(requests[0].0, 0, 10_000);
+    peer.pages(requests[1].0, 0, &content(100), |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), content(100));
+    (store, file, peer)
+}
+
+#[tokio::test]
+async fn open_and_first_byte_take_one_flight_also_on_a_warm_session() {
+    let script = Script::listen();
+    let (store, _first, mut peer) = opened(&script).await;
+    let file = open(&*store, "/g").await;
+    let reading = read(&file, 5, 10);
+    let requests = peer.expect(&[RequestCode::open, RequestCode::pgread]).await;
+    let Request::PgRead(PgRead { handle, .. }) = requests[1].1 else { unreachable!() };
+    assert_eq!(handle.0, [1, 0, 0, 0]);
+    peer.opened(requests[0].0, 1, 10_000);
+    peer.pages(requests[1].0, 5, b"0123456789", |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "0123456789");
+}
+
+#[tokio::test]
+async fn a_wrong_guess_is_noticed_and_done_again() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let file = open(&*store, "/f").await;
+    let reading = read(&file, 0, 3);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.opened(requests[0].0, 7, 10_000);
+    // The nastiest answer: data, but of another file.
+    peer.pages(requests[1].0, 0, b"bad", |_| ());
+    peer.send().await;
+    let (id, request) = peer.next().await;
+    assert!(matches!(request, Request::PgRead(PgRead { handle, .. }) if handle.0 == [7, 0, 0, 0]), "{request:?}");
+    peer.pages(id, 0, b"new", |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn a_server_without_pages_is_read_plainly() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let file = open(&*store, "/f").await;
+    let reading = read(&file, 0, 3);
+    let mut peer = script.accept().await;
+    let setup = peer.expect(&[RequestCode::protocol, RequestCode::login]).await;
+    let requests = peer.expect(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.welcome(setup[0].0, setup[1].0, ServerFlags::isServer);
+    peer.opened(requests[0].0, 0, 3);
+    peer.refuse(requests[1].0, ErrorCode::InvalidRequest);
+    peer.send().await;
+    let (id, request) = peer.next().await;
+    assert!(matches!(request, Request::Read(Read { length: 3, .. })), "{request:?}");
+    peer.ok(id, &Bytes::from_static(b"abc"));
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "abc");
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_fetched_again() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let data = content(10_000);
+    let reading = read(&file, 0, 10_000);
+    let (id, _) = peer.next().await;
+    peer.pages(id, 0, &data, |wire| wire[4100 + 4 + 17] ^= 0x40);
+    peer.send().await;
+    let (id, request) = peer.next().await;
+    let Request::PgRead(again) = request else { panic!("{request:?}") };
+    assert_eq!((again.offset, again.length, again.flags), (4096, 4096, PageFlags::retry));
+    peer.pages(id, 4096, &data[4096..8192], |_| ());
+    peer.send().await;
+    assert!(done(reading).await.unwrap() == data);
+}
+
+#[tokio::test]
+async fn a_page_that_stays_damaged_is_the_fault_of_the_network() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let reading = read(&file, 0, 100);
+    for _ in 0..4 {
+        let (id, _) = peer.next().await;
+        peer.pages(id, 0, &content(100), |wire| wire[50] ^= 1);
+        peer.send().await;
+    }
+    let error = done(reading).await.unwrap_err();
+    assert_eq!((error.fault(), error.blame()), (Fault::ChecksumMismatch, Blame::Network));
+}
+
+#[tokio::test]
+async fn waits_are_honoured() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let file = open(&*store, "/f").await;
+    let reading = read(&file, 0, 3);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.respond(requests[0].0, &Response::Wait(Wait { seconds: 0, message: "staging".into() }));
+    peer.refuse(requests[1].0, ErrorCode::FileNotOpen);
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.opened(requests[0].0, 0, 3);
+    peer.pages(requests[1].0, 0, b"abc", |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "abc");
+}
+
+#[tokio::test]
+async fn redirects_are_followed_and_remembered_for_the_file() {
+    let (manager, server) = (Script::listen(), Script::listen());
+    let store = store_at("root", manager.port, options());
+    let file = open(&*store, "/f").await;
+    let reading = read(&file, 0, 3);
+    let (mut peer, requests) = manager.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    let redirect = Redirect::Host {
+        host: "127.0.0.1".into(),
+        port: u32::from(server.port),
+        cgi: Bytes::from_static(b"where=here"),
+        login_cgi: Bytes::new(),
+    };
+    peer.respond(requests[0].0, &Response::Redirect(redirect));
+    peer.refuse(requests[1].0, ErrorCode::FileNotOpen);
+    peer.send().await;
+    let (mut peer, requests) = server.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    let Request::Open(Open { path, .. }) = &requests[0].1 else { unreachable!() };
+    assert_eq!(path.cgi, "where=here");
+    peer.opened(requests[0].0, 0, 6);
+    peer.pages(requests[1].0, 0, b"abc", |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "abc");
+    let reading = read(&file, 3, 3);
+    let (id, _) = peer.next().await;
+    peer.pages(id, 3, b"def", |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), "def");
+}
+
+#[tokio::test]
+async fn a_promised_answer_comes_unasked() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let asking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.digest(&caller(), &path("/f"), Algorithm::Adler32, &|_| ()).await }
+    });
+    let (mut peer, requests) = script.first_flight(&[RequestCode::query]).await;
+    let id = requests[0].0;
+    peer.respond(id, &Response::WaitResp(WaitResp { seconds: 60, message: String::new() }));
+    let mut body = bytes::BytesMut::new();
+    towpath_proto::xrootd::response::Body::encode(&Text(Bytes::from_static(b"adler32 00000001")), &mut body);
+    let header = ResponseHeader { stream_id: id, status: Status::ok, dlen: body.len() as u32 };
+    peer.respond(StreamId::ZERO, &Response::Attn(Attn::AsynResp { header, body: body.freeze() }));
+    peer.send().await;
+    assert_eq!(done(asking).await.unwrap().to_string(), "00000001");
+}
+
+#[tokio::test]
+async fn pages_that_arrive_damaged_are_sent_again() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let data = content(10_000);
+    let uploading = tokio::spawn({
+        let (store, data) = (Arc::clone(&store), Bytes::from(data.clone()));
+        async move {
+            let upload = store.create(&caller(), &path("/f"), CreateOptions::default()).await?;
+            upload.write(0, data).await?;
+            upload.commit(Expectation { size: Some(10_000), ..Expectation::default() }).await
+        }
+    });
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open]).await;
+    peer.opened(requests[0].0, 0, 0);
+    peer.send().await;
+    let (id, request) = peer.next().await;
+    assert!(matches!(&request, Request::PgWrite(write) if write.offset == 0), "{request:?}");
+    PgWriteStatus { offset: 0, bad_pages: vec![Page { offset: 8192, length: 1808 }] }.encode(id, peer.raw());
+    peer.send().await;
+    let (id, request, sent) = peer.next_with_data().await;
+    let Request::PgWrite(again) = request else { panic!("{request:?}") };
+    assert_eq!((again.offset, again.flags), (8192, PageFlags::retry));
+    assert_eq!(sent[4..], data[8192..]);
+    PgWriteStatus { offset: 8192, bad_pages: Vec::new() }.encode(id, peer.raw());
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::close]).await;
+    peer.ok(requests[0].0, &());
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::stat]).await;
+    peer.ok(requests[0].0, &Bytes::from_static(b"1 10000 48 1700000000\0"));
+    peer.send().await;
+    assert_eq!(done(uploading).await.unwrap().size, 10_000);
+}
+
+#[tokio::test]
+async fn a_read_that_nobody_waits_for_disturbs_nothing() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let dropped = read(&file, 0, 5000);
+    let (first, _) = peer.next().await;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    let reading = read(&file, 100, 100);
+    let (second, _) = peer.next().await;
+    peer.pages(first, 0, &content(5000), |_| ());
+    peer.pages(second, 100, &content(200)[100..], |_| ());
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap(), content(200)[100..]);
+}
