@@ -9,13 +9,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, sync::Semaphore};
-use towpath_proto::xrootd::{SessionId, auth::Offer};
+use tokio::{
+    runtime::Handle,
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+};
+use towpath_proto::xrootd::{SessionId, auth::Offer, request::Query};
 use towpath_store::{Blame, Error, Fault, Result, Secret};
 
 use super::{
     auth::Means,
-    connection::{Dial, Failure},
+    connection::{Dial, Exchange, Failure},
     flight::{Plan, TlsWish},
     recovery::Place,
     session::Session,
@@ -58,6 +61,7 @@ pub(super) struct Site {
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
     known: Mutex<Known>,
+    hides_uploads: OnceCell<bool>,
     /// KiB of file data that may be underway.
     window: Arc<Semaphore>,
     window_kib: u32,
@@ -80,6 +84,7 @@ impl Site {
             tls: Arc::clone(tls),
             lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
             listings: Mutex::default(),
+            hides_uploads: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
             window_kib,
         }
@@ -147,6 +152,18 @@ impl Site {
         let session = Arc::new(Session::start(self.dial(None)?, Handle::current()));
         sessions.push(Arc::clone(&session));
         Ok(session)
+    }
+
+    /// Whether the server shows an upload only once it is closed: ours does. It is asked once.
+    pub(super) async fn hides_uploads(&self) -> bool {
+        let asked = self.hides_uploads.get_or_try_init(|| async {
+            let words = Query::Config(Bytes::from_static(b"version"));
+            let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
+            let finished = pending.finished().await;
+            finished.outcome.map(|_| finished.buffer.starts_with(b"towpath")).map_err(|_| ())
+        });
+        // A server that does not answer now may answer later; whoever asks will see what is wrong with it.
+        asked.await.copied().unwrap_or(false)
     }
 
     /// Remembers what the sessions found out.

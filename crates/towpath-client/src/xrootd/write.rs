@@ -7,9 +7,11 @@
 //! A write handle does not survive the loss of its connection: the server gives the file up (it is opened with
 //! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again.
 
+mod target;
+
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use async_trait::async_trait;
@@ -19,7 +21,7 @@ use towpath_proto::{
     xrootd::{
         FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
         page::{self, Page},
-        request::{Open, PgWrite, Rm, Stat, Sync, Truncate, Write},
+        request::{Open, PgWrite, Stat, Sync, Truncate, Write},
         response::{Body, PgWriteStatus, StatInfo},
     },
 };
@@ -29,14 +31,15 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, Question, path_and_cgi, with_pair},
-    connection::{Answer, Exchange, Failure, Finished, Payload, Pending},
+    ask::{Origin, path_and_cgi, with_pair},
+    connection::{Answer, Exchange, Failure, Finished, Payload},
     metadata,
     read::fetch,
-    session::{Closing, OpenFile, Session},
+    session::Session,
     site::Site,
     store::XrootdStore,
 };
+use target::Target;
 
 /// The longest piece sent in one request, in bytes; longer ones are split.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
@@ -50,50 +53,12 @@ pub(super) struct Upload {
     target: Target,
     site: Arc<Site>,
     handle: FileHandle,
+    /// How large the file has become by what was written, if it was new.
+    size: AtomicU64,
     /// Commit or abort has begun: nothing more is taken.
     finished: AtomicBool,
     /// Commit or abort has come to its end: nothing is left to clear away.
     settled: AtomicBool,
-}
-
-/// What is written: all that is needed to clear it away, whoever does it.
-#[derive(Debug, Clone)]
-struct Target {
-    store: XrootdStore,
-    caller: Caller,
-    path: StorePath,
-    file: Arc<OpenFile>,
-    /// The file goes away unless it is committed.
-    is_new: bool,
-    /// Opaque information for requests to the server where the file is.
-    place_cgi: Bytes,
-}
-
-impl Target {
-    /// Sends what makes the file go away, in one flight. Returns at once.
-    fn start_clear(&self) -> (Option<Closing>, Option<Pending>) {
-        let closing = self.file.start_close();
-        let remove = || Rm { path: path_and_cgi(&self.path, &self.place_cgi) };
-        let removing = self.is_new.then(|| self.file.session.submit(Exchange::new(remove(), 64 << 10)));
-        (closing, removing)
-    }
-
-    /// Waits until the file has gone away; asks again if the server could not remove it while it was open.
-    async fn clear(&self, (closing, removing): (Option<Closing>, Option<Pending>)) -> Result<()> {
-        if let Some(closing) = closing {
-            // Whether it can be closed or not, it is to go away.
-            let _ = closing.done().await;
-        }
-        let Some(removing) = removing else { return Ok(()) };
-        if removing.finished().await.outcome.is_ok() {
-            return Ok(());
-        }
-        let question = Question::change(&self.path);
-        match self.store.origin.ask(&self.caller, question, |path| Rm { path }.into()).await {
-            Err(error) if error.fault() != Fault::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Upload {
@@ -110,6 +75,10 @@ impl Upload {
         let open = |flags| {
             Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, size.as_deref())
         };
+        let site = origin.sites.at(&origin.place, &origin.identity(caller));
+        if options.overwrite == Overwrite::Replace && site.hides_uploads().await {
+            return open(OpenFlags::delete).await;
+        }
         // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
         // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
         match open(OpenFlags::new | OpenFlags::posc).await {
@@ -142,13 +111,28 @@ impl Upload {
             let cgi = pair.map_or_else(|| cgi.clone(), |pair| with_pair(cgi, pair));
             let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi), ..Open::default() };
             let file = site.session(site.lane())?.open(open, false);
-            match file.opened().await {
+            let is_new = flags.creates();
+            let hidden = async { is_new && site.hides_uploads().await };
+            let (opened, hidden) = futures::future::join(file.opened(), hidden).await;
+            match opened {
                 Ok(reply) => {
-                    let (caller, path, is_new) = (caller.clone(), path.clone(), flags.creates());
-                    let place_cgi = pursuit.place().cgi.clone();
-                    let target = Target { store: XrootdStore::of(origin), caller, path, file, is_new, place_cgi };
-                    let (finished, settled) = (AtomicBool::new(false), AtomicBool::new(false));
-                    return Ok(Self { target, site, handle: reply.handle, finished, settled });
+                    let target = Target {
+                        store: XrootdStore::of(origin),
+                        caller: caller.clone(),
+                        path: path.clone(),
+                        file,
+                        is_new,
+                        place_cgi: pursuit.place().cgi.clone(),
+                        shown: Arc::new(AtomicBool::new(!hidden)),
+                    };
+                    return Ok(Self {
+                        target,
+                        site,
+                        handle: reply.handle,
+                        size: AtomicU64::new(0),
+                        finished: AtomicBool::new(false),
+                        settled: AtomicBool::new(false),
+                    });
                 }
                 Err(failure) => origin.after(&mut pursuit, &site, failure).await?,
             }
@@ -248,11 +232,15 @@ impl Upload {
             let message = format!("{}: the xroot protocol has no way to set the time of a file", self.session().host);
             return Err(Error::new(Fault::Unsupported, message));
         }
-        self.target.file.close().await.map_err(|failure| self.error(failure))?;
+        // Once it is closed, a server that hid it shows it.
+        let size = self.size.load(Ordering::Acquire);
+        if let Some(promised) = expected.size.filter(|promised| self.target.is_new && *promised != size) {
+            return Err(truncated(size, promised));
+        }
+        self.target.close().await.map_err(|failure| self.error(failure))?;
         let mut metadata = self.target.store.stat(&self.target.caller, &self.target.path).await?;
-        if let Some(size) = expected.size.filter(|size| *size != metadata.size) {
-            let message = format!("{} bytes arrived, {size} were promised", metadata.size);
-            return Err(Error::new(Fault::Truncated, message));
+        if let Some(promised) = expected.size.filter(|promised| *promised != metadata.size) {
+            return Err(truncated(metadata.size, promised));
         }
         if let Some(digest) = self.check_digests(expected).await? {
             metadata.digests.insert(digest);
@@ -309,6 +297,10 @@ fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
     })
 }
 
+fn truncated(size: u64, promised: u64) -> Error {
+    Error::new(Fault::Truncated, format!("{size} bytes arrived, {promised} were promised"))
+}
+
 fn mismatch(promised: &Digest, found: &Digest) -> Error {
     Error::new(Fault::ChecksumMismatch, format!("the upload has {found:#}, {promised:#} was promised"))
         .blamed_on(Blame::Network)
@@ -329,6 +321,9 @@ impl WriteHandle for Upload {
             self.piece(offset + start as u64, piece)
         });
         futures::future::try_join_all(pieces).await.map_err(|error| error.at(&self.target.path))?;
+        if !data.is_empty() {
+            self.size.fetch_max(offset + data.len() as u64, Ordering::AcqRel);
+        }
         Ok(())
     }
 
@@ -353,7 +348,9 @@ impl WriteHandle for Upload {
         }
         let request = Truncate { target: Subject::Handle(self.handle), size };
         let asked = self.ask(|| Exchange::new(request.clone(), 64)).await;
-        asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
+        asked.map_err(|error| error.at(&self.target.path))?;
+        self.size.store(size, Ordering::Release);
+        Ok(())
     }
 
     async fn sync(&self) -> Result<()> {

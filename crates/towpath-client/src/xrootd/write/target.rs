@@ -1,0 +1,100 @@
+//! What an upload leaves at the server, and how that goes away.
+//!
+//! Most servers show an upload under its name from the beginning; it is closed and then removed. One that hides it until it
+//! is closed (ours) must not be asked to remove anything, because what stands under the name is another file; and the
+//! protocol knows no way to close without committing. But a file with damaged pages cannot be closed well: so one byte is
+//! sent with a checksum that is wrong on purpose, and the close discards what was written.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use towpath_proto::xrootd::{
+    FileHandle,
+    page::{self, CRC_BYTES},
+    request::{PgWrite, Rm},
+    response::PgWriteStatus,
+};
+use towpath_store::{Caller, Fault, Result, StorePath};
+
+use crate::xrootd::{
+    ask::{Question, path_and_cgi},
+    connection::{Exchange, Failure, Payload, Pending},
+    session::{Closing, Naming, OpenFile},
+    store::XrootdStore,
+};
+
+/// What is written, with all that is needed to clear it away, whoever does it.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) store: XrootdStore,
+    pub(super) caller: Caller,
+    pub(super) path: StorePath,
+    pub(super) file: Arc<OpenFile>,
+    /// The file goes away unless it is committed.
+    pub(super) is_new: bool,
+    /// Opaque information for requests to the server where the file is.
+    pub(super) place_cgi: Bytes,
+    /// The file stands under its name.
+    pub(super) shown: Arc<AtomicBool>,
+}
+
+/// What has been sent to make an upload go away.
+pub(super) struct Clearing {
+    closing: Option<Closing>,
+    removing: Option<Pending>,
+}
+
+impl Target {
+    /// Closes the file well: from then on it stands under its name.
+    pub(super) async fn close(&self) -> Result<(), Failure> {
+        self.file.close().await?;
+        self.shown.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sends what makes the file go away, in one flight. Returns at once.
+    pub(super) fn start_clear(&self) -> Clearing {
+        let shown = self.shown.load(Ordering::Acquire);
+        if let Naming::Known(handle) = self.file.naming()
+            && self.is_new
+            && !shown
+        {
+            drop(self.file.session.submit(spoiling(handle)));
+        }
+        let closing = self.file.start_close();
+        let remove = || Rm { path: path_and_cgi(&self.path, &self.place_cgi) };
+        let removes = self.is_new && shown;
+        let removing = removes.then(|| self.file.session.submit(Exchange::new(remove(), 64 << 10)));
+        Clearing { closing, removing }
+    }
+
+    /// Waits until the file has gone away; asks again if the server could not remove it while it was open.
+    pub(super) async fn clear(&self, underway: Clearing) -> Result<()> {
+        if let Some(closing) = underway.closing {
+            // Whether it can be closed or not, it is to go away.
+            let _ = closing.done().await;
+        }
+        let Some(removing) = underway.removing else { return Ok(()) };
+        if removing.finished().await.outcome.is_ok() {
+            return Ok(());
+        }
+        let question = Question::change(&self.path);
+        match self.store.origin.ask(&self.caller, question, |path| Rm { path }.into()).await {
+            Err(error) if error.fault() != Fault::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A write whose page is damaged on purpose.
+fn spoiling(handle: FileHandle) -> Exchange {
+    let byte = Bytes::from_static(b"x");
+    let wrong: [u8; CRC_BYTES] = (!page::crc32c(&byte)).to_be_bytes();
+    let length = page::encoded_len(0, 1) as u32;
+    let request = PgWrite { handle, length, ..PgWrite::default() };
+    let limit = 8 + 8 * PgWriteStatus::MAX_BAD_PAGES;
+    Exchange { payload: Payload::pages(0, byte, Arc::new([wrong])), ..Exchange::new(request, limit) }
+}
