@@ -129,6 +129,8 @@ struct Waiting {
     patient: bool,
     /// Until when the server has promised an answer (`waitresp`).
     promised: Option<Instant>,
+    /// The server wants credentials first; it will be asked again when it has them.
+    refused_early: bool,
 }
 
 impl Waiting {
@@ -179,7 +181,22 @@ impl Shared {
             std::mem::take(&mut table.waiting)
         };
         for waiting in waiting.into_values() {
-            waiting.finish(Err(why.clone()));
+            let undone = waiting.refused_early && matches!(why, Failure::Lost(_));
+            waiting.finish(Err(if undone { Failure::TooEarly } else { why.clone() }));
+        }
+    }
+
+    /// Ends the requests that came before the login, now that they can be sent again with success.
+    fn end_early(&self) {
+        let early: Vec<Waiting> = {
+            let mut table = self.table();
+            let early = table.waiting.extract_if(|_, waiting| waiting.refused_early);
+            let early: Vec<Waiting> = early.map(|(_, waiting)| waiting).collect();
+            table.patient -= early.iter().filter(|waiting| waiting.patient).count();
+            early
+        };
+        for waiting in early {
+            waiting.finish(Err(Failure::TooEarly));
         }
     }
 
@@ -289,7 +306,7 @@ impl Connection {
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, patient } = exchange;
-        let waiting = Waiting { sink, reply, _permit: permit, patient, promised: None };
+        let waiting = Waiting { sink, reply, _permit: permit, patient, promised: None, refused_early: false };
         let stream_id = {
             let mut table = self.shared.table();
             let refusal = table.lost.clone().or_else(|| table.refusal());

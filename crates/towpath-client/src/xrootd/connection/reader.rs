@@ -149,8 +149,13 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     /// An answer without data.
     fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
         let failure = match response {
-            // Whatever a server says to a request before the login, the request was not looked at.
-            _ if !self.flight.is_done() => Failure::TooEarly,
+            // Whatever a server says to a request before the login, the request was not looked at. Its caller hears of it when
+            // sending it again makes sense.
+            _ if !self.flight.is_done() => {
+                waiting.refused_early = true;
+                self.shared.put_back(stream_id, waiting);
+                return Ok(());
+            }
             Response::Error(error) => Failure::Refused(error),
             Response::Redirect(redirect) => Failure::Redirect(redirect),
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
@@ -184,6 +189,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 tracing::debug!(host = self.host, version = established.version, "session ready");
                 // Set once: a flight becomes ready once.
                 let _ = self.shared.established.set(established);
+                self.shared.end_early();
                 if let Some(gate) = self.gate.take() {
                     let _ = gate.send(());
                 }
