@@ -10,7 +10,7 @@ use towpath_proto::xrootd::{
     request::{PgRead, Query, Read, Readv},
     response::{self, PgReadStatus, StatusKind},
 };
-use towpath_store::ReadHandle;
+use towpath_store::{ReadHandle, StorePath};
 
 use super::{
     connection::Connection,
@@ -21,7 +21,7 @@ use super::{
 use crate::metrics::Face;
 
 /// The most file data in an answer at once: longer ones would keep a network thread from other connections.
-const READ_BYTES: usize = 64 << 10;
+pub(super) const AT_ONCE_BYTES: usize = 64 << 10;
 /// The most elements of a vector read at once; beyond, the store's own way to read many ranges is better.
 const READ_ELEMENTS: usize = 16;
 
@@ -32,6 +32,7 @@ impl Connection {
     /// Answers the request if that needs no waiting.
     pub(super) fn answer_at_once(&mut self, header: &RequestHeader, request: &Request) -> bool {
         let mark = self.out.len();
+        let path = self.path_to_log(request);
         let outcome = match request {
             Request::Read(request) => self.read(header.stream_id, request),
             Request::Readv(request) => self.readv(header.stream_id, request),
@@ -60,11 +61,36 @@ impl Connection {
             self.out.truncate(mark);
             return false;
         };
-        self.concluded(header, outcome, mark);
+        self.concluded(header, outcome, mark, path.as_ref());
         true
     }
 
-    fn concluded(&mut self, header: &RequestHeader, outcome: Result<u64, Refusal>, mark: usize) {
+    /// The path of the open file that the request is about, if anybody wants to know.
+    fn path_to_log(&self, request: &Request) -> Option<StorePath> {
+        if !self.session.service.access_log.is_on() {
+            return None;
+        }
+        let handle = match request {
+            Request::Read(request) => request.handle,
+            Request::Readv(request) => request.elements.first()?.handle,
+            Request::PgRead(request) => request.handle,
+            Request::Close(request) => request.handle,
+            Request::Stat(request) => match request.target {
+                Target::Handle(handle) => handle,
+                Target::Path(_) => return None,
+            },
+            _ => return None,
+        };
+        Some(self.session.files.find(handle).ok()?.file().ok()?.path.clone())
+    }
+
+    fn concluded(
+        &mut self,
+        header: &RequestHeader,
+        outcome: Result<u64, Refusal>,
+        mark: usize,
+        path: Option<&StorePath>,
+    ) {
         let moved_bytes = *outcome.as_ref().unwrap_or(&0);
         let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
         if let Err(refusal) = outcome {
@@ -75,11 +101,11 @@ impl Connection {
             self.session.service.metrics.sent(Face::Xrootd, moved_bytes);
         }
         let (verb, since) = (verb(header.code), self.since);
-        self.session.record(&Outcome { verb, path: None, subject: None, fault, moved_bytes, since });
+        self.session.record(&Outcome { verb, path, subject: None, fault, moved_bytes, since });
     }
 
     fn read(&mut self, stream_id: StreamId, request: &Read) -> AtOnce {
-        if request.path_id.0 != 0 || request.length as usize > READ_BYTES {
+        if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
             return None;
         }
         let slot = match self.session.files.find(request.handle) {
@@ -97,7 +123,7 @@ impl Connection {
     }
 
     fn pgread(&mut self, stream_id: StreamId, request: &PgRead) -> AtOnce {
-        if request.path_id.0 != 0 || request.length as usize > READ_BYTES {
+        if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
             return None;
         }
         let slot = match self.session.files.find(request.handle) {
@@ -125,7 +151,7 @@ impl Connection {
 
     fn readv(&mut self, stream_id: StreamId, request: &Readv) -> AtOnce {
         let bytes = vector::answer_bytes(&request.elements);
-        if request.path_id.0 != 0 || request.elements.len() > READ_ELEMENTS || bytes > READ_BYTES as u64 {
+        if request.path_id.0 != 0 || request.elements.len() > READ_ELEMENTS || bytes > AT_ONCE_BYTES as u64 {
             return None;
         }
         let start = self.out.len();

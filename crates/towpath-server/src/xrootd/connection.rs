@@ -109,10 +109,7 @@ impl Connection {
             self.flush().await?;
             tokio::select! {
                 biased;
-                () = &mut ended => {
-                    let stopping = session.service.stopping.is_cancelled();
-                    return Ok(if stopping { End::Finished } else { End::Broken });
-                }
+                () = &mut ended => return Ok(self.ending()),
                 received = self.receiving.read_buf(self.framer.buffer()) => {
                     if received.map_err(|_| End::Broken)? == 0 {
                         return Ok(End::Finished);
@@ -122,6 +119,7 @@ impl Connection {
                 }
                 () = &mut silence.timer => {
                     let in_request = !self.framer.buffer().is_empty();
+                    self.reap()?;
                     self.doze();
                     if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
                         return Ok(End::Dropped);
@@ -151,7 +149,6 @@ impl Connection {
 
     /// Gives back what a silent connection does not need.
     fn doze(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
         self.out = Vec::new();
         self.scratch = Vec::new();
         if self.framer.buffer().is_empty() {
@@ -198,7 +195,7 @@ impl Connection {
 
     /// Waits until one more request may be under way.
     pub(super) async fn place(&mut self) -> Result<OwnedSemaphorePermit, End> {
-        while self.tasks.try_join_next().is_some() {}
+        self.reap()?;
         if let Ok(place) = Arc::clone(&self.session.places).try_acquire_owned() {
             return Ok(place);
         }
@@ -206,8 +203,24 @@ impl Connection {
         let places = Arc::clone(&self.session.places);
         tokio::select! {
             place = places.acquire_owned() => place.map_err(|_| End::Broken),
-            () = self.session.ended.cancelled() => Err(End::Broken),
+            () = self.session.ended.cancelled() => Err(self.ending()),
         }
+    }
+
+    /// Forgets tasks that are done. One that panicked gave no answer: its client would wait for ever.
+    fn reap(&mut self) -> Result<(), End> {
+        while let Some(done) = self.tasks.try_join_next() {
+            if let Err(error) = done {
+                tracing::error!(peer = %self.session.peer, %error, "a request was not served");
+                return Err(End::Broken);
+            }
+        }
+        Ok(())
+    }
+
+    /// How a connection ends whose session has: politely if the server stops.
+    fn ending(&self) -> End {
+        if self.session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
     }
 
     /// Answers a request that failed before anything was started for it.

@@ -78,8 +78,16 @@ impl Outbox {
     }
 
     /// Sends whole frames.
-    pub(super) async fn send(&self, frames: &[u8]) -> io::Result<()> {
-        self.send_vectored(&mut [IoSlice::new(frames)]).await
+    pub(super) async fn send(&self, mut frames: &[u8]) -> io::Result<()> {
+        let mut half = self.lock().await?;
+        let mut torn = Torn::new(&self.state);
+        while !frames.is_empty() {
+            let sent = self.in_time(half.write(frames)).await?;
+            frames = frames.get(sent..).unwrap_or_default();
+        }
+        self.in_time(half.flush()).await?;
+        torn.whole();
+        Ok(())
     }
 
     /// Sends whole frames that lie in many places.
@@ -158,6 +166,11 @@ impl Outbox {
     }
 
     async fn in_time<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let mut step = std::pin::pin!(step);
+        // Most steps need no waiting, and then no timer.
+        if let Poll::Ready(done) = futures::poll!(&mut step) {
+            return done;
+        }
         timeout(self.stall, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -22,17 +22,18 @@ pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRea
     exchange.about(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
+    let _memory = exchange.session.memory_to_answer(left.min(PIECE_BYTES)).await;
+    let mut data = Vec::with_capacity(left.min(PIECE_BYTES));
     loop {
         // Pieces end where pages end, so that only the first and the last page of the answer can be short.
         let to_boundary = PIECE_BYTES - (offset % page::PAGE_BYTES as u64) as usize;
         let length = left.min(to_boundary);
-        let memory = exchange.session.memory_to_answer(length).await;
-        let data = file.read_into(offset, length, Vec::with_capacity(length)).await?;
+        data.clear();
+        data = file.read_into(offset, length, data).await?;
         let got = data.len();
         left -= got.min(left);
         let last = got < length || left == 0;
         send(exchange, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
-        drop((data, memory));
         exchange.session.service.metrics.sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {

@@ -1,7 +1,9 @@
 //! `readv`: many ranges, of one or several files.
 //!
-//! The ranges are read in groups of about one buffer; each group leaves as one frame, the headers between the data by a vectored
-//! send. The limits, and the errors beyond them, are those that clients know from the reference server.
+//! The ranges are read in groups, each of which leaves as one frame. As long as they are in memory the groups are small: a buffer
+//! that stays in the processor's cache is filled and sent again and again. From the first that is not, groups are large: the
+//! store gets many ranges at once, to order its work, and the headers go between the data by a vectored send.
+//! The limits, and the errors beyond them, are those that clients know from the reference server.
 
 use std::{collections::HashMap, io::IoSlice, sync::Arc};
 
@@ -14,6 +16,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{ByteRange, Error, Fault, ReadHandle};
 
 use super::{
+    at_once::seal,
     exchange::{Answer, Exchange, Failure, Refusal, Served},
     files::{FileAccess, Slot},
 };
@@ -27,6 +30,8 @@ pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
 const MAX_ANSWER_BYTES: u64 = i32::MAX as u64;
 /// The most data in one frame, and in memory for one request.
 const GROUP_BYTES: usize = 2 << 20;
+/// The same while all data are in memory: a part of a usual second-level cache.
+const CACHED_GROUP_BYTES: usize = 128 << 10;
 
 /// Refuses a vector beyond the limits.
 pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
@@ -74,23 +79,74 @@ pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<S
             return Err(past_the_end().into());
         }
     }
-    let mut rest = &*request.elements;
+    let mut rest = send_cached(exchange, slots, &request.elements).await?;
     while !rest.is_empty() {
-        let (group, behind) = rest.split_at(group_length(rest));
+        let (group, behind) = rest.split_at(group_length(rest, GROUP_BYTES));
         rest = behind;
-        send_group(exchange, slots, group, if rest.is_empty() { Status::ok } else { Status::oksofar }).await?;
+        send_group(exchange, slots, group, status_before(rest)).await?;
     }
     Ok(Answer::sent(vector_bytes(&request.elements)))
 }
 
-/// How many of the elements fit into one frame; at least one.
-fn group_length(elements: &[VectorElement]) -> usize {
+/// The status of a frame that has `rest` behind it.
+fn status_before(rest: &[VectorElement]) -> Status {
+    if rest.is_empty() { Status::ok } else { Status::oksofar }
+}
+
+/// How many of the elements fit into one frame of `limit_bytes`; at least one.
+fn group_length(elements: &[VectorElement], limit_bytes: usize) -> usize {
     let mut bytes = 0;
     let fitting = elements.iter().take_while(|element| {
         bytes += element.length as usize + VectorElement::LEN;
-        bytes <= GROUP_BYTES
+        bytes <= limit_bytes
     });
     fitting.count().max(1)
+}
+
+/// Sends groups as long as they can be had without waiting, and gives the elements that are left.
+async fn send_cached<'a>(
+    exchange: &Exchange,
+    slots: &HashMap<FileHandle, Arc<Slot>>,
+    elements: &'a [VectorElement],
+) -> Served<&'a [VectorElement]> {
+    let _memory = exchange.session.memory_to_answer(CACHED_GROUP_BYTES).await;
+    let mut frame = Vec::with_capacity(CACHED_GROUP_BYTES);
+    let mut rest = elements;
+    while !rest.is_empty() {
+        let (group, behind) = rest.split_at(group_length(rest, CACHED_GROUP_BYTES));
+        frame.clear();
+        frame.extend_from_slice(&[0; ResponseHeader::LEN]);
+        if !read_cached(slots, group, &mut frame)? {
+            break;
+        }
+        rest = behind;
+        seal(&mut frame, 0, exchange.stream_id, status_before(rest));
+        exchange.send(&frame).await?;
+        exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
+        // Each group has kept this thread from other connections for some ten microseconds.
+        tokio::task::yield_now().await;
+    }
+    Ok(rest)
+}
+
+/// Appends `group`, headers and data, to `frame`; `false` if that would mean to wait.
+fn read_cached(
+    slots: &HashMap<FileHandle, Arc<Slot>>,
+    group: &[VectorElement],
+    frame: &mut Vec<u8>,
+) -> Result<bool, Refusal> {
+    for element in group {
+        let Some(slot) = slots.get(&element.handle) else { return Ok(false) };
+        let FileAccess::Read(handle) = &slot.file()?.access else { return Ok(false) };
+        frame.extend_from_slice(&head(element));
+        match handle.read_now(element.offset, element.length as usize, frame) {
+            Some(Ok(read)) if read == element.length as usize => {}
+            Some(Ok(_)) => return Err(past_the_end()),
+            Some(Err(error)) => return Err(error.into()),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 async fn send_group(

@@ -1,6 +1,6 @@
 //! A server to be tested, and the client's end of a connection to it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{
     ResponseFramer, StreamId,
     handshake::HANDSHAKE,
     request::{Close, Login, Open, Protocol},
-    response::{Body as _, LoginReply, OpenReply},
+    response::{Body as _, LoginReply, OpenReply, StatusKind},
 };
 use towpath_server::{
     ServeConfig, Server, Service,
@@ -113,13 +113,15 @@ impl Answer {
 pub(super) struct Peer {
     pub(super) stream: TcpStream,
     framer: ResponseFramer,
+    /// Of answers that are not whole yet.
+    pieces: HashMap<StreamId, BytesMut>,
 }
 
 impl Peer {
     /// A connection on which nothing was said.
     pub(super) async fn silent(site: &Site) -> Self {
         let stream = net::connect(site.address).await.unwrap();
-        Self { stream, framer: ResponseFramer::new(64 << 20) }
+        Self { stream, framer: ResponseFramer::new(64 << 20), pieces: HashMap::new() }
     }
 
     /// A connection with a session.
@@ -162,30 +164,31 @@ impl Peer {
         answer
     }
 
-    /// The next answer, whosever, from its first piece to its last; none if the connection ends.
+    /// The next answer that is whole, whosever; none if the connection ends.
     pub(super) async fn any_answer(&mut self) -> Option<(StreamId, Answer)> {
-        let (mut collected, mut pages) = (BytesMut::new(), BytesMut::new());
         loop {
-            let (stream_id, response) = self.response().await?;
+            let (stream_id, (response, data)) = self.response().await?;
+            let pieces = self.pieces.entry(stream_id).or_default();
             let answer = match response {
-                (Response::OkSoFar(body), _) => {
-                    collected.extend_from_slice(&body);
+                Response::OkSoFar(body) => {
+                    pieces.extend_from_slice(&body);
                     continue;
                 }
-                (Response::Ok(body), _) => {
-                    collected.extend_from_slice(&body);
-                    Answer::Ok(collected.freeze())
+                Response::Ok(body) => {
+                    pieces.extend_from_slice(&body);
+                    Answer::Ok(pieces.split().freeze())
                 }
-                (Response::Error(error), _) => Answer::Error(error.code, error.message),
-                (Response::Status(status), data) => {
-                    pages.extend_from_slice(&data);
-                    if status.kind == towpath_proto::xrootd::response::StatusKind::Partial {
+                Response::Status(status) => {
+                    pieces.extend_from_slice(&data);
+                    if status.kind == StatusKind::Partial {
                         continue;
                     }
-                    Answer::Status(pages.freeze())
+                    Answer::Status(pieces.split().freeze())
                 }
-                (other, _) => Answer::Other(other),
+                Response::Error(error) => Answer::Error(error.code, error.message),
+                other => Answer::Other(other),
             };
+            self.pieces.remove(&stream_id);
             return Some((stream_id, answer));
         }
     }
