@@ -92,6 +92,10 @@ impl Origin {
             let mut exchange = Exchange::new(request(path), question.limit);
             exchange.patient = question.patient;
             let session: Arc<Session> = site.session(0)?;
+            if !question.repeatable {
+                // What leaves before the login is answered may have been done or not, if the connection is lost then.
+                session.settled().await;
+            }
             let finished = session.submit(exchange).finished().await;
             match finished.outcome {
                 Ok(_) => return Ok(Bytes::from(finished.buffer)),

@@ -18,17 +18,14 @@ mod writer;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot},
 };
 use towpath_proto::xrootd::{
     Request, StreamId,
@@ -56,6 +53,8 @@ pub(super) enum Failure {
     Wait { seconds: u32 },
     /// The server wanted credentials first. It was not done.
     TooEarly,
+    /// The connection was lost before the session was ready. Nothing was sent by then that must not be done twice.
+    EarlyLoss(Error),
     /// A listing that its reader does not keep up with holds the connection. It was not done.
     Occupied,
     /// The connection could not be made. It was not done.
@@ -147,8 +146,8 @@ struct Shared {
     table: Mutex<Table>,
     /// What the server said of itself, once the session is ready.
     established: OnceLock<Established>,
-    /// A request of a caller has been given to the network.
-    requests_sent: AtomicBool,
+    /// Told when the session is ready, and when it is lost.
+    settled: Notify,
     stall: Duration,
     patience: Duration,
 }
@@ -181,7 +180,7 @@ impl Shared {
             std::mem::take(&mut table.waiting)
         };
         for waiting in waiting.into_values() {
-            let undone = waiting.refused_early && matches!(why, Failure::Lost(_));
+            let undone = waiting.refused_early && matches!(why, Failure::Lost(_) | Failure::EarlyLoss(_));
             waiting.finish(Err(if undone { Failure::TooEarly } else { why.clone() }));
         }
     }
@@ -198,6 +197,7 @@ impl Shared {
         for waiting in early {
             waiting.finish(Err(Failure::TooEarly));
         }
+        self.settled.notify_waiters();
     }
 
     /// Whether an answer is expected, and whether it may take long.
@@ -216,7 +216,7 @@ impl Shared {
 
     /// What a loss means for the requests underway.
     fn loss(&self, error: Error) -> Failure {
-        if self.requests_sent.load(Ordering::Acquire) { Failure::Lost(error) } else { Failure::NotSent(error) }
+        if self.established.get().is_some() { Failure::Lost(error) } else { Failure::EarlyLoss(error) }
     }
 
     fn take(&self, stream_id: StreamId) -> Option<Waiting> {
@@ -294,7 +294,7 @@ impl Connection {
         let shared = Arc::new(Shared {
             table: Mutex::new(table),
             established: OnceLock::new(),
-            requests_sent: AtomicBool::new(false),
+            settled: Notify::new(),
             stall: dial.stall,
             patience: dial.patience,
         });
@@ -341,6 +341,17 @@ impl Connection {
         self.shared.table().occupied
     }
 
+    /// Waits until the session is ready, or lost.
+    pub(super) async fn settled(&self) {
+        let told = self.shared.settled.notified();
+        tokio::pin!(told);
+        // Enabled first, so that nothing is missed between the look and the wait.
+        told.as_mut().enable();
+        if self.shared.established.get().is_none() && self.is_alive() {
+            told.await;
+        }
+    }
+
     /// Why no more requests are taken; none while they are.
     pub(super) fn lost(&self) -> Option<Failure> {
         self.shared.table().lost.clone()
@@ -355,7 +366,7 @@ impl Connection {
 /// The failure of a request that came after the loss.
 fn not_sent(failure: Failure) -> Failure {
     match failure {
-        Failure::Lost(error) => Failure::NotSent(error),
+        Failure::Lost(error) | Failure::EarlyLoss(error) => Failure::NotSent(error),
         other => other,
     }
 }

@@ -8,9 +8,10 @@
 //! | TLS | handshake, `protocol` · TLS · `login` and the first requests |
 //! | credentials that were good the last time | (TLS ·) `login`, `auth` and the first requests |
 //!
-//! A wrong guess costs a round trip and nothing else: a server that wants credentials refuses the first requests, which
-//! the caller repeats; one that wants TLS makes the flight fail with [`SetupFailure::NeedsTls`], and the caller
-//! connects again with [`Plan::tls`]. Nothing secret is part of a flight before TLS: [`Plan::optimistic`] must not be
+//! A wrong guess costs a round trip or two and nothing else: a server that wants credentials refuses the first requests,
+//! which the caller repeats, or breaks the connection (5.5.3 does), and the next one is made with [`Plan::patient`]; so
+//! nothing may be part of a first flight that must not be done twice. A server that wants TLS makes the flight fail with
+//! [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing secret is part of a flight before TLS: [`Plan::optimistic`] must not be
 //! set for requests that carry a token.
 
 use bytes::{Bytes, BytesMut};
@@ -57,6 +58,8 @@ pub(super) struct Plan {
     pub tls: TlsWish,
     /// Requests may leave before the server has said anything. Never with TLS.
     pub optimistic: bool,
+    /// Requests wait until the session is ready.
+    pub patient: bool,
     /// The offer that led to a login the last time; none if the server wanted no credentials, or is not known.
     pub offer: Option<Offer>,
     pub means: Means,
@@ -165,7 +168,7 @@ impl Flight {
 
     /// Whether requests of callers may be sent behind the output.
     pub(super) fn lets_requests_out(&self) -> bool {
-        self.login_sent
+        if self.plan.patient { self.is_done() } else { self.login_sent }
     }
 
     /// Whether the session is ready.

@@ -134,6 +134,11 @@ impl Pursuit {
                 let message = format!("{} refuses requests although the login succeeded", self.place.name());
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
+            // The next connection is made with more care: nothing leaves before the session is ready.
+            Failure::EarlyLoss(_) if self.early == 0 => {
+                self.early += 1;
+                Ok(Duration::ZERO)
+            }
             Failure::Fatal(error) => Err(error),
             Failure::Lost(error) if !self.repeatable => {
                 let message =
@@ -141,8 +146,10 @@ impl Pursuit {
                 Err(Error::new(error.fault(), message).blamed_on(Blame::Network))
             }
             Failure::Lost(error) => self.lost(error, now, chance),
-            Failure::NotSent(error) if known_good || self.is_redirected() => self.lost(error, now, chance),
-            Failure::NotSent(error) => Err(error),
+            Failure::NotSent(error) | Failure::EarlyLoss(error) if known_good || self.is_redirected() => {
+                self.lost(error, now, chance)
+            }
+            Failure::NotSent(error) | Failure::EarlyLoss(error) => Err(error),
         }
     }
 

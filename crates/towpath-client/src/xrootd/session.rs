@@ -62,6 +62,11 @@ impl Session {
         self.connection.established()
     }
 
+    /// Waits until the session is ready, or lost.
+    pub(super) async fn settled(&self) {
+        self.connection.settled().await;
+    }
+
     /// Why the session is lost; none if it is not.
     pub(super) fn lost(&self) -> Option<Failure> {
         self.connection.lost()

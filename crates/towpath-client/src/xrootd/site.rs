@@ -44,6 +44,8 @@ pub(super) struct Identity {
 struct Known {
     tls: bool,
     offer: Option<Offer>,
+    /// Sessions that were lost before they were ready.
+    early_losses: u32,
     /// A session has been ready before.
     good: bool,
     /// `pgread` and `pgwrite` can be used; none before the server said so.
@@ -130,6 +132,7 @@ impl Site {
         match place {
             Some(session) if session.is_alive() => Ok(Arc::clone(session)),
             lost => {
+                lost.iter().for_each(|session| self.mourn(session));
                 let previous = lost.as_ref().and_then(|session| session.established()).map(|said| said.session_id);
                 let session = Arc::new(Session::start(self.dial(previous)?, Handle::current()));
                 *lost = Some(Arc::clone(&session));
@@ -148,6 +151,7 @@ impl Site {
         if let Some(session) = sessions.iter().find(|session| session.is_alive() && !session.is_occupied()) {
             return Ok(Arc::clone(session));
         }
+        sessions.iter().filter(|session| !session.is_alive()).for_each(|session| self.mourn(session));
         sessions.retain(|session| session.is_alive());
         let session = Arc::new(Session::start(self.dial(None)?, Handle::current()));
         sessions.push(Arc::clone(&session));
@@ -176,9 +180,16 @@ impl Site {
                 known.good = true;
                 known.pages = Some(established.has_pages());
                 known.offer.clone_from(&established.offer);
-            } else if matches!(session.lost(), Some(Failure::TooEarly)) {
-                known.tls = true;
             }
+        }
+    }
+
+    /// Remembers why a session is given up.
+    fn mourn(&self, session: &Session) {
+        match session.lost() {
+            Some(Failure::TooEarly) => self.known().tls = true,
+            Some(Failure::EarlyLoss(_)) => self.known().early_losses += 1,
+            _ => {}
         }
     }
 
@@ -188,6 +199,8 @@ impl Site {
             Some(token) => Ok(Some(token.clone())),
             None => self.options.token.find(),
         };
+        // Over TLS, and with a token to show, credentials are probably wanted; requests ahead of them would be in vain.
+        let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
         let means = Means { token, user: self.identity.user.clone() };
         let tls = if known.tls {
             let made = self.tls.get_or_init(|| Tls::new(self.options.ca_file.as_deref()));
@@ -199,6 +212,9 @@ impl Site {
             host: self.place.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
             optimistic: !known.tls && !self.identity.careful,
+            // The first loss may have been the answer to requests that left before the credentials, the second to any that
+            // left early.
+            patient: expects_auth || known.early_losses > u32::from(known.offer.is_some()),
             offer: known.offer.clone(),
             means,
             login_cgi: Bytes::clone(&self.place.login_cgi),

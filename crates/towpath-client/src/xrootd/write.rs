@@ -110,7 +110,12 @@ impl Upload {
             let cgi = &pursuit.place().cgi;
             let cgi = pair.map_or_else(|| cgi.clone(), |pair| with_pair(cgi, pair));
             let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi), ..Open::default() };
-            let file = site.session(site.lane())?.open(open, false);
+            let session = site.session(site.lane())?;
+            if flags.contains(OpenFlags::new) {
+                // As with every change: not before the login is answered.
+                session.settled().await;
+            }
+            let file = session.open(open, false);
             let is_new = flags.creates();
             let hidden = async { is_new && site.hides_uploads().await };
             let (opened, hidden) = futures::future::join(file.opened(), hidden).await;
@@ -166,7 +171,7 @@ impl Upload {
         match failure {
             Failure::Refused(reply) => super::recovery::refusal(&self.session().host, &reply),
             Failure::Fatal(error) => error,
-            Failure::Lost(error) | Failure::NotSent(error) => {
+            Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
                 let message = format!("{}; the upload has to start again", error.message());
                 Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
             }

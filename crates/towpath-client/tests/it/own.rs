@@ -2,13 +2,16 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use towpath_client::ClientOptions;
+use towpath_client::{ClientOptions, TokenSource};
 use towpath_server::{
     ServeConfig, Server,
-    config::{AnonymousRule, Right},
+    config::{AnonymousRule, IssuerConfig, Right},
 };
-use towpath_store::{Blame, Fault, OpenOptions, memory::MemoryStore};
-use towpath_testkit::conformance::{self, Fixture};
+use towpath_store::{Blame, Caller, Fault, OpenOptions, Secret, memory::MemoryStore, sys::disk};
+use towpath_testkit::{
+    conformance::{self, Fixture},
+    issuer::{SigningKey, jwks, wlcg_claims},
+};
 
 use crate::peer::{caller, options, path, store_at};
 
@@ -36,8 +39,8 @@ async fn the_promises_of_a_store_are_kept() {
 fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
-    towpath_store::sys::disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();
-    towpath_store::sys::disk::write(&key, made.signing_key.serialize_pem().as_bytes()).unwrap();
+    disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();
+    disk::write(&key, made.signing_key.serialize_pem().as_bytes()).unwrap();
     (certificate, key)
 }
 
@@ -73,4 +76,40 @@ async fn a_server_that_insists_on_tls_gets_it() {
 async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
     let error = store_at("roots", serve(|_| ()), options()).stat(&caller(), &path("/")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::TlsRequired, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_open_what_is_closed_to_others() {
+    const ISSUER: &str = "https://issuer.example";
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(&directory);
+    let ca_file = Some(certificate.clone());
+    let signing = SigningKey::es256("one");
+    let keys = directory.path().join("keys.json");
+    disk::write(&keys, jwks([&signing]).to_string().as_bytes()).unwrap();
+    let port = serve(|config| {
+        (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key));
+        config.access.anonymous = Vec::new();
+        let (issuer, base_path) = (ISSUER.to_owned(), "/".to_owned());
+        config.access.issuers = vec![IssuerConfig { issuer, base_path, keys: Some(keys), ca: None }];
+    });
+    let token = signing.token(&wlcg_claims(ISSUER, "storage.read:/ storage.modify:/"));
+    let with = |token| ClientOptions { token, ca_file: ca_file.clone(), ..options() };
+
+    let file = directory.path().join("token");
+    disk::write(&file, format!("{token}\n").as_bytes()).unwrap();
+    let store = store_at("roots", port, with(TokenSource::File(file)));
+    store.make_directory(&caller(), &path("/d"), false, None).await.unwrap();
+
+    // The token that comes with a call goes before that of the options, on a session of its own.
+    let store = store_at("roots", port, with(TokenSource::Nothing));
+    let error = store.make_directory(&caller(), &path("/e"), false, None).await.unwrap_err();
+    assert!([Fault::AuthenticationFailed, Fault::PermissionDenied].contains(&error.fault()), "{error:?}");
+    let with_token = Caller { token: Some(Secret::new(token.clone())), ..caller() };
+    store.make_directory(&with_token, &path("/e"), false, None).await.unwrap();
+
+    // A server that can speak TLS, and wants tokens, gets both.
+    let store = store_at("root", port, with(TokenSource::Nothing));
+    store.make_directory(&with_token, &path("/f"), false, None).await.unwrap();
+    assert!(!format!("{store:?} {error:?}").contains(&token));
 }

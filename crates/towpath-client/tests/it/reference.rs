@@ -140,6 +140,38 @@ async fn directories_are_listed_with_metadata() {
     });
 }
 
+/// Configuration that makes a server ask for credentials of this kind.
+fn security(protocol: &str) -> String {
+    format!("xrootd.seclib libXrdSec.so\nsec.protocol {protocol}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_given_where_the_server_asks_for_them() {
+    for protocol in ["unix", "host"] {
+        with_xrootd!(server, &security(protocol), {
+            server.put("f", &content(1000));
+            let store = server.store();
+            let file = store.open(&caller(), &path("/f"), OpenOptions::default()).await.unwrap();
+            assert_eq!(file.read(0, 2000).await.unwrap(), content(1000), "{protocol}");
+            // Each connection has to log in: the one for listings, and what must not be done twice.
+            let entries: Vec<_> =
+                store.list(&caller(), &path("/"), ListOptions::default()).try_collect().await.unwrap();
+            assert_eq!(entries.concat().len(), 1);
+            upload(&*store, "/g", &content(100), Expectation::default()).await.unwrap();
+            store.remove_file(&caller(), &path("/g")).await.unwrap();
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_may_be_the_first_request_to_a_server_that_asks_for_credentials() {
+    with_xrootd!(server, &security("unix"), {
+        server.put("f", b"");
+        server.store().remove_file(&caller(), &path("/f")).await.unwrap();
+        assert!(!server.file("f").exists());
+    });
+}
+
 /// The promises that 5.5.3 makes impossible to keep, seen with its own clients too.
 const FOREIGN: &[&str] = &[
     // An upload stands under its name from the beginning.

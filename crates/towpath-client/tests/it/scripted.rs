@@ -211,7 +211,10 @@ async fn pages_that_arrive_damaged_are_sent_again() {
             upload.commit(Expectation { size: Some(10_000), ..Expectation::default() }).await
         }
     });
-    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::query]).await;
+    // A change does not leave before the login is answered.
+    let (mut peer, _) = script.first_flight(&[]).await;
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::open, RequestCode::query]).await;
     peer.opened(requests[0].0, 0, 0);
     peer.ok(requests[1].0, &Text(Bytes::from_static(b"v5.5.3")));
     peer.send().await;

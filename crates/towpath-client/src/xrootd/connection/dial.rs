@@ -161,7 +161,7 @@ async fn serve(
     } else {
         Some(gate)
     };
-    let writer = writer::run(output, first, opened, orders, queue, Arc::clone(shared));
+    let writer = writer::run(output, first, opened, orders, queue);
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer));
     let reader = Reader::new(host.clone(), input, Arc::clone(shared), control, flight, gate);
     tokio::select! {

@@ -190,6 +190,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 // Set once: a flight becomes ready once.
                 let _ = self.shared.established.set(established);
                 self.shared.end_early();
+                self.shared.settled.notify_waiters();
                 if let Some(gate) = self.gate.take() {
                     let _ = gate.send(());
                 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -11,8 +11,6 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES};
-
-use super::Shared;
 
 /// Requests are gathered up to this many bytes before they are sent: a flight of one segment pays off, a long one does not.
 const GATHER_BYTES: usize = 64 << 10;
@@ -114,7 +112,6 @@ pub(super) async fn run(
     mut gate: oneshot::Receiver<()>,
     mut orders: mpsc::UnboundedReceiver<Bytes>,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
-    shared: Arc<Shared>,
 ) -> io::Result<()> {
     let mut batch = BytesMut::from(first);
     let mut open = false;
@@ -128,7 +125,6 @@ pub(super) async fn run(
                 batch.extend_from_slice(&order);
             } else if open && let Ok(outgoing) = queue.try_recv() {
                 batch.extend_from_slice(&outgoing.head);
-                shared.requests_sent.store(true, Ordering::Release);
                 payload = outgoing.payload;
                 if !matches!(payload, Payload::None) {
                     break;
@@ -151,7 +147,6 @@ pub(super) async fn run(
                     return output.shutdown().await;
                 };
                 batch.extend_from_slice(&outgoing.head);
-                shared.requests_sent.store(true, Ordering::Release);
                 if !matches!(outgoing.payload, Payload::None) {
                     send(&mut output, &mut batch, outgoing.payload).await?;
                 }

@@ -12,6 +12,7 @@ fn plan(tls: TlsWish) -> Plan {
         host: "se.example:1094".into(),
         tls,
         optimistic: tls == TlsWish::Avoid,
+        patient: false,
         offer: None,
         means: Means { token: Ok(Some(Secret::new("t.o.k"))), user: "marie".into() },
         login_cgi: Bytes::new(),
@@ -140,6 +141,18 @@ fn credentials_that_were_good_leave_with_the_login() {
     assert!(matches!(flight.answer(reserved::LOGIN, login("&P=ztn,0:4096:")), Ok(Progress::More)));
     assert!(requests(&mut flight, true).is_empty());
     assert!(matches!(flight.answer(reserved::AUTH, Response::Ok(Bytes::new())), Ok(Progress::Ready(_))));
+}
+
+#[test]
+fn requests_wait_where_they_were_not_liked_early() {
+    let mut flight = Flight::new(Plan { patient: true, ..plan(TlsWish::Avoid) });
+    assert!(!flight.lets_requests_out());
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    flight.answer(reserved::PROTOCOL, protocol(ServerFlags::isServer)).unwrap();
+    flight.answer(reserved::LOGIN, login("&P=unix")).unwrap();
+    assert!(!flight.lets_requests_out());
+    flight.answer(reserved::AUTH, Response::Ok(Bytes::new())).unwrap();
+    assert!(flight.lets_requests_out());
 }
 
 #[test]

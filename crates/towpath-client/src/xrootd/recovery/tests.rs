@@ -111,6 +111,14 @@ fn what_must_not_be_done_twice_is_not() {
 }
 
 #[test]
+fn what_was_lost_before_the_login_is_tried_again_with_care() {
+    let early = || Failure::EarlyLoss(Error::new(Fault::Unavailable, "reset"));
+    let mut pursuit = pursuit(false);
+    assert_eq!(pursuit.next(early(), false, clock::now(), 0).unwrap(), Duration::ZERO);
+    assert!(pursuit.next(early(), false, clock::now(), 0).is_err(), "a server that never answered");
+}
+
+#[test]
 fn waits_are_honoured_up_to_a_bound() {
     let mut pursuit = pursuit(true);
     assert_eq!(next(&mut pursuit, Failure::Wait { seconds: 1000 }).unwrap(), Duration::from_secs(1000));
