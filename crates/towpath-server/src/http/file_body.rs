@@ -15,7 +15,7 @@ use towpath_store::{Error, Fault, ReadHandle, Result};
 
 use super::{body::Chunk, link::Link, wire::FileSpan};
 
-/// Bytes of one read. Twice this is what an answer holds in memory; larger pieces fall out of the processor's cache before they are sent.
+/// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
 const READ_BYTES: u64 = 256 << 10;
 
 /// Bytes of one span. The file's version is compared before each.
@@ -23,6 +23,9 @@ const SPAN_BYTES: u64 = 4 << 20;
 
 /// Shorter pieces are copied: header and data then leave in one segment.
 const LEAST_SPAN_BYTES: u64 = 64 << 10;
+
+/// What is asked for at once of what may be in memory. A store refuses to copy much more on the caller's thread.
+const READ_NOW_BYTES: usize = 64 << 10;
 
 /// Pieces being read while another one is sent.
 const AHEAD: usize = 2;
@@ -112,11 +115,31 @@ fn span(handle: &dyn ReadHandle, range: &Range<u64>) -> Option<FileSpan> {
 
 async fn read(handle: Arc<dyn ReadHandle>, link: Arc<Link>, offset: u64, length: usize) -> Result<Chunk> {
     let reserved = link.reserve(length).await;
-    let bytes = handle.read(offset, length).await?;
+    let bytes = match handle.local_file() {
+        Some(_) => read_local(&*handle, offset, length).await?,
+        None => handle.read(offset, length).await?,
+    };
     if bytes.len() < length {
         return Err(Error::new(Fault::Truncated, "the file ended before its size"));
     }
     Ok(Chunk::Bytes(bytes, Some(reserved.owed_to_client(&link))))
+}
+
+/// Copies what is in memory on this thread, which costs less than to wake another one; the disk pool reads the rest.
+async fn read_local(handle: &dyn ReadHandle, offset: u64, length: usize) -> Result<Bytes> {
+    let mut buffer = Vec::with_capacity(length);
+    while buffer.len() < length {
+        let (at, rest) = (offset + buffer.len() as u64, length - buffer.len());
+        match handle.read_now(at, rest.min(READ_NOW_BYTES), &mut buffer) {
+            Some(Ok(0)) => break,
+            Some(got) => got.map(drop)?,
+            None => {
+                buffer = handle.read_into(at, rest, buffer).await?;
+                break;
+            }
+        }
+    }
+    Ok(buffer.into())
 }
 
 impl Pending {

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt as _, stream};
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use towpath_proto::http::dav::{Depth, Multistatus, Name, OWNCLOUD, Property, Propfind, error_body};
-use towpath_store::{Caller, Entry, FileKind, ListOptions, Listing, Metadata, Result, Store, StorePath};
+use towpath_store::{Caller, Entry, FileKind, ListOptions, Listing, Metadata, Result, Space, Store, StorePath};
 
 use super::{
     body::{Chunk, Content},
@@ -34,8 +34,8 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         return Err(Refusal::condition(StatusCode::FORBIDDEN, error_body("propfind-finite-depth", None)));
     }
     exchange.may(Activity::Stat)?;
-    let teller = Teller::new(exchange, request);
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
+    let teller = Teller::new(exchange, request).await;
     let mut multistatus = Multistatus::new();
     teller.tell(&mut multistatus, exchange.path(), &metadata).await?;
     if depth == Depth::Zero || !metadata.is_directory() {
@@ -62,33 +62,33 @@ struct Teller {
     caller: Caller,
     request: Propfind,
     digests: bool,
-    quota: bool,
+    /// The room where the target lies, if it is asked for; told of all directories, because to ask for each would take its time.
+    space: Option<Space>,
     dead: bool,
 }
 
 impl Teller {
-    fn new(exchange: &Exchange, request: Propfind) -> Self {
+    async fn new(exchange: &Exchange, request: Propfind) -> Self {
         let named: &[Name] = match &request {
             Propfind::AllProp { include } => include,
             Propfind::PropName => &[],
             Propfind::Prop(names) => names,
         };
-        // Digests of each entry cost a look at its attributes; quotas one at the file system; so only who names them gets them.
+        // Digests of each entry cost a look at its attributes, quotas one at the file system: only who names them gets them.
         let digests = named.contains(&Name::new(OWNCLOUD, "checksums"));
         let quota = named.iter().any(|name| name.is_dav("quota-available-bytes") || name.is_dav("quota-used-bytes"));
         let dead = match &request {
             Propfind::Prop(names) => names.iter().any(|name| !proppatch::is_protected(name)),
             Propfind::AllProp { .. } | Propfind::PropName => true,
         };
+        let space = match quota {
+            // A store that cannot say has no such property.
+            true => exchange.store().space(exchange.caller(), exchange.path()).await.ok(),
+            false => None,
+        };
         let dead = dead && exchange.store().capabilities().attributes;
-        Self {
-            service: Arc::clone(&exchange.service),
-            caller: exchange.caller().clone(),
-            request,
-            digests,
-            quota,
-            dead,
-        }
+        let (service, caller) = (Arc::clone(&exchange.service), exchange.caller().clone());
+        Self { service, caller, request, digests, space, dead }
     }
 
     fn list_options(&self) -> ListOptions {
@@ -104,8 +104,7 @@ impl Teller {
         if self.digests && metadata.kind == FileKind::File {
             properties.push(Property::Checksums(metadata.digests.clone()));
         }
-        if self.quota && metadata.is_directory() {
-            let space = self.store().space(&self.caller, path).await?;
+        if let Some(space) = self.space.filter(|_| metadata.is_directory()) {
             properties.push(Property::QuotaAvailableBytes(space.free));
             properties.push(Property::QuotaUsedBytes(space.total.saturating_sub(space.free)));
         }
