@@ -30,7 +30,9 @@ pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
 const MAX_ANSWER_BYTES: u64 = i32::MAX as u64;
 /// The most data in one frame, and in memory for one request.
 const GROUP_BYTES: usize = 2 << 20;
-/// The same while all data are in memory: a part of a usual second-level cache.
+/// What a store may read between two ranges, and hold with them, because that is cheaper than to leave it out.
+const STORE_GAP_BYTES: usize = 4096;
+/// The same as [`GROUP_BYTES`] while all data are in memory: a part of a usual second-level cache.
 const CACHED_GROUP_BYTES: usize = 128 << 10;
 
 /// Refuses a vector beyond the limits.
@@ -156,7 +158,7 @@ async fn send_group(
     status: Status,
 ) -> Served<()> {
     let bytes = answer_bytes(group);
-    let memory = exchange.session.memory_to_answer(bytes as usize).await;
+    let memory = exchange.session.memory_to_answer(bytes as usize + group.len() * STORE_GAP_BYTES).await;
     let mut data = vec![Bytes::new(); group.len()];
     for (handle, slot) in slots {
         let indexed = group.iter().enumerate().filter(|(_, element)| element.handle == *handle && element.length > 0);
