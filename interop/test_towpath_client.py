@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from clients import Result, adler32, content, crc32c, tree
+from credentials import Authority
 
 SIZE = 50_000_001
 
@@ -197,11 +198,10 @@ def test_between_servers(xrootd_area, area, clients, binary):
     assert (xrootd_area.local / "back").read_bytes() == data
 
 
-@pytest.mark.pair("towpath with xrootd 5.5 roots://", "TLS refuses an unknown authority")
-def test_tls_unknown_authority(xrootd_tls_area, clients, binary, here):
-    xrootd_tls_area.put("file", b"x")
-    (here / "none.pem").write_text("")
-    refused = clients.run(binary, "cp", xrootd_tls_area.url("file"), here / "file", status=None,
-                          SSL_CERT_FILE=str(here / "none.pem"), TOWPATH_CA_FILE="")
+@against([("xrootd_tls_area", "root", "xrootd 5.5 roots://"), *NGINX[1:]], "TLS refuses an unknown authority")
+def test_tls_unknown_authority(remote, here):
+    remote.area.put("file", b"x")
+    other = Authority(here / "other").file
+    refused = remote.towpath("cp", remote.url("file"), here / "file", status=None, SSL_CERT_FILE=str(other), TOWPATH_CA_FILE=str(other))
     assert b"certificate" in refused.err.lower()
     assert not (here / "file").exists()
