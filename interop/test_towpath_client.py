@@ -101,7 +101,8 @@ def test_copy_tree(remote, here):
     assert tree(here / "back") == files()
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp from standard input, to standard output")
+# XrdHttp 5.5 takes no chunked upload whose chunks are larger than its buffer.
+@against(XROOTD + NGINX + OURS, "cp from standard input, to standard output")
 def test_copy_streams(remote):
     data = content(9_000_123)
     remote.towpath("cp", "-", remote.url("file"), stdin=data)
@@ -121,10 +122,17 @@ def test_copy_existing(remote, here):
     assert (remote.area.local / "file").read_bytes() == new
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "a missing file is refused, nothing is left")
+@against(XROOTD + NGINX + OURS, "a missing file is refused, nothing is left")
 def test_missing(remote, here):
     refused = remote.towpath("cp", remote.url("absent"), here / "file", status=None)
     assert b"no such file" in refused.err.lower()
+    assert list(here.iterdir()) == []
+
+
+@against(XROOTD_HTTP, "a missing file is refused, nothing is left", note="XrdHttp 5.5 says 500, not 404")
+def test_missing_told_badly(remote, here):
+    refused = remote.towpath("cp", remote.url("absent"), here / "file", status=None)
+    assert b"answered 500" in refused.err or b"no such file" in refused.err.lower()
     assert list(here.iterdir()) == []
 
 
