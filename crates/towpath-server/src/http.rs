@@ -53,12 +53,12 @@ use crate::{
     config::{HttpConfig, Limits},
 };
 
-/// How much a client may send on one HTTP/2 stream, and on all of a connection, before we have taken it: two pieces of an upload and
-/// eight such streams; at 100 ms round trip that is 20 and 160 MB/s.
+/// How much a client may send on one HTTP/2 stream, and on all of a connection, before we have taken it. At a round trip of 100 ms they
+/// bound an upload to 20 MB/s, and all of a connection to 160 MB/s.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Frames of a large body on HTTP/2; 16 KiB, the smallest allowed, costs a third more CPU.
+/// The longest frame that a client may send on HTTP/2. The least allowed, 16 KiB, is many to take apart.
 const FRAME_BYTES: u32 = 256 << 10;
 
 /// Streams that a client may open and cancel before they have been looked at (CVE-2023-44487); more end the connection.

@@ -9,7 +9,7 @@ use towpath_store::{FileKind, Metadata, Result};
 
 use super::{exchange::Exchange, refusal::Refusal, respond::value};
 
-/// The largest file that is read because a client wants a digest which is not known, in bytes: 20 ms of work. For a larger one the
+/// The largest file that is read because a client wants a digest which is not known, in bytes. For a larger one the
 /// field is left out; who needs it asks over the xroot protocol (`query checksum`), where waiting is foreseen.
 const COMPUTED_BYTES: u64 = 16 << 20;
 

@@ -16,7 +16,7 @@ use towpath_store::{
 
 use super::target;
 
-/// Locks at once, on the whole server. They are searched from end to end: 4096 cost some 20 µs.
+/// Locks at once, on the whole server. They are searched from end to end.
 const LOCKS: usize = 4096;
 
 /// How long a lock lasts at most before it must be refreshed.

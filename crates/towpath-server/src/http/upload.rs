@@ -134,6 +134,7 @@ impl<'a> Intake<'a> {
         let mut body = Some(body);
         let mut receiving: Option<Receiving<'a>> = None;
         let mut writing: Option<Writing<'a>> = None;
+        let mut broken = None;
         loop {
             if receiving.is_none() && self.waiting_bytes < WAITING_BYTES {
                 receiving = body.take().map(|body| self.receive(body));
@@ -148,9 +149,14 @@ impl<'a> Intake<'a> {
             tokio::select! {
                 Some((rest, bytes)) = under_way(receiving.as_mut()) => {
                     receiving = None;
-                    if let Some((bytes, reserved)) = bytes? {
-                        self.received(bytes, reserved, promise)?;
-                        body = Some(rest);
+                    match bytes {
+                        Ok(Some((bytes, reserved))) => {
+                            self.received(bytes, reserved, promise)?;
+                            body = Some(rest);
+                        }
+                        Ok(None) => {}
+                        // What came before is still written: an upload in pieces goes on from there.
+                        Err(refusal) => broken = Some(refusal),
                     }
                 }
                 Some((length, outcome)) = under_way(writing.as_mut()) => {
@@ -159,6 +165,9 @@ impl<'a> Intake<'a> {
                     self.written += length;
                 }
             }
+        }
+        if let Some(refusal) = broken {
+            return Err(refusal);
         }
         self.check(promise)?;
         Ok(self.received)
