@@ -2,7 +2,7 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
-.PHONY: demo test bench build lint fmt unit interop
+.PHONY: demo test bench build lint fmt unit interop peers
 
 demo: build ## two servers, real ROOT files, a verified copy, physics read over the wire
 	interop/demo $(TOWPATH)
@@ -18,8 +18,11 @@ lint:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	.ci/deny
 
-unit:
+unit: peers ## some tests speak with a real xrootd and nginx
 	cargo test --workspace --locked
+
+peers: ## the software that towpath is tested with, from apt and PyPI
+	interop/peers
 
 interop: build ## real peers from apt and PyPI against us, and we against them
 	interop/run $(TOWPATH)
