@@ -1,4 +1,4 @@
-//! Remote stores: a site that speaks the xroot protocol (or HTTP/WebDAV) as a [`towpath_store::Store`].
+//! Remote stores: a site that speaks the xroot protocol or HTTP/WebDAV as a [`towpath_store::Store`].
 //!
 //! [`connect`] gives the store behind a URL and the path inside it; a [`Client`] does the same for many URLs and lets
 //! those of one site share its connections. Nothing is asked of the network before the store is used.
@@ -8,9 +8,11 @@
 //! | [`options`] | what a user may choose: tokens, certificates, times, how much is underway |
 //! | [`token`] | where a bearer token comes from |
 //! | [`xrootd`] | `root://` and `roots://` |
+//! | [`http`] | `http(s)://` and `dav(s)://` |
 //!
 //! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
 
+pub mod http;
 pub mod options;
 mod tls;
 pub mod token;
@@ -27,29 +29,26 @@ pub use token::TokenSource;
 /// The ways to remote sites: connections are shared by all stores that come from one client.
 #[derive(Debug)]
 pub struct Client {
-    sites: Arc<xrootd::Sites>,
+    xrootd: Arc<xrootd::Sites>,
+    http: Arc<http::Sites>,
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(options: Arc<ClientOptions>) -> Self {
-        Self { sites: xrootd::Sites::new(options) }
+        Self { xrootd: xrootd::Sites::new(Arc::clone(&options)), http: http::Sites::new(options) }
     }
 
-    /// The store behind `url`, and the path in it. Opaque information of the URL is sent with every request of that store.
+    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path that no store can have, `Unsupported` for a scheme that nobody here speaks. Whether
-    /// the site answers is seen only when the store is used.
+    /// `InvalidArgument` for a path that no store can have. Whether the site answers is seen only when the store is used.
     pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
         let path = StorePath::parse(url.path().as_bytes())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{}: {error}", url.endpoint())))?;
-        let store: Arc<dyn Store> = match url.endpoint().family {
-            Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.sites, url)),
-            Family::Http => {
-                let scheme = url.scheme().name();
-                return Err(Error::new(Fault::Unsupported, format!("{scheme}:// is not spoken by this client")));
-            }
+        let store: Arc<dyn Store> = match url.scheme().family() {
+            Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.xrootd, url)),
+            Family::Http => Arc::new(http::HttpStore::new(&self.http, url)),
         };
         Ok((store, path))
     }

@@ -4,6 +4,12 @@
 
 #[path = "it/faults.rs"]
 mod faults;
+#[path = "it/http_peers.rs"]
+mod http_peers;
+#[path = "it/http_reads.rs"]
+mod http_reads;
+#[path = "it/http_uploads.rs"]
+mod http_uploads;
 #[path = "it/own.rs"]
 mod own;
 #[path = "it/peer.rs"]
@@ -14,3 +20,5 @@ mod reference;
 mod script;
 #[path = "it/scripted.rs"]
 mod scripted;
+#[path = "it/web.rs"]
+mod web;

@@ -1,0 +1,42 @@
+//! HTTP and WebDAV, the client's side: `http(s)://` and `dav(s)://` sites as stores.
+//!
+//! | layer | module |
+//! | --- | --- |
+//! | a site as a [`Store`](towpath_store::Store) | `store`, `stat`, `listing`, `namespace`, `digest` |
+//! | a file being read, ranges of it | `read`, `vector` |
+//! | a file being written, its PUT, and the way between | `upload`, `put`, `conduit` |
+//! | what answers tell of a file; that they say no | `describe`, `refusal` |
+//! | one question over all its attempts: again, elsewhere, later | `site`, `pursuit`, `place`; `facts` are what was learnt |
+//! | one answer as it arrives | `answer` |
+//! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
+//!
+//! The life of a first read: [`HttpStore`] makes a handle without asking anybody. The read sends a GET with a range; the header of
+//! the answer tells size, version and digests, which pins them; the body goes into the caller's buffer. Further reads go side by side,
+//! each over its own connection, on condition that the version is still the same (`If-Match`), and what comes is checked again.
+//!
+//! A bearer token goes only to the site that it is meant for, over TLS or within this machine, whatever redirects say.
+//!
+//! What is not here: third-party copies, S3, caching.
+
+mod answer;
+mod conduit;
+mod describe;
+mod digest;
+mod facts;
+mod listing;
+mod namespace;
+mod payload;
+mod place;
+mod pool;
+mod pursuit;
+mod put;
+mod read;
+mod refusal;
+mod site;
+mod stat;
+mod store;
+mod upload;
+mod vector;
+
+pub use site::Sites;
+pub use store::HttpStore;

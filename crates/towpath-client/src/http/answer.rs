@@ -1,0 +1,166 @@
+//! The answer to a request: its header, and the body as it arrives.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use towpath_store::{Blame, Error, Fault, Result, sys::clock};
+
+use super::{
+    place::Place,
+    pool::{Connection, Pool},
+    pursuit::Failure,
+};
+
+/// What must come within the time of a stall: a server that sends less only keeps us waiting.
+const LEAST_PROGRESS_BYTES: usize = 4 << 10;
+
+/// What is read of a body that nobody wants, so that its connection can be used again.
+const DISCARDED_BYTES: usize = 64 << 10;
+
+/// An answer. Dropped before the end of its body it closes the connection, and with that ends what the server sends.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    /// Who answered, after all redirects.
+    pub(super) place: Place,
+    body: Incoming,
+    /// Back to the pool at the end of the body.
+    connection: Option<(Connection, Arc<Pool>)>,
+    _permit: Option<OwnedSemaphorePermit>,
+    stall: Duration,
+    patience: Duration,
+    recent_bytes: usize,
+}
+
+impl Answer {
+    /// The answer that came from `place` over `connection`.
+    pub(super) fn new(
+        response: hyper::Response<Incoming>,
+        place: Place,
+        connection: (Connection, Arc<Pool>),
+        permit: Option<OwnedSemaphorePermit>,
+        stall: Duration,
+    ) -> Self {
+        let (parts, body) = response.into_parts();
+        let mut answer = Self {
+            status: parts.status,
+            headers: parts.headers,
+            place,
+            body,
+            connection: Some(connection),
+            _permit: permit,
+            stall,
+            patience: stall,
+            recent_bytes: 0,
+        };
+        if answer.body.is_end_stream() {
+            answer.finished();
+        }
+        answer
+    }
+
+    /// A header field; none if it is absent or no text.
+    pub(super) fn field(&self, name: impl Into<HeaderName>) -> Option<&str> {
+        self.headers.get(name.into())?.to_str().ok().map(str::trim)
+    }
+
+    /// Bytes still to come, if the server said so.
+    pub(super) fn remaining_bytes(&self) -> Option<u64> {
+        self.body.size_hint().exact()
+    }
+
+    /// The next bytes of the body, never empty; none at its end.
+    ///
+    /// # Errors
+    /// `Lost` if the connection breaks before the end that was promised, and if too little comes for too long.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if self.body.is_end_stream() {
+                self.finished();
+                return Ok(None);
+            }
+            let began = clock::now();
+            let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| self.stalled())?;
+            self.patience = self.patience.saturating_sub(clock::now() - began);
+            match frame {
+                None => {
+                    self.finished();
+                    return Ok(None);
+                }
+                Some(Err(error)) => return Err(self.broke_off(&error)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => {
+                        self.count(data.len());
+                        return Ok(Some(data));
+                    }
+                    // Trailers.
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// All of the body.
+    ///
+    /// # Errors
+    /// As [`Self::next`]; `Fatal` with `TooLarge` if it is longer than `limit_bytes`.
+    pub(super) async fn whole(mut self, limit_bytes: usize) -> Result<Vec<u8>, Failure> {
+        let mut whole = Vec::new();
+        while let Some(data) = self.next().await? {
+            if whole.len() + data.len() > limit_bytes {
+                let message = format!("{} sent an answer of more than {limit_bytes} bytes", self.place.root());
+                return Err(Failure::Fatal(Error::new(Fault::TooLarge, message).blamed_on(Blame::Storage)));
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole)
+    }
+
+    /// At most the first `limit_bytes` of the body, and what can be had of them if it breaks off.
+    pub(super) async fn beginning(mut self, limit_bytes: usize) -> Vec<u8> {
+        let mut beginning = Vec::new();
+        while beginning.len() < limit_bytes
+            && let Ok(Some(data)) = self.next().await
+        {
+            beginning.extend_from_slice(&data);
+        }
+        beginning.truncate(limit_bytes);
+        beginning
+    }
+
+    /// Reads a short body to its end, so that the connection can be used again.
+    pub(super) async fn discard(self) {
+        if self.remaining_bytes().is_some_and(|bytes| bytes <= DISCARDED_BYTES as u64) {
+            self.beginning(DISCARDED_BYTES + 1).await;
+        }
+    }
+
+    fn finished(&mut self) {
+        if let Some((connection, pool)) = self.connection.take() {
+            pool.keep(connection);
+        }
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.recent_bytes += bytes;
+        if self.recent_bytes >= LEAST_PROGRESS_BYTES {
+            self.recent_bytes = 0;
+            self.patience = self.stall;
+        }
+    }
+
+    fn stalled(&self) -> Failure {
+        let message = format!("{} has sent next to nothing for {} s", self.place.root(), self.stall.as_secs());
+        Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
+    }
+
+    fn broke_off(&self, error: &hyper::Error) -> Failure {
+        let message = format!("the answer of {} broke off: {error}", self.place.root());
+        Failure::Lost(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
+    }
+}

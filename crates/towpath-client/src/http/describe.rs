@@ -1,0 +1,170 @@
+//! What answers tell of a file: its version, size, time and digests.
+
+use http::{HeaderMap, header};
+use towpath_proto::{
+    checksum::{Algorithm, Digests, Hasher},
+    http::{
+        condition::EntityTag,
+        date,
+        dav::Entry,
+        digest::{parse_content_md5, parse_digest, parse_owncloud, parse_repr_digest},
+    },
+};
+use towpath_store::{FileKind, Metadata, VersionTag};
+
+/// What the tags begin with that no server gave: no request can be made conditional on them. Unlike in an entity tag, what follows is
+/// of a known form.
+const OWN_TAG: char = '~';
+
+/// One version of a file: its tag, and how to tell a server that only this one will do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) tag: VersionTag,
+    pub(super) condition: Option<Condition>,
+}
+
+/// A header field that makes a request fail with 412 if the file is another version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// `If-Match`.
+    Match(String),
+    /// `If-Unmodified-Since`: weaker, as dates are in seconds.
+    UnmodifiedSince(String),
+}
+
+impl Version {
+    /// The version behind a tag that a caller kept; with a condition if the tag was the server's own.
+    pub(super) fn of_tag(tag: &VersionTag) -> Self {
+        let own = tag.as_str().starts_with(OWN_TAG);
+        let condition = (!own).then(|| Condition::Match(format!("\"{}\"", tag.as_str())));
+        Self { tag: tag.clone(), condition }
+    }
+
+    /// The version of a file whose metadata are known, if they tell one.
+    pub(super) fn of_metadata(metadata: &Metadata) -> Option<Self> {
+        let mut version = Self::of_tag(metadata.version.as_ref()?);
+        if version.condition.is_none() && metadata.mtime_ns.is_some() {
+            version.condition = Some(Condition::UnmodifiedSince(date::format(metadata.mtime_s())));
+        }
+        Some(version)
+    }
+
+    /// The version of what has this entity tag, or, if it is none that can be relied on, this size and date.
+    fn new(etag: Option<&EntityTag>, size: u64, modified_s: Option<i64>) -> Option<Self> {
+        if let Some(etag) = etag.filter(|etag| !etag.is_weak()) {
+            let own = etag.opaque().starts_with(OWN_TAG);
+            let tag = VersionTag::new(etag.opaque()).filter(|_| !own).or_else(|| hashed(etag.opaque()))?;
+            return Some(Self { tag, condition: Some(Condition::Match(etag.to_string())) });
+        }
+        let modified_s = modified_s?;
+        let tag = VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}"))?;
+        Some(Self { tag, condition: Some(Condition::UnmodifiedSince(date::format(modified_s))) })
+    }
+}
+
+/// A tag for an entity tag that is too long for one, or has bytes that none has.
+fn hashed(opaque: &str) -> Option<VersionTag> {
+    let digest = Hasher::digest_of(Algorithm::Sha256, opaque.as_bytes()).to_string();
+    VersionTag::new(&format!("{OWN_TAG}{}", digest.get(..48)?))
+}
+
+/// What the header of an answer tells of a file of `size` bytes.
+pub(super) fn of_headers(headers: &HeaderMap, size: u64) -> (Metadata, Option<Version>) {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let etag = text(header::ETAG.as_str()).and_then(EntityTag::parse);
+    let modified_s = text(header::LAST_MODIFIED.as_str()).and_then(date::parse);
+    let version = Version::new(etag.as_ref(), size, modified_s);
+    let mut metadata = Metadata::new(FileKind::File, size);
+    metadata.mtime_ns = modified_s.and_then(nanoseconds);
+    metadata.version = version.as_ref().map(|version| version.tag.clone());
+    metadata.digests = digests(headers);
+    (metadata, version)
+}
+
+/// The digests of the whole file in the header of an answer. A value that cannot be read counts as none: it is not needed to
+/// understand the answer, and what does not agree with what arrived is found later.
+pub(super) fn digests(headers: &HeaderMap) -> Digests {
+    let mut all = Digests::new();
+    for (name, value) in headers {
+        let Ok(text) = value.to_str() else { continue };
+        let parsed = match name.as_str() {
+            "digest" => parse_digest(text),
+            "repr-digest" => parse_repr_digest(text),
+            "oc-checksum" => parse_owncloud(text),
+            // Of the content, which is the file only if the answer is whole.
+            "content-md5" if !headers.contains_key(header::CONTENT_RANGE) => parse_content_md5(text).map(Digests::from),
+            _ => continue,
+        };
+        parsed.unwrap_or_default().iter().for_each(|digest| all.insert(*digest));
+    }
+    all
+}
+
+/// What WebDAV tells of a file or directory. Permission bits are left out: servers invent them, and there is no way to set them.
+pub(super) fn of_entry(entry: &Entry) -> Metadata {
+    if entry.is_collection {
+        let mut metadata = Metadata::new(FileKind::Directory, 0);
+        metadata.mtime_ns = entry.modified_s.and_then(nanoseconds);
+        return metadata;
+    }
+    let size = entry.size_bytes.unwrap_or(0);
+    let mut metadata = Metadata::new(FileKind::File, size);
+    metadata.mtime_ns = entry.modified_s.and_then(nanoseconds);
+    metadata.version = Version::new(entry.etag.as_ref(), size, entry.modified_s).map(|version| version.tag);
+    metadata.digests = entry.digests.clone();
+    metadata
+}
+
+fn nanoseconds(unix_s: i64) -> Option<i64> {
+    unix_s.checked_mul(1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn version(fields: &[(&'static str, &str)]) -> Option<Version> {
+        let fields = fields.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
+        of_headers(&HeaderMap::from_iter(fields), 16).1
+    }
+
+    #[test]
+    fn only_strong_tags_are_relied_on() {
+        let date = ("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT");
+        let strong = version(&[("etag", "\"v1\""), date]).unwrap();
+        assert_eq!((strong.tag.as_str(), strong.condition.clone()), ("v1", Some(Condition::Match("\"v1\"".into()))));
+        assert_eq!(Version::of_tag(&strong.tag), strong);
+        let weak = version(&[("etag", "W/\"v1\""), date]).unwrap();
+        assert_eq!(weak.tag.as_str(), "~10.64");
+        assert_eq!(weak.condition, Some(Condition::UnmodifiedSince(date.1.into())));
+        assert_eq!(Version::of_tag(&weak.tag).condition, None);
+        assert_eq!(version(&[("etag", "W/\"v1\"")]), None);
+    }
+
+    #[test]
+    fn tags_that_do_not_fit_are_hashed() {
+        let long = format!("\"{}\"", "x".repeat(200));
+        for etag in [long.as_str(), "\"~10.64\""] {
+            let version = version(&[("etag", etag)]).unwrap();
+            assert_eq!(version.tag.as_str().len(), 49);
+            assert_eq!(version.condition, Some(Condition::Match(etag.into())));
+        }
+    }
+
+    #[test]
+    fn digests_are_gathered_from_all_fields() {
+        let fields = [
+            ("digest", "adler32=091e01de"),
+            ("repr-digest", "md5=:JfnnlDI7RTiF9RgfG2JNCw==:"),
+            ("oc-checksum", "MD5:x"),
+        ];
+        let headers = fields.map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+        let digests = digests(&HeaderMap::from_iter(headers));
+        assert_eq!(
+            digests.algorithms(),
+            towpath_proto::checksum::Algorithms::of(&[Algorithm::Adler32, Algorithm::Md5])
+        );
+    }
+}

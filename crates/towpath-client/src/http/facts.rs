@@ -1,0 +1,70 @@
+//! What has been learnt about a site from its answers, so that nothing is asked twice that it cannot do.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use http::{HeaderMap, header};
+
+/// Something that is either so or not, once it is known. Stores of several tasks may race: they learn the same.
+#[derive(Debug, Default)]
+pub(super) struct Fact(AtomicU8);
+
+impl Fact {
+    /// What is known.
+    pub(super) fn get(&self) -> Option<bool> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            known => Some(known == 1),
+        }
+    }
+
+    /// It is so, or it is not.
+    pub(super) fn learn(&self, so: bool) {
+        self.0.store(if so { 1 } else { 2 }, Ordering::Relaxed);
+    }
+
+    /// Whether it may be so.
+    pub(super) fn possible(&self) -> bool {
+        self.get() != Some(false)
+    }
+
+    /// Whether it is known to be so.
+    pub(super) fn certain(&self) -> bool {
+        self.get() == Some(true)
+    }
+}
+
+/// What is known of one site.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// It has answered at all.
+    pub(super) answers: Fact,
+    /// It understands PROPFIND.
+    pub(super) dav: Fact,
+    /// It answers a request for several ranges with all of them.
+    pub(super) many_ranges: Fact,
+    /// It takes `Want-Digest`; some refuse the whole request for it.
+    pub(super) want_digest: Fact,
+    /// It says 'continue' before the body of an upload.
+    pub(super) says_continue: Fact,
+    /// It tells how much room there is.
+    pub(super) quota: Fact,
+    /// It is towpath's own server: uploads are staged, and conditions kept up to the moment in which they become visible.
+    pub(super) is_towpath: Fact,
+    /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no version, a
+    /// wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are ignored.
+    pub(super) is_xrootd: Fact,
+}
+
+impl Facts {
+    /// Learns from the header of any answer.
+    pub(super) fn learn(&self, headers: &HeaderMap) {
+        self.answers.learn(true);
+        if let Some(server) = headers.get(header::SERVER).and_then(|value| value.to_str().ok()) {
+            self.is_towpath.learn(server.starts_with("towpath/"));
+            self.is_xrootd.learn(server.starts_with("XrootD/") || server.starts_with("XRootD/"));
+        }
+        if headers.contains_key("dav") {
+            self.dav.learn(true);
+        }
+    }
+}

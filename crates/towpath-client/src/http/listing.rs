@@ -1,0 +1,262 @@
+//! Listings: the answer to a PROPFIND of depth 1, read as it arrives.
+//!
+//! An answer may describe a million files. It is cut, between two `response` elements, into pieces that are read one by one as
+//! documents of their own, so that memory is bounded by the piece. An answer in which no cut is found is read whole, up to a bound.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::StatusCode;
+use towpath_proto::{http::dav::Entries, url::decode_href};
+use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
+
+use super::{answer::Answer, describe, place::Place, refusal, site::Site, stat};
+
+/// What is read of an answer before it is cut: some hundred entries.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What is read of an answer in which no cut can be found.
+const UNCUT_BYTES: usize = 64 << 20;
+
+/// The most entries of one batch.
+const BATCH_ENTRIES: usize = 1000;
+
+/// The entries of the directory `path`, which is at `place`.
+pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, place: Place, options: ListOptions) -> Listing {
+    let begin = async move {
+        let begun = Reader::begin(site, caller, &path, &place, options).await;
+        match begun.map_err(|error| error.at(&path)) {
+            Ok(reader) => stream::try_unfold((reader, path), |(mut reader, path)| async move {
+                let batch = reader.batch().await.map_err(|error| error.at(&path))?;
+                Ok(batch.map(|batch| (batch, (reader, path))))
+            })
+            .boxed(),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    };
+    stream::once(begin).flatten().boxed()
+}
+
+/// A listing underway.
+struct Reader {
+    answer: Answer,
+    cutter: Cutter,
+    /// The directory's own path at the server that answered.
+    directory: String,
+    options: ListOptions,
+    entries: VecDeque<Entry>,
+    ended: bool,
+}
+
+impl Reader {
+    async fn begin(
+        site: Arc<Site>,
+        caller: Caller,
+        path: &StorePath,
+        place: &Place,
+        options: ListOptions,
+    ) -> Result<Self> {
+        if !site.facts.dav.possible() {
+            return Err(stat::no_dav(place));
+        }
+        let mut question = stat::propfind_question(&site, "1");
+        // Its reader may take its time, for instance to list what is in this directory.
+        question.prompt = false;
+        question.wait = site.options.patience;
+        let answer = site.ask(&caller, &mut site.pursuit(place), &question).await?;
+        match answer.status {
+            StatusCode::MULTI_STATUS => site.facts.dav.learn(true),
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::OK => {
+                // It may also not be there, or be a file.
+                let metadata = stat::stat(&site, &caller, path, place).await?;
+                return Err(if metadata.is_directory() { stat::no_dav(place) } else { not_a_directory() });
+            }
+            _ => {
+                let credentials = site.credentials(&caller)?;
+                return Err(refusal::of(answer, &question.method, &credentials).await);
+            }
+        }
+        let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
+        let directory = directory.trim_end_matches('/').to_owned();
+        Ok(Self { answer, cutter: Cutter::default(), directory, options, entries: VecDeque::new(), ended: false })
+    }
+
+    /// The next batch; none at the end.
+    async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
+        while self.entries.is_empty() && !self.ended {
+            match self.answer.next().await.map_err(stat::error_of)? {
+                Some(data) => self.cutter.push(&data),
+                None => {
+                    self.ended = true;
+                    let rest = self.cutter.rest();
+                    self.parse(&rest)?;
+                }
+            }
+            if self.cutter.text.len() >= PIECE_BYTES
+                && let Some(piece) = self.cutter.cut()
+            {
+                self.parse(&piece)?;
+            }
+            if self.cutter.text.len() > UNCUT_BYTES {
+                return Err(unusable(&self.answer, "it is too long"));
+            }
+        }
+        let some = self.entries.len().min(BATCH_ENTRIES);
+        let batch: Vec<_> = self.entries.drain(..some).collect();
+        Ok((!batch.is_empty()).then_some(batch))
+    }
+
+    fn parse(&mut self, document: &[u8]) -> Result<()> {
+        let entries = Entries::new(document).map_err(|error| unusable(&self.answer, &error.to_string()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| unusable(&self.answer, &error.to_string()))?;
+            let path = entry.path.trim_end_matches('/');
+            if path == self.directory {
+                if !entry.is_collection {
+                    return Err(not_a_directory());
+                }
+                continue;
+            }
+            // Some servers tell more than what is directly in the directory.
+            let inside = path.strip_prefix(&*self.directory).and_then(|rest| rest.strip_prefix('/'));
+            let Some(name) = inside.filter(|name| !name.contains('/')) else { continue };
+            let mut metadata = describe::of_entry(&entry);
+            if !self.options.metadata {
+                metadata =
+                    Metadata::new(metadata.kind, if metadata.kind == FileKind::File { metadata.size } else { 0 });
+            }
+            self.entries.push_back(Entry { name: Bytes::copy_from_slice(name.as_bytes()), metadata });
+        }
+        Ok(())
+    }
+}
+
+fn not_a_directory() -> Error {
+    Error::new(Fault::NotDirectory, "it is not a directory")
+}
+
+fn unusable(answer: &Answer, why: &str) -> Error {
+    let message = format!("the answer of {} to PROPFIND cannot be used: {why}", answer.place.root());
+    Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+}
+
+/// Cuts a multistatus into documents.
+#[derive(Debug, Default)]
+struct Cutter {
+    text: Vec<u8>,
+    frame: Option<Frame>,
+}
+
+/// What surrounds the `response` elements of an answer.
+#[derive(Debug, Clone)]
+struct Frame {
+    /// Everything up to the end of the start tag of the root.
+    head: Vec<u8>,
+    /// The end tag of a `response`.
+    end_of_response: Vec<u8>,
+    /// The end tag of the root.
+    tail: Vec<u8>,
+}
+
+impl Cutter {
+    fn push(&mut self, data: &[u8]) {
+        self.text.extend_from_slice(data);
+    }
+
+    /// A document with all `response` elements that are complete, if a cut is found.
+    fn cut(&mut self) -> Option<Vec<u8>> {
+        if self.frame.is_none() {
+            let frame = Frame::find(&self.text)?;
+            self.text.drain(..frame.head.len());
+            self.frame = Some(frame);
+        }
+        let frame = self.frame.as_ref()?;
+        let last =
+            self.text.windows(frame.end_of_response.len()).rposition(|window| window == frame.end_of_response)?;
+        let responses: Vec<u8> = self.text.drain(..last + frame.end_of_response.len()).collect();
+        Some([&frame.head, &responses, &frame.tail].map(Vec::as_slice).concat())
+    }
+
+    /// The document that is left at the end.
+    fn rest(&mut self) -> Vec<u8> {
+        let text = std::mem::take(&mut self.text);
+        match &self.frame {
+            Some(frame) => [frame.head.as_slice(), &text].concat(),
+            None => text,
+        }
+    }
+}
+
+impl Frame {
+    /// Reads the root's start tag and the name of the first element in it.
+    fn find(text: &[u8]) -> Option<Self> {
+        let (start, root) = start_tag(text, 0)?;
+        let head_end = start + find(text.get(start..)?, b">")? + 1;
+        let (_, response) = start_tag(text, head_end)?;
+        let plain = root.ends_with(b"multistatus") && response.ends_with(b"response");
+        let closing = |name: &[u8]| [b"</".as_slice(), name, b">"].concat();
+        plain.then(|| Self {
+            head: text.split_at(head_end).0.to_vec(),
+            end_of_response: closing(response),
+            tail: closing(root),
+        })
+    }
+}
+
+/// Place and name of the first start tag from `at` on, behind declarations and comments.
+fn start_tag(text: &[u8], mut at: usize) -> Option<(usize, &[u8])> {
+    loop {
+        let start = at + find(text.get(at..)?, b"<")?;
+        let inside = text.get(start + 1..)?;
+        if !matches!(inside.first()?, b'?' | b'!') {
+            let length = inside.iter().position(|byte| matches!(byte, b'>' | b'/') || byte.is_ascii_whitespace())?;
+            return Some((start, inside.split_at(length).0));
+        }
+        at = start + 1 + find(inside, b">")?;
+    }
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "<?xml version=\"1.0\"?>\n<!-- by <hand> -->\n<a:multistatus xmlns:a=\"DAV:\">\n";
+
+    fn response(name: usize) -> String {
+        format!("<a:response ><a:href>/d/{name}</a:href><a:propstat><a:prop/></a:propstat></a:response>\n")
+    }
+
+    fn paths(document: &[u8]) -> Vec<String> {
+        Entries::new(document).unwrap().map(|entry| entry.unwrap().path).collect()
+    }
+
+    #[test]
+    fn an_answer_is_cut_between_its_elements() {
+        let responses: String = (0..50).map(response).collect();
+        let whole = format!("{HEAD}{responses}</a:multistatus>");
+        for step in [1, 7, 100, 1000, 100_000] {
+            let mut cutter = Cutter::default();
+            let mut found = Vec::new();
+            for piece in whole.as_bytes().chunks(step) {
+                cutter.push(piece);
+                found.extend(cutter.cut().iter().flat_map(|document| paths(document)));
+                assert!(cutter.text.len() < HEAD.len() + 200 + step, "what is cut off is not kept");
+            }
+            found.extend(paths(&cutter.rest()));
+            assert_eq!(found, (0..50).map(|n| format!("/d/{n}")).collect::<Vec<_>>(), "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_left_whole() {
+        let mut cutter = Cutter::default();
+        cutter.push(b"<other><thing>");
+        assert_eq!(cutter.cut(), None);
+        assert_eq!(cutter.rest(), b"<other><thing>");
+    }
+}

@@ -1,0 +1,67 @@
+//! The bodies of requests.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::conduit::Conduit;
+
+/// The body of a request.
+#[derive(Debug, Clone)]
+pub(super) enum Payload {
+    /// None.
+    Empty,
+    /// All of it, at hand, so that the request can be sent again.
+    Whole(Bytes),
+    /// What a writer brings while the request is underway.
+    Stream(Arc<Conduit>),
+}
+
+impl Payload {
+    /// Whether the request can be sent (again) with it.
+    pub(super) fn is_untouched(&self) -> bool {
+        match self {
+            Self::Empty | Self::Whole(_) => true,
+            Self::Stream(conduit) => conduit.taken_bytes() == 0,
+        }
+    }
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(conduit) => conduit.poll_piece(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(conduit) => conduit.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}

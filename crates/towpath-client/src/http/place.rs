@@ -1,0 +1,180 @@
+//! Where a request goes: a server, and what stands in the request line.
+
+use std::{fmt, net::IpAddr};
+
+use http::{HeaderValue, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use towpath_proto::url::{Endpoint, Family, redact};
+use towpath_store::{Blame, Error, Fault, Result, StorePath};
+
+/// What a name may be written as without a percent sign (RFC 3986 §2.3), and the slash.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// A server and a request target. It prints without the secrets that a query may hold.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) endpoint: Endpoint,
+    /// Path and query, encoded.
+    pub(super) target: String,
+}
+
+impl Place {
+    /// `path` at a server, with the query that the user's URL had.
+    pub(super) fn new(endpoint: &Endpoint, path: &StorePath, query: Option<&str>) -> Self {
+        let mut target = percent_encode(path.as_bytes(), ENCODED).to_string();
+        if let Some(query) = query {
+            target.push('?');
+            target.push_str(query);
+        }
+        Self { endpoint: endpoint.clone(), target }
+    }
+
+    /// The place that a `Location` field names, seen from here.
+    ///
+    /// # Errors
+    /// `Protocol` if it names none, `TlsRequired` if it leads from https to http.
+    pub(super) fn redirected(&self, location: &str) -> Result<Self> {
+        let location = location.trim();
+        let absolute = match location {
+            _ if location.starts_with("//") => format!("{}:{location}", self.scheme()),
+            _ if location.starts_with('/') => format!("{}{location}", self.root()),
+            _ if location.contains("://") => location.to_owned(),
+            _ => format!("{}{}/{location}", self.root(), self.directory()),
+        };
+        let unusable = || {
+            let message = format!("{} redirects to a place that is no http or https URL", self.root());
+            Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+        };
+        let uri: Uri = absolute.split('#').next().unwrap_or_default().parse().map_err(|_| unusable())?;
+        let tls = match uri.scheme_str() {
+            Some("http" | "dav") => false,
+            Some("https" | "davs") => true,
+            _ => return Err(unusable()),
+        };
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        // Of a port that is no number, `http` says that there is none.
+        let port_text = uri.authority().and_then(|authority| authority.as_str().rsplit_once(uri.host()?));
+        let port = match port_text {
+            None | Some((_, "" | ":")) => default_port(tls),
+            Some(_) => uri.port_u16().filter(|port| *port != 0).ok_or_else(unusable)?,
+        };
+        let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        if self.endpoint.tls && !tls {
+            let message = format!(
+                "{} redirects to {host}:{port} without encryption, which is not followed: \
+                 use an http:// URL if the data need no protection",
+                self.root()
+            );
+            return Err(Error::new(Fault::TlsRequired, message).blamed_on(Blame::Storage));
+        }
+        Ok(Self { endpoint: Endpoint { family: Family::Http, tls, host, port }, target })
+    }
+
+    /// Path of the target, without query.
+    pub(super) fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// Whether `other` is this place with a slash at its end: what servers redirect to when a directory is named without.
+    pub(super) fn is_directory_form(&self, other: &Place) -> bool {
+        other.path().strip_suffix('/').is_some_and(|path| path == self.path())
+    }
+
+    /// `https://host:port`, as it stands in messages; the port only where it is not the usual one.
+    pub(super) fn root(&self) -> String {
+        format!("{}://{}", self.scheme(), authority(&self.endpoint))
+    }
+
+    /// The whole URL, for the wire.
+    pub(super) fn expose(&self) -> String {
+        format!("{}{}", self.root(), self.target)
+    }
+
+    /// The value of `Host`.
+    pub(super) fn host_field(&self) -> Result<HeaderValue> {
+        HeaderValue::try_from(authority(&self.endpoint))
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the host name has characters that no header may have"))
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.endpoint.tls { "https" } else { "http" }
+    }
+
+    fn directory(&self) -> &str {
+        self.path().rsplit_once('/').map_or("", |(directory, _)| directory)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.target.split_once('?') {
+            Some((path, query)) => write!(f, "{}{path}?{}", self.root(), redact(query)),
+            None => write!(f, "{}{}", self.root(), self.target),
+        }
+    }
+}
+
+/// Whether what is sent to `host` cannot leave this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
+
+fn authority(endpoint: &Endpoint) -> String {
+    let Endpoint { host, port, tls, .. } = endpoint;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    if *port == default_port(*tls) { host } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(url: &str) -> Place {
+        let url: towpath_proto::url::Url = url.parse().unwrap();
+        Place::new(&url.endpoint(), &StorePath::parse(url.path().as_bytes()).unwrap(), url.query())
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_encoded() {
+        let path = StorePath::parse(b"/a b/%2F/\xff?x#~").unwrap();
+        let place = Place::new(&place("http://h/").endpoint, &path, Some("authz=secret"));
+        assert_eq!(place.target, "/a%20b/%252F/%FF%3Fx%23~?authz=secret");
+        assert_eq!(format!("{place:?}"), "http://h/a%20b/%252F/%FF%3Fx%23~?authz=***");
+    }
+
+    #[test]
+    fn redirects_are_resolved() {
+        let from = place("https://Host/a/b?x=1");
+        for (location, to) in [
+            ("/c?y", "https://host/c?y"),
+            ("c", "https://host/a/c"),
+            ("//other:8443/c", "https://other:8443/c"),
+            ("https://other/%2f#part", "https://other/%2f"),
+            ("https://[::1]:1094", "https://[::1]:1094/"),
+        ] {
+            assert_eq!(from.redirected(location).unwrap().expose(), to);
+        }
+        for location in ["ftp://host/", "https:///c", "https://h:99999/"] {
+            assert_eq!(from.redirected(location).unwrap_err().fault(), Fault::Protocol, "{location}");
+        }
+        assert_eq!(from.redirected("http://host/a/b").unwrap_err().fault(), Fault::TlsRequired);
+    }
+
+    #[test]
+    fn a_slash_at_the_end_tells_a_directory() {
+        let from = place("http://host/a?x");
+        assert!(from.is_directory_form(&from.redirected("/a/").unwrap()));
+        assert!(!from.is_directory_form(&from.redirected("/b/").unwrap()));
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        assert!(["localhost", "127.0.0.1", "127.8.8.8", "::1"].iter().all(|host| is_loopback(host)));
+        assert!(["localhost.example.org", "128.0.0.1", "::2"].iter().all(|host| !is_loopback(host)));
+    }
+}

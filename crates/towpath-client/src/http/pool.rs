@@ -1,0 +1,213 @@
+//! Connections to servers: made when needed, kept while they may be of use, each for one request at a time.
+//!
+//! HTTP/1.1 throughout. One connection of HTTP/2 would carry many requests, but the bulk of a file then shares one TCP window and
+//! one core, and each byte is framed and flow-controlled twice; several HTTP/1.1 connections have neither limit.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::url::Endpoint;
+use towpath_store::{
+    Blame, Error, Fault, Result,
+    sys::{
+        clock::{self, Instant},
+        net,
+    },
+};
+
+use super::{payload::Payload, pursuit::Failure};
+use crate::{ClientOptions, tls::Tls};
+
+/// How long a connection is kept without use. Servers close theirs after 60 to 75 s.
+const KEPT: Duration = Duration::from_secs(50);
+
+/// How long a connection may have been without use to be trusted with a request that cannot be repeated: the shortest time after which
+/// servers in use close one is 5 s (Apache).
+const FRESH: Duration = Duration::from_secs(4);
+
+/// Idle connections kept to one server.
+const MAX_IDLE: usize = 64;
+
+/// Servers whose connections are kept; of more, those that nobody uses are let go.
+const MAX_SERVERS: usize = 256;
+
+/// What is received at once: large enough that a system call costs nothing beside its data.
+const RECEIVED_BYTES: usize = 256 << 10;
+
+/// Header fields of one answer.
+const MAX_FIELDS: usize = 200;
+
+/// The connections of one client.
+pub(super) struct Pools {
+    options: Arc<ClientOptions>,
+    tls: OnceLock<Result<Tls>>,
+    pools: Mutex<HashMap<Endpoint, Arc<Pool>>>,
+}
+
+/// The connections to one server.
+pub(super) struct Pool {
+    endpoint: Endpoint,
+    idle: Mutex<Vec<Idle>>,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// One connection. Dropping it closes it.
+pub(super) struct Connection {
+    pub(super) sender: SendRequest<Payload>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Pools {
+    /// No connections yet.
+    pub(super) fn new(options: Arc<ClientOptions>) -> Self {
+        Self { options, tls: OnceLock::new(), pools: Mutex::default() }
+    }
+
+    /// The connections to `endpoint`.
+    pub(super) fn of(&self, endpoint: &Endpoint) -> Arc<Pool> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if pools.len() >= MAX_SERVERS && !pools.contains_key(endpoint) {
+            pools.retain(|_, pool| Arc::strong_count(pool) > 1);
+        }
+        let new = || Arc::new(Pool { endpoint: endpoint.clone(), idle: Mutex::default() });
+        Arc::clone(pools.entry(endpoint.clone()).or_insert_with(new))
+    }
+
+    /// A connection of `pool`: one that is kept, or a new one. A request that is not `repeatable` gets one that the server will
+    /// hardly be closing at this moment.
+    pub(super) async fn connection(&self, pool: &Pool, repeatable: bool) -> Result<Connection, Failure> {
+        while let Some(mut kept) = pool.take(repeatable) {
+            // The end of the last answer may not have got through to the connection's task yet.
+            if kept.sender.ready().await.is_ok() {
+                return Ok(kept);
+            }
+        }
+        self.dial(&pool.endpoint).await
+    }
+
+    async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
+        let stream = self.connect(endpoint).await?;
+        if !endpoint.tls {
+            return serve(endpoint, stream).await;
+        }
+        let options = &self.options;
+        let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
+        let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
+        let started = timeout(options.connect_timeout, tls.start(&endpoint.host, stream)).await;
+        let encrypted = started.map_err(|_| timed_out(endpoint, "TLS"))?.map_err(|error| match error.fault() {
+            Fault::Unavailable => Failure::NotSent(error),
+            _ => Failure::Fatal(error),
+        })?;
+        serve(endpoint, encrypted).await
+    }
+
+    /// The first address that answers.
+    async fn connect(&self, endpoint: &Endpoint) -> Result<TcpStream, Failure> {
+        let limit = self.options.connect_timeout;
+        let unreachable = |why: String| {
+            Error::new(Fault::Unavailable, format!("{endpoint} cannot be reached: {why}")).blamed_on(Blame::Network)
+        };
+        let resolved = timeout(limit, net::resolve(&endpoint.host, endpoint.port)).await;
+        let addresses = resolved
+            .map_err(|_| timed_out(endpoint, "its address"))?
+            .map_err(|error| Failure::NotSent(unreachable(error.to_string())))?;
+        let mut last = Failure::NotSent(unreachable("it has no address".into()));
+        for address in addresses {
+            match timeout(limit, net::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = Failure::NotSent(unreachable(format!("{address}: {error}"))),
+                Err(_) => last = timed_out(endpoint, "a connection"),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Pool {
+    /// Keeps a connection whose request is answered.
+    pub(super) fn keep(&self, connection: Connection) {
+        if connection.sender.is_closed() {
+            return;
+        }
+        let now = clock::now();
+        let mut idle = self.idle();
+        idle.retain(|kept| now - kept.since < KEPT && !kept.connection.sender.is_closed());
+        if idle.len() < MAX_IDLE {
+            idle.push(Idle { connection, since: now });
+        }
+    }
+
+    /// The connection that was used last, so that of many those not needed grow old.
+    fn take(&self, repeatable: bool) -> Option<Connection> {
+        let longest = if repeatable { KEPT } else { FRESH };
+        let kept = self.idle().pop()?;
+        (clock::now() - kept.since < longest).then_some(kept.connection)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn serve<T>(endpoint: &Endpoint, stream: T) -> Result<Connection, Failure>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let shaken = http1::Builder::new()
+        .max_headers(MAX_FIELDS)
+        // XRootD (seen with 5.5.3) does not know its header fields in lower case.
+        .title_case_headers(true)
+        .read_buf_exact_size(Some(RECEIVED_BYTES))
+        .handshake(TokioIo::new(stream))
+        .await;
+    let (sender, connection) = shaken.map_err(|error| {
+        let message = format!("the connection to {endpoint} was lost: {error}");
+        Failure::NotSent(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
+    })?;
+    let name = endpoint.to_string();
+    let serving = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(server = name, %error, "connection ended");
+        }
+    });
+    Ok(Connection { sender, _serving: AbortOnDropHandle::new(serving) })
+}
+
+fn timed_out(endpoint: &Endpoint, what: &str) -> Failure {
+    let message = format!("{endpoint}: {what} did not come in time");
+    Failure::NotSent(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
+}
+
+impl fmt::Debug for Pools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pools").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.endpoint).finish()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}

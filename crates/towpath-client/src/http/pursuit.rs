@@ -1,0 +1,244 @@
+//! What to do when a request got no answer, or one that says 'later' or 'elsewhere'. No sockets, no clock.
+//!
+//! A [`Pursuit`] follows one question over all its attempts, and bounds what a server or a network could go on with for ever:
+//! redirects, waits, lost connections, time.
+
+use std::time::Duration;
+
+use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
+
+use super::place::Place;
+use crate::ClientOptions;
+
+/// Redirects that are followed for one question; browsers allow 20, XRootD clients 16.
+const MAX_REDIRECTS: usize = 16;
+
+/// The first pause before a request is sent again; it doubles each time, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why an attempt gave nothing to work with.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server has seen nothing of the request.
+    NotSent(Error),
+    /// The server may have seen it, and even carried it out.
+    Lost(Error),
+    /// The server did not carry it out, and may do so later; it may say when.
+    Later(Error, Option<Duration>),
+    /// The server names another place, with a `Location` field.
+    Redirect(String),
+    /// It is of no use to go on.
+    Fatal(Error),
+}
+
+/// One question on its way to an answer.
+#[derive(Debug)]
+pub(super) struct Pursuit {
+    origin: Place,
+    place: Place,
+    started: Instant,
+    retries: u32,
+    retry_time: Duration,
+    patience: Duration,
+    losses: u32,
+    waited: Duration,
+    visited: Vec<Place>,
+}
+
+impl Pursuit {
+    /// A question about `origin` that starts `now`.
+    pub(super) fn new(origin: Place, options: &ClientOptions, now: Instant) -> Self {
+        Self {
+            place: origin.clone(),
+            origin,
+            started: now,
+            retries: options.retries,
+            retry_time: options.retry_time,
+            patience: options.patience,
+            losses: 0,
+            waited: Duration::ZERO,
+            visited: Vec::new(),
+        }
+    }
+
+    /// Where to ask now.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Begins at `place`, where an earlier question about the same file was sent.
+    #[must_use]
+    pub(super) fn starting_at(mut self, place: Option<Place>) -> Self {
+        self.place = place.unwrap_or(self.place);
+        self
+    }
+
+    /// Data came: what went wrong before does not count any more.
+    pub(super) fn progressed(&mut self, now: Instant) {
+        self.losses = 0;
+        self.waited = Duration::ZERO;
+        self.started = now;
+    }
+
+    /// Goes back to where the question was first meant for. Whether that is another place than the one just asked.
+    pub(super) fn return_to_origin(&mut self) -> bool {
+        let was_away = self.place != self.origin;
+        self.place = self.origin.clone();
+        self.visited.clear();
+        was_away
+    }
+
+    /// What follows from `failure`: the pause before the next attempt at [`Self::place`].
+    ///
+    /// `repeatable` says that asking twice does the same as asking once, `known_good` that the server has answered before: one that
+    /// never did is not called again and again. `chance` is a random number, so that many clients do not come back in step.
+    ///
+    /// # Errors
+    /// The error to report: trying again is of no use, or has been tried enough.
+    pub(super) fn next(
+        &mut self,
+        failure: Failure,
+        repeatable: bool,
+        known_good: bool,
+        now: Instant,
+        chance: u64,
+    ) -> Result<Duration, Error> {
+        match failure {
+            Failure::Fatal(error) => Err(error),
+            Failure::Redirect(location) => self.redirected(&location),
+            Failure::Lost(error) if !repeatable => {
+                let message = format!("{}; what was asked for may have been done", error.message());
+                Err(Error::new(error.fault(), message).blamed_on(error.blame()))
+            }
+            Failure::NotSent(error) if !known_good && self.place == self.origin => Err(error),
+            Failure::NotSent(error) | Failure::Lost(error) => self.lost(error, now, chance),
+            Failure::Later(error, when) => self.told_to_wait(error, when, now, chance),
+        }
+    }
+
+    fn redirected(&mut self, location: &str) -> Result<Duration, Error> {
+        let next = self.place.redirected(location)?;
+        self.visited.push(std::mem::replace(&mut self.place, next));
+        let problem = match () {
+            () if self.visited.contains(&self.place) => "redirects in a circle",
+            () if self.visited.len() > MAX_REDIRECTS => "redirects without end",
+            () => return Ok(Duration::ZERO),
+        };
+        Err(Error::new(Fault::Protocol, format!("{} {problem}", self.origin.root())).blamed_on(Blame::Storage))
+    }
+
+    fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
+        self.losses += 1;
+        let spent = now - self.started;
+        if self.losses > self.retries || spent > self.retry_time {
+            return Err(after(error, self.losses));
+        }
+        self.return_to_origin();
+        Ok(self.pause(chance))
+    }
+
+    fn told_to_wait(
+        &mut self,
+        error: Error,
+        when: Option<Duration>,
+        now: Instant,
+        chance: u64,
+    ) -> Result<Duration, Error> {
+        // A server that says when gets its time; one that only says 'later' counts as one that does not work.
+        self.losses += u32::from(when.is_none());
+        let pause = when.unwrap_or_else(|| self.pause(chance));
+        self.waited += pause;
+        let enough = match when {
+            Some(_) => self.waited > self.patience,
+            None => self.losses > self.retries || now - self.started > self.retry_time,
+        };
+        if enough { Err(after(error, self.losses)) } else { Ok(pause) }
+    }
+
+    fn pause(&self, chance: u64) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.losses.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+        // Between one half and the whole of it.
+        longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
+    }
+}
+
+fn after(error: Error, attempts: u32) -> Error {
+    if attempts < 2 {
+        return error;
+    }
+    let message = format!("{} (tried {attempts} times)", error.message());
+    Error::new(error.fault(), message).blamed_on(error.blame())
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::url::Url;
+    use towpath_store::{StorePath, sys::clock};
+
+    use super::*;
+
+    fn pursuit() -> Pursuit {
+        let url: Url = "https://host/a".parse().unwrap();
+        let place = Place::new(&url.endpoint(), &StorePath::parse(b"/a").unwrap(), None);
+        Pursuit::new(place, &ClientOptions::default(), clock::now())
+    }
+
+    fn broken() -> Error {
+        Error::new(Fault::Unavailable, "broken")
+    }
+
+    fn next(pursuit: &mut Pursuit, failure: Failure) -> Result<Duration, Error> {
+        pursuit.next(failure, true, true, clock::now(), 1023)
+    }
+
+    #[test]
+    fn lost_connections_are_made_again_with_growing_pauses() {
+        let mut pursuit = pursuit();
+        let pauses: Vec<_> = (0..5).map(|_| next(&mut pursuit, Failure::Lost(broken())).unwrap()).collect();
+        assert!(pauses.is_sorted() && pauses[0] < FIRST_PAUSE && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
+        let error = next(&mut pursuit, Failure::Lost(broken())).unwrap_err();
+        assert_eq!((error.fault(), error.message()), (Fault::Unavailable, "broken (tried 6 times)"));
+        pursuit.progressed(clock::now());
+        assert!(next(&mut pursuit, Failure::Lost(broken())).is_ok());
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_not_done_again() {
+        let lost = |failure| pursuit().next(failure, false, true, clock::now(), 0);
+        assert!(lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been done"));
+        assert!(lost(Failure::NotSent(broken())).is_ok());
+        assert!(lost(Failure::Later(broken(), None)).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_never_answered_is_called_once() {
+        assert!(pursuit().next(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
+        assert!(pursuit().next(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_says_when_gets_its_time() {
+        let mut pursuit = pursuit();
+        let minute = Some(Duration::from_secs(60));
+        for _ in 0..30 {
+            assert_eq!(next(&mut pursuit, Failure::Later(broken(), minute)).unwrap(), Duration::from_secs(60));
+        }
+        assert!(next(&mut pursuit, Failure::Later(broken(), minute)).is_err());
+        let century = Some(Duration::from_secs(u32::MAX.into()));
+        assert!(next(&mut self::pursuit(), Failure::Later(broken(), century)).is_err());
+    }
+
+    #[test]
+    fn redirects_are_bounded() {
+        let mut circle = pursuit();
+        assert_eq!(next(&mut circle, Failure::Redirect("/b".into())).unwrap(), Duration::ZERO);
+        assert!(circle.place().target == "/b" && circle.return_to_origin() && !circle.return_to_origin());
+        next(&mut circle, Failure::Redirect("/b".into())).unwrap();
+        let error = next(&mut circle, Failure::Redirect("/a".into())).unwrap_err();
+        assert!(error.message().contains("circle"), "{error}");
+        let mut endless = pursuit();
+        let error = (0..100).find_map(|n| next(&mut endless, Failure::Redirect(format!("/{n}"))).err()).unwrap();
+        assert!(error.message().contains("without end"), "{error}");
+    }
+}

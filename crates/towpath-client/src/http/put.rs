@@ -1,0 +1,234 @@
+//! The request behind an upload, and what is checked after it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode, header};
+use towpath_proto::{
+    checksum::{Agreement, Digests},
+    http::digest::{write_digest, write_repr_digest},
+};
+use towpath_store::{Blame, Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Result, StorePath};
+
+use super::{
+    answer::Answer, conduit::Conduit, describe, payload::Payload, refusal, site::Question, stat, store::HttpStore,
+};
+
+/// The pauses before each look for what is left of an upload that broke off.
+const LOOKS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1000)];
+
+/// A file to be put somewhere.
+#[derive(Debug)]
+pub(super) struct Put {
+    pub(super) store: HttpStore,
+    pub(super) caller: Caller,
+    pub(super) path: StorePath,
+    pub(super) options: CreateOptions,
+    /// There was nothing there a moment ago.
+    pub(super) is_new: bool,
+}
+
+impl Put {
+    /// Sends a whole file. Sent again after a lost connection, unless the file might then stand in its own way.
+    pub(super) async fn at_once(&self, content: Bytes, digests: &Digests, mtime_ns: Option<i64>) -> Result<Metadata> {
+        let size = content.len() as u64;
+        let mut question = self.question(Payload::Whole(content), digests);
+        if let Some(mtime_ns) = mtime_ns {
+            question = question.with(HeaderName::from_static("x-oc-mtime"), modified(mtime_ns));
+        }
+        let answer = self.ask(&question).await?;
+        let answer = match answer.status {
+            // The parents are made only when they are missed: mostly they are there. nginx says 500 then.
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
+                if self.options.parents =>
+            {
+                answer.discard().await;
+                self.make_parents().await?;
+                self.ask(&question).await?
+            }
+            _ => answer,
+        };
+        self.accepted(answer, size).await
+    }
+
+    /// Sends what comes out of `conduit`.
+    pub(super) async fn stream(&self, conduit: &Arc<Conduit>) -> Result<Metadata> {
+        if self.options.parents {
+            self.make_parents().await?;
+        }
+        let mut question = self.question(Payload::Stream(Arc::clone(conduit)), &Digests::new());
+        question.prompt = false;
+        let answer = self.ask(&question).await?;
+        self.accepted(answer, conduit.taken_bytes()).await
+    }
+
+    async fn ask(&self, question: &Question) -> Result<Answer> {
+        let site = &self.store.site;
+        site.ask(&self.caller, &mut site.pursuit(&self.store.place(&self.path)), question).await
+    }
+
+    fn question(&self, payload: Payload, digests: &Digests) -> Question {
+        let site = &self.store.site;
+        let mut question = Question::new(site, Method::PUT).with(header::CONTENT_TYPE, "application/octet-stream");
+        if let Payload::Whole(content) = &payload {
+            // Also of an empty file, of which hyper says nothing, and then nginx fails.
+            question = question.with(header::CONTENT_LENGTH, content.len().to_string());
+        }
+        if let Some(value) = write_digest(digests) {
+            question = question.with(HeaderName::from_static("digest"), value);
+        }
+        if let Some(value) = write_repr_digest(digests) {
+            question = question.with(HeaderName::from_static("repr-digest"), value);
+        }
+        if site.facts.want_digest.possible() && !site.facts.is_xrootd.certain() {
+            question = stat::wanting(question, &stat::WANTED);
+        }
+        if self.only_new() {
+            question = question.with(header::IF_NONE_MATCH, "*");
+            question.repeatable = false;
+        }
+        question.wait = site.options.patience;
+        question.payload = payload;
+        question
+    }
+
+    /// What the answer tells of the new file.
+    async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
+        if answer.status.is_success() {
+            let (mut metadata, _) = describe::of_headers(&answer.headers, size);
+            // A digest in the answer may also be of the answer's own body.
+            if answer.remaining_bytes() != Some(0) {
+                metadata.digests = Digests::new();
+            }
+            answer.discard().await;
+            return Ok(metadata);
+        }
+        let status = answer.status;
+        let error = refusal::of(answer, &Method::PUT, &self.store.site.credentials(&self.caller)?).await;
+        match status {
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(self.explain(error).await),
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN if self.is_directory().await => {
+                Err(Error::new(Fault::IsDirectory, "it is a directory"))
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Why a PUT conflicts with what is there.
+    async fn explain(&self, error: Error) -> Error {
+        if self.is_directory().await {
+            return Error::new(Fault::IsDirectory, "it is a directory");
+        }
+        self.store.explain_missing_parent(&self.caller, &self.path, error).await
+    }
+
+    async fn is_directory(&self) -> bool {
+        self.store.stat_path(&self.caller, &self.path).await.is_ok_and(|metadata| metadata.is_directory())
+    }
+
+    /// Makes the parent directory, unless it is there.
+    async fn make_parents(&self) -> Result<()> {
+        let Some(parent) = self.path.parent() else { return Ok(()) };
+        match self.store.stat_path(&self.caller, &parent).await {
+            Err(error) if error.fault() == Fault::NotFound => self.store.make_directories(&self.caller, &parent).await,
+            // What is wrong with it is seen by the upload itself.
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares what the server has with what was sent, and takes it away if that is something else.
+    ///
+    /// # Errors
+    /// `Truncated` and `ChecksumMismatch`.
+    pub(super) async fn verify(
+        &self,
+        told: Metadata,
+        size: u64,
+        digests: &Digests,
+        expected: &Expectation,
+    ) -> Result<Metadata> {
+        if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
+        {
+            self.verify_others(digests, expected).await?;
+            return Ok(told);
+        }
+        let metadata = self.look().await?;
+        if told.version.is_some() && metadata.version != told.version {
+            // Somebody else has replaced it since.
+            return Ok(told);
+        }
+        let wrong = if metadata.kind != FileKind::File || metadata.size != size {
+            let message = format!("{} bytes arrived of {size}", metadata.size);
+            Some(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage))
+        } else if let Agreement::Different(algorithm) = metadata.digests.compare(digests) {
+            let message = format!("the storage says that the file has another {algorithm} than what was sent");
+            Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
+        } else {
+            self.verify_others(digests, expected).await.err()
+        };
+        let Some(error) = wrong else { return Ok(metadata) };
+        if let Err(failed) = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await {
+            tracing::warn!(%failed, path = %self.path, "a damaged upload could not be removed");
+        }
+        Err(error)
+    }
+
+    /// What the server has now.
+    async fn look(&self) -> Result<Metadata> {
+        let (site, place) = (&self.store.site, self.store.place(&self.path));
+        match site.facts.is_xrootd.certain() {
+            // Its HEAD tells no time.
+            true => stat::stat(site, &self.caller, &self.path, &place).await,
+            false => stat::head(site, &self.caller, &place).await,
+        }
+    }
+
+    /// Promised digests that were not computed in passing.
+    async fn verify_others(&self, digests: &Digests, expected: &Expectation) -> Result<()> {
+        for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
+            let found = self.store.digest_of(&self.caller, &self.path, promised.algorithm(), &|_| {}).await?;
+            if found != *promised {
+                let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
+                return Err(Error::new(Fault::ChecksumMismatch, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a server may show of an upload that broke off after `sent_bytes`. Only where nothing was there before, and what is
+    /// there now is no more than was sent: then it can only be ours.
+    pub(super) async fn clean_up(&self, sent_bytes: u64) {
+        let facts = &self.store.site.facts;
+        if !self.is_new || facts.is_towpath.certain() {
+            return;
+        }
+        // XRootD may open the file after we have left; other servers seen here show nothing before it is whole.
+        let looks = if facts.is_xrootd.certain() { LOOKS.as_slice() } else { LOOKS.split_at(1).0 };
+        for pause in looks {
+            tokio::time::sleep(*pause).await;
+            if self.remove_torso(sent_bytes).await {
+                return;
+            }
+        }
+    }
+
+    /// Whether there was something that could be removed.
+    async fn remove_torso(&self, sent_bytes: u64) -> bool {
+        let found = self.store.stat_path(&self.caller, &self.path).await;
+        if !found.is_ok_and(|found| found.kind == FileKind::File && found.size <= sent_bytes) {
+            return false;
+        }
+        let removed = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await;
+        if let Err(error) = &removed {
+            tracing::warn!(%error, path = %self.path, "what is left of an upload could not be removed");
+        }
+        removed.is_ok()
+    }
+}
+
+/// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.
+fn modified(mtime_ns: i64) -> String {
+    let (seconds, nanoseconds) = (mtime_ns.div_euclid(1_000_000_000), mtime_ns.rem_euclid(1_000_000_000));
+    if nanoseconds == 0 { seconds.to_string() } else { format!("{seconds}.{nanoseconds:09}") }
+}

@@ -1,0 +1,415 @@
+//! Files open for reading.
+//!
+//! A [`RemoteFile`] asks nobody until it is used. The first answer, to whatever was asked first, pins the version: all later
+//! requests are conditional on it, and all answers are compared with it. While the first answer is on its way, other
+//! calls wait for its header; after that they go side by side, each over a connection of its own.
+//!
+//! A read that breaks off goes on where it stopped.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use tokio::sync::MutexGuard;
+use towpath_proto::http::range::{ContentRange, RangeRequest};
+use towpath_store::{
+    Blame, ByteRange, Caller, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag,
+    sys::clock,
+};
+
+use super::{
+    answer::Answer,
+    describe::{self, Condition, Version},
+    place::Place,
+    pursuit::{Failure, Pursuit},
+    refusal,
+    site::{Question, Site},
+    stat, vector,
+};
+
+/// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
+const SKIPPED_BYTES: u64 = 64 << 20;
+
+/// So much received makes past failures of a read forgotten.
+const PROGRESS_BYTES: usize = 256 << 10;
+
+/// One version of a file at a site.
+#[derive(Debug)]
+pub(super) struct RemoteFile {
+    pub(super) site: Arc<Site>,
+    pub(super) caller: Caller,
+    path: StorePath,
+    place: Place,
+    /// The only version that will do.
+    wanted: Option<VersionTag>,
+    /// Held by the call that asks first.
+    first: tokio::sync::Mutex<()>,
+    pinned: OnceLock<Pinned>,
+    /// What was asked for after the first answer, because that did not tell enough.
+    completed: OnceLock<Metadata>,
+    /// Where the site redirected to.
+    moved: Mutex<Option<Place>>,
+}
+
+/// What the first answer told.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    pub(super) metadata: Metadata,
+    version: Option<Version>,
+}
+
+impl RemoteFile {
+    /// The file at `path`, which is at `place`; nobody is asked yet.
+    pub(super) fn new(
+        site: Arc<Site>,
+        caller: Caller,
+        path: StorePath,
+        place: Place,
+        wanted: Option<VersionTag>,
+    ) -> Self {
+        Self {
+            site,
+            caller,
+            path,
+            place,
+            wanted,
+            first: tokio::sync::Mutex::default(),
+            pinned: OnceLock::new(),
+            completed: OnceLock::new(),
+            moved: Mutex::default(),
+        }
+    }
+
+    /// What is pinned; asks for it if nothing is yet.
+    pub(super) async fn pin(&self) -> Result<&Pinned> {
+        if let Some(pinned) = self.pinned.get() {
+            return Ok(pinned);
+        }
+        let _first = self.first.lock().await;
+        match self.pinned.get() {
+            Some(pinned) => Ok(pinned),
+            None => self.pin_by_stat().await,
+        }
+    }
+
+    async fn pin_by_stat(&self) -> Result<&Pinned> {
+        let metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        if metadata.is_directory() {
+            return Err(is_directory());
+        }
+        let version = Version::of_metadata(&metadata);
+        self.settle(metadata, version)
+    }
+
+    /// Pins what an answer told, or compares it with what is pinned.
+    fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
+        if let (Some(wanted), Some(found)) = (&self.wanted, &version)
+            && *wanted != found.tag
+        {
+            return Err(changed());
+        }
+        let told = Pinned { metadata, version };
+        let Some(pinned) = self.pinned.get() else { return Ok(self.pinned.get_or_init(|| told)) };
+        let same_version = match (&pinned.version, &told.version) {
+            (Some(pinned), Some(told)) => pinned.tag == told.tag,
+            _ => true,
+        };
+        if same_version && pinned.metadata.size == told.metadata.size { Ok(pinned) } else { Err(changed()) }
+    }
+
+    /// A GET of `ranges`, on condition that the file is the version that is pinned.
+    pub(super) fn question(&self, ranges: &RangeRequest) -> Question {
+        let mut question = Question::new(&self.site, Method::GET)
+            .with(header::RANGE, ranges.to_string())
+            .with(header::ACCEPT_ENCODING, "identity");
+        question.of_file = true;
+        let version = match self.pinned.get() {
+            Some(pinned) => pinned.version.clone(),
+            None => self.wanted.as_ref().map(Version::of_tag),
+        };
+        match version.and_then(|version| version.condition) {
+            Some(Condition::Match(tag)) => question.with(header::IF_MATCH, tag),
+            Some(Condition::UnmodifiedSince(date)) => question.with(header::IF_UNMODIFIED_SINCE, date),
+            None => question,
+        }
+    }
+
+    /// A pursuit that begins where the last answer came from.
+    pub(super) fn pursuit(&self) -> Pursuit {
+        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.site.pursuit(&self.place).starting_at(moved)
+    }
+
+    /// The file's bytes from `offset` on, appended to `buffer`: `length`, or less at the end.
+    pub(super) async fn fetch(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(length as u64);
+        if length == 0 {
+            return Ok(buffer);
+        }
+        let mut first = None;
+        if self.pinned.get().is_none() {
+            first = Some(self.first.lock().await);
+            // XRootD promises what lies beyond the end of a file: its size must be known before.
+            if self.pinned.get().is_none() && self.site.facts.is_xrootd.certain() {
+                self.pin_by_stat().await?;
+            }
+        }
+        let pursuit = self.pursuit();
+        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes: true }.run().await
+    }
+
+    /// What to make of an answer that is neither the bytes nor a reason to go on.
+    pub(super) async fn refused(&self, answer: Answer) -> Error {
+        match self.site.credentials(&self.caller) {
+            Ok(credentials) => refusal::of(answer, &Method::GET, &credentials).await,
+            Err(error) => error,
+        }
+    }
+
+    /// Remembers who answered, so that the next request goes there at once.
+    pub(super) fn answered_by(&self, place: &Place) {
+        let moved = (*place != self.place).then(|| place.clone());
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = moved;
+    }
+}
+
+/// One read underway.
+struct Fetch<'a> {
+    file: &'a RemoteFile,
+    /// The first offset that is still missing.
+    next: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    pursuit: Pursuit,
+    /// Held until something is pinned.
+    first: Option<MutexGuard<'a, ()>>,
+    /// Whether to wish for digests with the first request.
+    wishes: bool,
+}
+
+/// What an answer is good for.
+enum Use {
+    /// Its body is this part of the file.
+    Part(Range<u64>),
+    /// Nothing; ask again, knowing more than before.
+    Again,
+    /// Nothing at all.
+    Refused,
+}
+
+impl Fetch<'_> {
+    async fn run(mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(pinned) = self.file.pinned.get() {
+                self.first = None;
+                self.end = self.end.min(pinned.metadata.size);
+            }
+            if self.next >= self.end {
+                return Ok(self.buffer);
+            }
+            let mut question = self.file.question(&self.range()?);
+            if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
+                question = stat::wanting(question, &stat::WANTED);
+            }
+            let answer = self.file.site.ask(&self.file.caller, &mut self.pursuit, &question).await?;
+            let part = match self.judge(&answer).await? {
+                Use::Part(part) => part,
+                Use::Again => continue,
+                Use::Refused => return Err(self.file.refused(answer).await),
+            };
+            if let Err(failure) = self.receive(answer, part).await {
+                self.file.site.recover(&mut self.pursuit, failure, &question).await?;
+            }
+        }
+    }
+
+    fn range(&self) -> Result<RangeRequest> {
+        RangeRequest::of(self.next, self.end - self.next)
+            .ok_or_else(|| Error::new(Fault::InvalidArgument, "a range that no file can have"))
+    }
+
+    /// Checks that the answer brings what was asked, of the version that is pinned; pins the version if none is.
+    async fn judge(&mut self, answer: &Answer) -> Result<Use> {
+        if let Some(coding) = answer.field(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+            let message = format!("{} sends the file encoded as {coding}, unasked", answer.place.root());
+            return Err(protocol(message));
+        }
+        match answer.status {
+            StatusCode::PARTIAL_CONTENT => self.judge_part(answer),
+            StatusCode::OK => self.judge_whole(answer).await,
+            StatusCode::PRECONDITION_FAILED => Err(changed()),
+            StatusCode::RANGE_NOT_SATISFIABLE if self.first.is_some() => {
+                self.file.pin_by_stat().await.map(|_| Use::Again)
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => Err(changed()),
+            _ => Ok(self.judge_refusal(answer)),
+        }
+    }
+
+    fn judge_part(&mut self, answer: &Answer) -> Result<Use> {
+        let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
+        let root = answer.place.root();
+        let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
+            return self.judge_impossible_part(answer, field);
+        };
+        if first != self.next || last >= self.end {
+            return Err(protocol(format!("{root} sent other bytes than it was asked for: {field}")));
+        }
+        let size = match (size, self.file.pinned.get()) {
+            (Some(size), _) => size,
+            (None, Some(pinned)) => pinned.metadata.size,
+            (None, None) => return Err(protocol(format!("{root} does not tell how long the file is"))),
+        };
+        if answer.remaining_bytes().is_some_and(|bytes| bytes != last - first + 1) {
+            return Err(protocol(format!("{root} sent another number of bytes than it says: {field}")));
+        }
+        let (metadata, version) = describe::of_headers(&answer.headers, size);
+        self.file.settle(metadata, version)?;
+        self.file.answered_by(&answer.place);
+        Ok(Use::Part(first..last + 1))
+    }
+
+    /// XRootD (seen with 5.5.3) promises bytes beyond the end of a file; the size that it tells is right.
+    fn judge_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
+        let size = field.rsplit_once('/').and_then(|(_, size)| size.trim().parse().ok());
+        match size.filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
+            Some(size) => {
+                let (metadata, version) = describe::of_headers(&answer.headers, size);
+                self.file.settle(metadata, version).map(|_| Use::Again)
+            }
+            None => {
+                let message = format!("{} sent a part of the file with the range '{field}'", answer.place.root());
+                Err(protocol(message))
+            }
+        }
+    }
+
+    /// A server that sends the whole file whatever it is asked.
+    async fn judge_whole(&mut self, answer: &Answer) -> Result<Use> {
+        let root = answer.place.root();
+        let facts = &self.file.site.facts;
+        if self.first.is_some() && facts.dav.possible() && !answer.headers.contains_key(header::ETAG) {
+            // It may be the page that shows a directory.
+            self.file.pin_by_stat().await?;
+        }
+        let Some(size) = answer.remaining_bytes() else {
+            return Err(protocol(format!("{root} does not tell how long the file is")));
+        };
+        let (metadata, version) = describe::of_headers(&answer.headers, size);
+        self.file.settle(metadata, version)?;
+        if self.next > SKIPPED_BYTES {
+            let message = format!("{root} sends files only whole, which is not done for what lies this far inside one");
+            return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
+        }
+        self.file.answered_by(&answer.place);
+        Ok(Use::Part(0..size))
+    }
+
+    fn judge_refusal(&mut self, answer: &Answer) -> Use {
+        let gone = matches!(
+            answer.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
+        );
+        // What a redirect led to need not be there for ever.
+        if gone && self.file.moved.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+            self.pursuit.return_to_origin();
+            return Use::Again;
+        }
+        if self.first.is_some() && self.wishes && stat::may_refuse_wishes(answer) {
+            self.wishes = false;
+            return Use::Again;
+        }
+        Use::Refused
+    }
+
+    /// Receives what is missing from a body that is `part` of the file.
+    async fn receive(&mut self, mut answer: Answer, part: Range<u64>) -> Result<(), Failure> {
+        // The version is pinned: others may ask.
+        self.first = None;
+        let end = self.end.min(part.end);
+        let mut at = part.start;
+        let mut gained = 0;
+        self.buffer.reserve(usize::try_from(end - self.next).unwrap_or(0));
+        while self.next < end {
+            let Some(data) = answer.next().await? else {
+                let message = format!("the answer of {} ended too early", answer.place.root());
+                return Err(Failure::Lost(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage)));
+            };
+            let skipped = data.len().min(usize::try_from(self.next - at).unwrap_or(usize::MAX));
+            let wanted = data.len().min(skipped.saturating_add(usize::try_from(end - self.next).unwrap_or(usize::MAX)));
+            let useful = data.get(skipped..wanted).unwrap_or_default();
+            at += data.len() as u64;
+            self.next += useful.len() as u64;
+            self.buffer.extend_from_slice(useful);
+            gained += useful.len();
+            if gained >= PROGRESS_BYTES {
+                gained = 0;
+                self.pursuit.progressed(clock::now());
+            }
+        }
+        // The end of the body, which lets the connection be used again.
+        answer.discard().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ReadHandle for RemoteFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        // A read that starts together with this call goes first: its answer tells all that is wanted here.
+        tokio::task::yield_now().await;
+        let pinned = self.pin().await.map_err(|error| error.at(&self.path))?;
+        if let Some(metadata) = self.completed.get() {
+            return Ok(metadata.clone());
+        }
+        if pinned.version.is_some() || !self.site.facts.dav.possible() {
+            return Ok(pinned.metadata.clone());
+        }
+        let metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        if metadata.size != pinned.metadata.size {
+            return Err(changed().at(&self.path));
+        }
+        Ok(self.completed.get_or_init(|| metadata).clone())
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.read_into(offset, length, Vec::new()).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        self.fetch(offset, length, buffer).await.map_err(|error| error.at(&self.path))
+    }
+
+    fn read_now(&self, _offset: u64, _length: usize, _buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        None
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        vector::read(self, ranges)
+    }
+
+    fn local_file(&self) -> Option<Arc<std::fs::File>> {
+        None
+    }
+
+    fn check_version(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// That the file is another version than the one that was opened.
+pub(super) fn changed() -> Error {
+    Error::new(Fault::Changed, "the file is no longer the version that was opened").blamed_on(Blame::Storage)
+}
+
+fn is_directory() -> Error {
+    Error::new(Fault::IsDirectory, "it is a directory")
+}
+
+fn protocol(message: String) -> Error {
+    Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+}

@@ -1,0 +1,120 @@
+//! Answers that say no, as errors: what happened, in the server's words, and whose fault it is.
+
+use http::{HeaderMap, Method, StatusCode, header};
+use towpath_store::{Blame, Error, Fault};
+
+use super::{answer::Answer, site::Credentials};
+
+/// What is read of the text of an error.
+const TEXT_BYTES: usize = 8 << 10;
+
+/// What is shown of it.
+const SHOWN_CHARACTERS: usize = 300;
+
+/// What a status means for one method, where that differs from what it usually means.
+const MEANINGS: &[(&str, u16, Fault)] = &[
+    // RFC 4918 §9.3.1: the name is taken; a parent is missing; the body of the request is not understood.
+    ("MKCOL", 405, Fault::AlreadyExists),
+    ("MKCOL", 409, Fault::NotFound),
+    ("MKCOL", 415, Fault::Unsupported),
+    // RFC 4918 §9.7: a parent is missing; `If-None-Match: *` does not hold.
+    ("PUT", 409, Fault::NotFound),
+    ("PUT", 412, Fault::AlreadyExists),
+    // RFC 4918 §9.8.5, §9.9.4: the destination's parent is missing; it exists; it is at another server.
+    ("COPY", 409, Fault::NotFound),
+    ("COPY", 412, Fault::AlreadyExists),
+    ("COPY", 502, Fault::Unsupported),
+    ("MOVE", 409, Fault::NotFound),
+    ("MOVE", 412, Fault::AlreadyExists),
+    ("MOVE", 502, Fault::Unsupported),
+];
+
+/// The error that `answer`, to a request of `method`, stands for.
+pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
+    let (status, root, headers) = (answer.status, answer.place.root(), answer.headers.clone());
+    let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
+    let mut message = format!("{root} answered {}", status.as_u16());
+    if let Some(reason) = status.canonical_reason() {
+        message = format!("{message} {reason}");
+    }
+    let shown = readable(&headers, &text);
+    if !shown.is_empty() {
+        message = format!("{message}: {shown}");
+    }
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && credentials.is_withheld() {
+        message.push_str(" (a bearer token is at hand, but is not sent without encryption: use https://)");
+    }
+    let fault = fault(method, status);
+    let error = Error::new(fault, message);
+    if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
+}
+
+/// What `status` means as the answer to `method`.
+pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
+    let special = MEANINGS.iter().find(|(name, number, _)| *name == method.as_str() && *number == status.as_u16());
+    match special {
+        Some((_, _, fault)) => *fault,
+        None if status == StatusCode::PRECONDITION_FAILED => Fault::Changed,
+        None if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => Fault::Unsupported,
+        None => Fault::from_http(status.as_u16()),
+    }
+}
+
+/// The server's own words on one line: printable, without markup, not too long.
+fn readable(headers: &HeaderMap, text: &[u8]) -> String {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let is_markup = media_type.contains("html") || media_type.contains("xml") || text.trim_start().starts_with('<');
+    let text = if is_markup { without_markup(&text) } else { text.into_owned() };
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+fn without_markup(text: &str) -> String {
+    let mut plain = String::new();
+    let mut in_tag = false;
+    for c in text.chars() {
+        match c {
+            '<' => in_tag = true,
+            '>' => {
+                in_tag = false;
+                plain.push(' ');
+            }
+            _ if !in_tag => plain.push(c),
+            _ => {}
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_means_what_the_method_makes_of_it() {
+        let of = |method: &str, status| {
+            fault(&Method::from_bytes(method.as_bytes()).unwrap(), StatusCode::from_u16(status).unwrap())
+        };
+        assert_eq!(of("MKCOL", 405), Fault::AlreadyExists);
+        assert_eq!(of("GET", 405), Fault::Unsupported);
+        assert_eq!(of("GET", 412), Fault::Changed);
+        assert_eq!(of("PUT", 412), Fault::AlreadyExists);
+        assert_eq!(of("GET", 404), Fault::NotFound);
+        assert_eq!(of("PUT", 507), Fault::NoSpace);
+        assert_eq!(of("GET", 401), Fault::AuthenticationFailed);
+    }
+
+    #[test]
+    fn the_servers_words_are_made_harmless() {
+        let html = HeaderMap::from_iter([(header::CONTENT_TYPE, "text/html".parse().unwrap())]);
+        assert_eq!(readable(&html, b"<h1>No\x1b[31m</h1>\r\n<p>way</p>"), "No [31m way");
+        assert_eq!(readable(&HeaderMap::new(), b"disk\tfull\n"), "disk full");
+        assert_eq!(readable(&HeaderMap::new(), &[b'x'; 1000]).len(), SHOWN_CHARACTERS + 3);
+    }
+}

@@ -1,0 +1,374 @@
+//! A site that speaks HTTP: asking it, over all redirects and repetitions, and what has been learnt about it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
+};
+use towpath_proto::{http::date, url::Endpoint};
+use towpath_store::{
+    Blame, Caller, Error, Fault, Result, Secret,
+    sys::{clock, random},
+};
+
+use super::{
+    answer::Answer,
+    conduit::Conduit,
+    facts::Facts,
+    payload::Payload,
+    place::{Place, is_loopback},
+    pool::{Connection, Pool, Pools},
+    pursuit::{Failure, Pursuit},
+    refusal,
+};
+use crate::ClientOptions;
+
+/// Questions at one site at a time; more wait. Enough to fill long paths with small reads, and a load that any server bears.
+const QUESTIONS: usize = 32;
+
+/// How long to wait for 'continue' before the body is sent all the same, as curl does.
+const CONTINUE_WAIT: Duration = Duration::from_secs(1);
+
+/// Sites kept; of more, those that nobody uses are let go, and what was learnt about them.
+const MAX_SITES: usize = 256;
+
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
+
+/// The HTTP sites of one client.
+#[derive(Debug)]
+pub struct Sites {
+    options: Arc<ClientOptions>,
+    pools: Arc<Pools>,
+    sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
+}
+
+impl Sites {
+    /// No sites yet.
+    pub fn new(options: Arc<ClientOptions>) -> Arc<Self> {
+        let pools = Arc::new(Pools::new(Arc::clone(&options)));
+        Arc::new(Self { options, pools, sites: Mutex::default() })
+    }
+
+    /// The site at `endpoint`.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Site> {
+        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        if sites.len() >= MAX_SITES && !sites.contains_key(endpoint) {
+            sites.retain(|_, site| Arc::strong_count(site) > 1);
+        }
+        let new = || Arc::new(Site::new(endpoint.clone(), Arc::clone(&self.options), Arc::clone(&self.pools)));
+        Arc::clone(sites.entry(endpoint.clone()).or_insert_with(new))
+    }
+}
+
+/// One site.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) endpoint: Endpoint,
+    pub(super) options: Arc<ClientOptions>,
+    pub(super) facts: Arc<Facts>,
+    pools: Arc<Pools>,
+    places: Arc<Semaphore>,
+}
+
+/// What is sent to prove who asks.
+#[derive(Debug, Default)]
+pub(super) struct Credentials {
+    token: Option<Secret>,
+    withheld: bool,
+}
+
+impl Credentials {
+    /// Whether there is a token that is not sent, because everybody could read it on the way.
+    pub(super) fn is_withheld(&self) -> bool {
+        self.withheld
+    }
+}
+
+/// One question to a site.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Payload,
+    /// How long the answer may take to begin.
+    pub(super) wait: Duration,
+    /// Whether asking twice does the same as asking once.
+    pub(super) repeatable: bool,
+    /// Whether its answer is read at once, and so may take one of the site's few places. One that waits for others (an upload for
+    /// its writer, a listing for its reader) must not, or all places could wait for each other.
+    pub(super) prompt: bool,
+    /// What it is about is a file: a redirect to the same path with a slash says that it is not.
+    pub(super) of_file: bool,
+}
+
+impl Question {
+    /// A question that is repeatable, prompt, and answered soon.
+    pub(super) fn new(site: &Site, method: Method) -> Self {
+        Self {
+            method,
+            headers: HeaderMap::new(),
+            payload: Payload::Empty,
+            wait: site.options.stall,
+            repeatable: true,
+            prompt: true,
+            of_file: false,
+        }
+    }
+
+    /// The same with a header field; one whose value cannot be in a header is left out.
+    #[must_use]
+    pub(super) fn with(mut self, name: impl Into<http::HeaderName>, value: impl AsRef<str>) -> Self {
+        if let Ok(value) = HeaderValue::try_from(value.as_ref()) {
+            self.headers.insert(name.into(), value);
+        }
+        self
+    }
+}
+
+impl Site {
+    fn new(endpoint: Endpoint, options: Arc<ClientOptions>, pools: Arc<Pools>) -> Self {
+        let places = Arc::new(Semaphore::new(QUESTIONS));
+        Self { endpoint, options, facts: Arc::default(), pools, places }
+    }
+
+    /// What `caller` can show: the call's own token, or the one that the options tell of. It is sent over TLS, and within this machine.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` for a token that was named but cannot be used.
+    pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
+        let token = match &caller.token {
+            Some(token) => Some(token.clone()),
+            None => self.options.token.find()?,
+        };
+        let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
+        Ok(Credentials { withheld: token.is_some() && !safe, token: token.filter(|_| safe) })
+    }
+
+    /// Starts a pursuit of what is at `place`.
+    pub(super) fn pursuit(&self, place: &Place) -> Pursuit {
+        Pursuit::new(place.clone(), &self.options, clock::now())
+    }
+
+    /// Asks until there is an answer to work with: any status but redirects, and those that say 'later'.
+    ///
+    /// # Errors
+    /// The last one, when asking again is of no use or has been tried enough.
+    pub(super) async fn ask(&self, caller: &Caller, pursuit: &mut Pursuit, question: &Question) -> Result<Answer> {
+        loop {
+            let failure = match self.attempt(caller, pursuit.place(), question).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            self.recover(pursuit, failure, question).await?;
+        }
+    }
+
+    /// Waits until it is time for the next attempt.
+    ///
+    /// # Errors
+    /// The one to report if there is to be none.
+    pub(super) async fn recover(&self, pursuit: &mut Pursuit, failure: Failure, question: &Question) -> Result<()> {
+        let untouched = question.payload.is_untouched();
+        let repeatable = question.repeatable && untouched;
+        let failure = match failure {
+            // What has been sent of a stream is gone.
+            Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) if !untouched => {
+                Failure::Lost(error)
+            }
+            Failure::Redirect(_) if !untouched => {
+                let message = "the server redirected an upload after it had taken a part of it";
+                Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
+            }
+            failure => failure,
+        };
+        tracing::debug!(place = ?pursuit.place(), ?failure, "attempt failed");
+        let answers = self.facts.answers.certain();
+        let pause = pursuit.next(failure, repeatable, answers, clock::now(), random::number())?;
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
+        let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
+        let request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
+        let permit = match question.prompt {
+            true => Arc::clone(&self.places).acquire_owned().await.ok(),
+            false => None,
+        };
+        let pool = self.pools.of(&place.endpoint);
+        let connection = self.pools.connection(&pool, question.repeatable).await?;
+        let answer = self.exchange(place, question, request, (connection, pool), permit).await?;
+        if place.endpoint == self.endpoint {
+            self.facts.learn(&answer.headers);
+        }
+        judge(answer, question, &credentials).await
+    }
+
+    fn request(&self, place: &Place, question: &Question, credentials: &Credentials) -> Result<Request<Payload>> {
+        let uri = Uri::try_from(&place.target)
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the path or query of the URL cannot be sent"))?;
+        let mut request = Request::new(question.payload.clone());
+        *request.method_mut() = question.method.clone();
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, place.host_field()?);
+        headers.insert(header::USER_AGENT, USER_AGENT);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        headers.extend(question.headers.clone());
+        // Only to whom it was meant for, however the question got elsewhere.
+        if let Some(token) = credentials.token.as_ref().filter(|_| place.endpoint == self.endpoint) {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
+                Error::new(Fault::AuthenticationFailed, "the bearer token has characters that no token has")
+            })?;
+            value.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        if matches!(question.payload, Payload::Stream(_)) && self.facts.says_continue.possible() {
+            headers.insert(header::EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        Ok(request)
+    }
+
+    /// Sends the request, and waits for the header of the answer.
+    async fn exchange(
+        &self,
+        place: &Place,
+        question: &Question,
+        mut request: Request<Payload>,
+        (mut connection, pool): (Connection, Arc<Pool>),
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<Answer, Failure> {
+        let lost = |error: hyper::Error| {
+            let message = format!("{} gave no answer: {error}", place.root());
+            Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
+        };
+        let sent = match &question.payload {
+            Payload::Stream(conduit) => {
+                self.hear_continue(&mut request, conduit);
+                let sending = connection.sender.try_send_request(request);
+                self.send_stream(sending, conduit).await
+            }
+            _ => timeout(question.wait, connection.sender.try_send_request(request)).await.ok(),
+        };
+        match sent {
+            Some(Ok(response)) => {
+                Ok(Answer::new(response, place.clone(), (connection, pool), permit, self.options.stall))
+            }
+            Some(Err(mut error)) => {
+                let unsent = error.take_message().is_some();
+                let error = lost(error.into_error());
+                Err(if unsent { Failure::NotSent(error) } else { Failure::Lost(error) })
+            }
+            None => {
+                let message = format!("{} gave no answer in time", place.root());
+                Err(Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network)))
+            }
+        }
+    }
+
+    /// Lets the body flow when the server says 'continue'.
+    fn hear_continue(&self, request: &mut Request<Payload>, conduit: &Arc<Conduit>) {
+        if !request.headers().contains_key(header::EXPECT) {
+            return conduit.go();
+        }
+        let (facts, conduit) = (Arc::clone(&self.facts), Arc::clone(conduit));
+        hyper::ext::on_informational(request, move |informational| {
+            if informational.status() == StatusCode::CONTINUE {
+                facts.says_continue.learn(true);
+                conduit.go();
+            }
+        });
+    }
+
+    /// The answer to an upload; none if nothing moved for too long, and it was not the writer who made it wait.
+    async fn send_stream<T>(&self, sending: impl Future<Output = T>, conduit: &Conduit) -> Option<T> {
+        let mut sending = std::pin::pin!(sending);
+        tokio::select! {
+            answer = &mut sending => return Some(answer),
+            () = conduit.started() => {}
+            () = sleep(CONTINUE_WAIT) => {
+                self.facts.says_continue.learn(false);
+                conduit.go();
+            }
+        }
+        let mut taken = 0;
+        let mut stalled = Duration::ZERO;
+        loop {
+            if let Ok(answer) = timeout(self.options.stall, &mut sending).await {
+                return Some(answer);
+            }
+            let now_taken = conduit.taken_bytes();
+            let moves = now_taken > taken || conduit.waits_for_writer();
+            stalled = if moves { Duration::ZERO } else { stalled + self.options.stall };
+            taken = now_taken;
+            // With all bytes there, the storage may still have to write, verify and move them.
+            let limit = if conduit.is_drained() { self.options.patience } else { self.options.stall };
+            if stalled >= limit {
+                return None;
+            }
+        }
+    }
+}
+
+/// Whether to work with an answer, or to ask again.
+async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -> Result<Answer, Failure> {
+    let location = answer.field(header::LOCATION).map(str::to_owned);
+    match answer.status {
+        StatusCode::MOVED_PERMANENTLY
+        | StatusCode::FOUND
+        | StatusCode::TEMPORARY_REDIRECT
+        | StatusCode::PERMANENT_REDIRECT
+            if location.is_some() =>
+        {
+            let location = location.unwrap_or_default();
+            let next = answer.place.redirected(&location).map_err(Failure::Fatal)?;
+            if question.of_file && answer.place.is_directory_form(&next) {
+                return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
+            }
+            answer.discard().await;
+            Err(Failure::Redirect(location))
+        }
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            let when = answer.field(header::RETRY_AFTER).and_then(retry_after);
+            Err(Failure::Later(refusal::of(answer, &question.method, credentials).await, when))
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT if is_plain(question) => {
+            Err(Failure::Lost(refusal::of(answer, &question.method, credentials).await))
+        }
+        _ => Ok(answer),
+    }
+}
+
+/// Whether a gateway's trouble means just that: to COPY and MOVE it means that the destination is elsewhere.
+fn is_plain(question: &Question) -> bool {
+    !matches!(question.method.as_str(), "COPY" | "MOVE")
+}
+
+/// `Retry-After`: seconds, or a date.
+fn retry_after(value: &str) -> Option<Duration> {
+    let seconds = match value.parse::<u32>() {
+        Ok(seconds) => i64::from(seconds),
+        Err(_) => date::parse(value)?.saturating_sub(clock::unix_s()),
+    };
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_say_when_to_come_again() {
+        assert_eq!(retry_after("7"), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("Thu, 01 Jan 1970 00:01:40 GMT"), Some(Duration::ZERO));
+        assert_eq!(retry_after("soon"), None);
+    }
+}

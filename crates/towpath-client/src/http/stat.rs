@@ -1,0 +1,207 @@
+//! Asking what a path is: PROPFIND where the server speaks WebDAV, HEAD elsewhere.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode, header};
+use towpath_proto::{
+    checksum::Algorithm,
+    http::{
+        dav::{Entries, Entry, propfind_body},
+        digest::{write_want_digest, write_want_repr_digest},
+    },
+};
+use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
+
+use super::{
+    answer::Answer,
+    describe,
+    payload::Payload,
+    place::Place,
+    pursuit::Failure,
+    refusal,
+    site::{Question, Site},
+};
+
+/// The digests that are wanted, best first: those that all sides here can compute in passing.
+pub(super) const WANTED: [Algorithm; 4] = [Algorithm::Crc32c, Algorithm::Adler32, Algorithm::Md5, Algorithm::Sha256];
+
+/// The longest answer about a single path.
+const ANSWER_BYTES: usize = 1 << 20;
+
+/// PROPFIND, which the `http` crate has no constant for.
+pub(super) fn propfind() -> Method {
+    method("PROPFIND")
+}
+
+/// A method of WebDAV.
+pub(super) fn method(name: &'static str) -> Method {
+    Method::from_bytes(name.as_bytes()).expect("method names are tokens")
+}
+
+/// The metadata of `path`, which is at `place`.
+///
+/// # Errors
+/// Those of asking, and `NotFound`.
+pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Metadata> {
+    match ask(site, caller, place).await {
+        Ok(Known::Entry(entry)) => Ok(describe::of_entry(&entry)),
+        Ok(Known::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
+        Ok(Known::Metadata(metadata)) => Ok(metadata),
+        Err(error) if error.fault() == Fault::IsDirectory => Ok(Metadata::new(FileKind::Directory, 0)),
+        Err(error) => Err(error.at(path)),
+    }
+}
+
+/// What WebDAV knows of `path`.
+///
+/// # Errors
+/// Those of asking, `NotFound`, and `Unsupported` if the server does not speak WebDAV.
+pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Entry> {
+    match ask(site, caller, place).await.map_err(|error| error.at(path))? {
+        Known::Entry(entry) => Ok(*entry),
+        Known::Metadata(_) => Err(no_dav(place).at(path)),
+    }
+}
+
+/// That a server does not speak WebDAV.
+pub(super) fn no_dav(place: &Place) -> Error {
+    let message = format!("{} does not speak WebDAV, which this needs", place.root());
+    Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
+}
+
+enum Known {
+    Entry(Box<Entry>),
+    Metadata(Metadata),
+}
+
+async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
+    if !site.facts.dav.possible() {
+        return head(site, caller, place).await.map(Known::Metadata);
+    }
+    let (mut pursuit, question) = (site.pursuit(place), propfind_question(site, "0"));
+    let answer = loop {
+        let answer = site.ask(caller, &mut pursuit, &question).await?;
+        match answer.status {
+            StatusCode::MULTI_STATUS => match answer.whole(ANSWER_BYTES).await {
+                Ok(body) => {
+                    site.facts.dav.learn(true);
+                    return parse(&body, place).map(|entry| Known::Entry(Box::new(entry)));
+                }
+                Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
+            },
+            _ => break answer,
+        }
+    };
+    let credentials = site.credentials(caller)?;
+    if site.facts.dav.certain() && answer.status != StatusCode::METHOD_NOT_ALLOWED {
+        return Err(refusal::of(answer, &question.method, &credentials).await);
+    }
+    // Not every server says so if it does not know the method, or it may allow reading but not this.
+    if matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+        site.facts.dav.learn(false);
+    }
+    answer.discard().await;
+    head(site, caller, place).await.map(Known::Metadata)
+}
+
+/// A PROPFIND of that depth.
+pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Question {
+    let mut question = Question::new(site, propfind())
+        .with(http::HeaderName::from_static("depth"), depth)
+        .with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
+    question.payload = Payload::Whole(propfind_body().into());
+    question
+}
+
+fn parse(body: &[u8], place: &Place) -> Result<Entry> {
+    let unusable = |why: String| {
+        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", place.root());
+        Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+    };
+    let mut entries = Entries::new(body).map_err(|error| unusable(error.to_string()))?;
+    let entry = entries.next().ok_or_else(|| unusable("it describes nothing".into()))?;
+    let entry = entry.map_err(|error| unusable(error.to_string()))?;
+    match entry.status {
+        None => Ok(entry),
+        Some(status) => Err(Error::new(Fault::from_http(status), format!("{} answered {status}", place.root()))),
+    }
+}
+
+/// The metadata of a file by HEAD, with the digests that the server has.
+///
+/// # Errors
+/// Those of asking, `NotFound`, `IsDirectory`.
+pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
+    // XRootD would read the file to compute them.
+    let wanted: &[Algorithm] = if site.facts.is_xrootd.certain() { &[] } else { &WANTED };
+    let answer = ask_head(site, caller, place, wanted, site.options.stall).await?;
+    Ok(described(&answer)?.0)
+}
+
+/// What the answer to a HEAD tells.
+///
+/// # Errors
+/// `Protocol` if there is no length.
+pub(super) fn described(answer: &Answer) -> Result<(Metadata, Option<describe::Version>)> {
+    let size = answer.field(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let size = size.ok_or_else(|| {
+        let message = format!("{} does not tell how long the file is", answer.place.root());
+        Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+    })?;
+    Ok(describe::of_headers(&answer.headers, size))
+}
+
+/// A HEAD that succeeded; it asks for digests where the server bears that.
+///
+/// # Errors
+/// Those of asking, `NotFound`, `IsDirectory`.
+pub(super) async fn ask_head(
+    site: &Site,
+    caller: &Caller,
+    place: &Place,
+    wanted: &[Algorithm],
+    wait: Duration,
+) -> Result<Answer> {
+    let mut asks = !wanted.is_empty() && site.facts.want_digest.possible();
+    loop {
+        let mut question = Question::new(site, Method::HEAD);
+        if asks {
+            question = wanting(question, wanted);
+        }
+        question.of_file = true;
+        question.wait = wait;
+        let answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+        if answer.status.is_success() {
+            if !asks && !wanted.is_empty() {
+                site.facts.want_digest.learn(false);
+            }
+            return Ok(answer);
+        }
+        if !(asks && may_refuse_wishes(&answer)) {
+            let credentials = site.credentials(caller)?;
+            return Err(refusal::of(answer, &question.method, &credentials).await);
+        }
+        asks = false;
+    }
+}
+
+/// The question with a wish for digests, in both forms.
+pub(super) fn wanting(question: Question, wanted: &[Algorithm]) -> Question {
+    question
+        .with(http::HeaderName::from_static("want-digest"), write_want_digest(wanted))
+        .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))
+}
+
+/// Whether the request may have been refused for its wish for a digest, as XRootD without checksums configured does; then it is worth
+/// asking again without.
+pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
+    matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST)
+}
+
+/// The error of a body that broke off, where it is not asked for again.
+pub(super) fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
+        Failure::Redirect(_) => Error::new(Fault::Protocol, "a redirect where none can be"),
+    }
+}

@@ -1,0 +1,192 @@
+//! The store behind an `http://`, `https://`, `dav://` or `davs://` URL.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use towpath_proto::{
+    checksum::{Algorithm, Algorithms, Digest},
+    url::{Scheme, Url},
+};
+use towpath_store::{
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
+    ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+};
+
+use super::{
+    listing,
+    place::Place,
+    read::RemoteFile,
+    site::{Site, Sites},
+    stat,
+    upload::Upload,
+    vector,
+};
+
+/// Files from this size on are refused before their first byte if the site says that it has no room for them.
+const ROOM_CHECKED_BYTES: u64 = 1 << 30;
+
+/// A site that speaks HTTP, and perhaps WebDAV.
+///
+/// What it can do is learnt from its answers; before the first one, [`Store::capabilities`] tells what may be. Some promises depend on the
+/// server. One that ignores `If-None-Match` or `Overwrite: F` is looked at before; what happens between is not seen. One
+/// that shows uploads while they are written is cleaned of those that failed.
+#[derive(Debug, Clone)]
+pub struct HttpStore {
+    pub(super) site: Arc<Site>,
+    query: Option<Arc<str>>,
+}
+
+impl HttpStore {
+    /// The store that `url` lies in. Nobody is asked yet. The query of the URL is sent with every request.
+    pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
+        let site = sites.at(&url.endpoint());
+        if matches!(url.scheme(), Scheme::Dav | Scheme::Davs) {
+            site.facts.dav.learn(true);
+        }
+        Self { site, query: url.query().map(Arc::from) }
+    }
+
+    /// Where `path` is.
+    pub(super) fn place(&self, path: &StorePath) -> Place {
+        Place::new(&self.site.endpoint, path, self.query.as_deref())
+    }
+
+    /// Whether there is room for `bytes`, as far as the site says.
+    async fn check_room(&self, caller: &Caller, path: &StorePath, bytes: u64) -> Result<()> {
+        if bytes < ROOM_CHECKED_BYTES || !self.site.facts.quota.possible() {
+            return Ok(());
+        }
+        let parent = path.parent().unwrap_or_else(StorePath::root);
+        match self.space(caller, &parent).await {
+            Ok(space) if space.free < bytes => {
+                let message = format!("the file needs {bytes} bytes, and {} are free", space.free);
+                Err(Error::new(Fault::NoSpace, message).at(path))
+            }
+            // Whether it works shows when it is tried.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// That HTTP has no way to do something.
+fn unsupported(what: &str, path: &StorePath) -> Error {
+    Error::new(Fault::Unsupported, format!("HTTP has no way to {what}")).at(path)
+}
+
+#[async_trait]
+impl Store for HttpStore {
+    fn capabilities(&self) -> Capabilities {
+        let facts = &self.site.facts;
+        Capabilities {
+            write: true,
+            write_any_order: false,
+            update: false,
+            rename: facts.dav.possible(),
+            copy: facts.dav.possible() && !facts.is_xrootd.certain(),
+            attributes: false,
+            set_mtime: false,
+            vector_ranges: vector::MAX_RANGES,
+            vector_range_bytes: vector::MAX_RANGE_BYTES,
+            digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
+        }
+    }
+
+    async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        self.stat_path(caller, path).await
+    }
+
+    fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        listing::list(Arc::clone(&self.site), caller.clone(), path.clone(), self.place(path), options)
+    }
+
+    async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        let (site, place) = (Arc::clone(&self.site), self.place(path));
+        Ok(Arc::new(RemoteFile::new(site, caller.clone(), path.clone(), place, options.version)))
+    }
+
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        if path.is_root() {
+            return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
+        }
+        self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
+        let mut is_new = false;
+        // Our own server keeps the condition by itself; others may not know it.
+        if options.overwrite == Overwrite::Refuse && !self.site.facts.is_towpath.certain() {
+            match self.stat_path(caller, path).await {
+                Ok(_) => return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path)),
+                Err(error) if error.fault() == Fault::NotFound => is_new = true,
+                Err(error) if error.fault() == Fault::NotDirectory => return Err(error),
+                // Whoever may write need not be allowed to look.
+                Err(_) => {}
+            }
+        }
+        Ok(Arc::new(Upload::new(self.clone(), caller.clone(), path.clone(), options, is_new)))
+    }
+
+    async fn update(&self, _caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
+        Err(unsupported("change a file in place", path))
+    }
+
+    async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, _mode: Option<u32>) -> Result<()> {
+        if parents { self.make_directories(caller, path).await } else { self.make_one_directory(caller, path).await }
+    }
+
+    async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        self.delete_file(caller, path).await
+    }
+
+    async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        self.delete_directory(caller, path).await
+    }
+
+    async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        self.transfer("MOVE", caller, (from, to), overwrite).await
+    }
+
+    async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        self.transfer("COPY", caller, (from, to), overwrite).await
+    }
+
+    async fn change(&self, _caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+        match changes {
+            Changes { mode: None, mtime_ns: None, size: None } => Ok(()),
+            _ => Err(unsupported("change mode, time or size of a file", path)),
+        }
+    }
+
+    async fn digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        self.digest_of(caller, path, algorithm, progress).await.map_err(|error| error.at(path))
+    }
+
+    async fn attributes(&self, _caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
+        Err(unsupported("read attributes", path))
+    }
+
+    async fn set_attribute(
+        &self,
+        _caller: &Caller,
+        path: &StorePath,
+        _name: &[u8],
+        _value: Option<&[u8]>,
+        _create: bool,
+    ) -> Result<()> {
+        Err(unsupported("set attributes", path))
+    }
+
+    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
+        let entry = stat::entry(&self.site, caller, path, &self.place(path)).await?;
+        self.site.facts.quota.learn(entry.quota_available_bytes.is_some());
+        let Some(free) = entry.quota_available_bytes else {
+            let message = "the site does not tell how much room there is";
+            return Err(Error::new(Fault::Unsupported, message).at(path));
+        };
+        Ok(Space { total: free.saturating_add(entry.quota_used_bytes.unwrap_or(0)), free })
+    }
+}

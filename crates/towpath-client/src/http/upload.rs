@@ -1,0 +1,310 @@
+//! New files: a PUT, whose body is streamed while the pieces come in.
+//!
+//! HTTP has no way to write at an offset, so pieces go out in order; one that comes early waits for those before it. A small file is
+//! sent when it is complete, with its digests and its time in the header. A larger one starts to flow early; its last piece is held
+//! back until `commit` has checked all that was promised, so that no server shows a file that its writer gave up.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{sync::watch, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::checksum::{Algorithms, Digests, Hasher};
+use towpath_store::{
+    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle,
+};
+
+use super::{conduit::Conduit, put::Put, store::HttpStore};
+
+/// What is gathered before a PUT starts: files up to here go in one request that can be sent again.
+const GATHERED_BYTES: usize = 1 << 20;
+
+/// A file being written.
+#[derive(Debug)]
+pub(super) struct Upload {
+    put: Arc<Put>,
+    state: Mutex<State>,
+    /// The offset that is to come next; `u64::MAX` when nothing more may come.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    hasher: Hasher,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Gathering { pieces: Vec<Bytes> },
+    Sending(Sending),
+    Finished,
+}
+
+/// A PUT underway.
+#[derive(Debug)]
+struct Sending {
+    conduit: Arc<Conduit>,
+    task: AbortOnDropHandle<Result<Metadata>>,
+}
+
+/// Whether a piece has gone in.
+enum Accepted {
+    Yes,
+    /// There must be room first.
+    Full(Arc<Conduit>),
+}
+
+impl Upload {
+    /// A file at `path` of which nothing is sent yet. `is_new` says that there was nothing there a moment ago.
+    pub(super) fn new(store: HttpStore, caller: Caller, path: StorePath, options: CreateOptions, is_new: bool) -> Self {
+        let algorithms = Algorithms::DEFAULT.union(options.digests);
+        let put = Put { store, caller, path, options, is_new };
+        let state = State { hasher: Hasher::new(algorithms), stage: Stage::Gathering { pieces: Vec::new() } };
+        Self { put: Arc::new(put), state: Mutex::new(state), next: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `offset` is next.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if that cannot happen, or does not although everything before it that came has been sent.
+    async fn turn(&self, offset: u64) -> Result<()> {
+        let mut next = self.next.subscribe();
+        loop {
+            let now = *next.borrow_and_update();
+            match now {
+                u64::MAX => return Err(finished()),
+                _ if now == offset => return Ok(()),
+                _ if now > offset => return Err(self.cannot_go_back(now, offset)),
+                _ => {}
+            }
+            if timeout(self.put.store.site.options.stall, next.changed()).await.is_ok() {
+                continue;
+            }
+            if *self.next.borrow() == now && self.waits_for_writer() {
+                let message = format!(
+                    "HTTP uploads are written in order: the bytes at {now} are missing before those at {offset}"
+                );
+                return Err(Error::new(Fault::InvalidArgument, message));
+            }
+        }
+    }
+
+    fn cannot_go_back(&self, now: u64, offset: u64) -> Error {
+        let message = format!("HTTP uploads are written in order: {now} bytes are sent, those at {offset} with them");
+        Error::new(Fault::InvalidArgument, message)
+    }
+
+    fn waits_for_writer(&self) -> bool {
+        match &self.state().stage {
+            Stage::Gathering { .. } | Stage::Finished => true,
+            Stage::Sending(sending) => sending.conduit.waits_for_writer(),
+        }
+    }
+
+    /// Takes the piece that is next. Nothing here waits, so that a write that is given up has either happened or not.
+    fn accept(&self, offset: u64, data: &Bytes) -> Result<Accepted> {
+        let mut state = self.state();
+        if *self.next.borrow() != offset {
+            return Err(self.cannot_go_back(*self.next.borrow(), offset));
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end < u64::MAX);
+        let end = end.ok_or_else(|| Error::new(Fault::TooLarge, "no file can be that large"))?;
+        if self.put.options.size_hint.is_some_and(|size| end > size) && matches!(state.stage, Stage::Sending(_)) {
+            return Err(Error::new(Fault::InvalidArgument, "the file is longer than was said when it was created"));
+        }
+        match &mut state.stage {
+            Stage::Finished => return Err(finished()),
+            Stage::Gathering { pieces } => pieces.push(data.clone()),
+            Stage::Sending(sending) => {
+                if !sending.conduit.offer(data)? {
+                    return Ok(Accepted::Full(Arc::clone(&sending.conduit)));
+                }
+            }
+        }
+        state.hasher.update(data);
+        if end > GATHERED_BYTES as u64
+            && let Stage::Gathering { pieces } = &mut state.stage
+        {
+            let pieces = std::mem::take(pieces);
+            // A file that is longer than was said is sent without a length.
+            let length = self.put.options.size_hint.filter(|size| *size >= end);
+            state.stage = Stage::Sending(self.start(Conduit::new(length, pieces)));
+        }
+        drop(state);
+        self.next.send_replace(end);
+        Ok(Accepted::Yes)
+    }
+
+    fn start(&self, conduit: Conduit) -> Sending {
+        let (put, conduit) = (Arc::clone(&self.put), Arc::new(conduit));
+        let sent = Arc::clone(&conduit);
+        let task = tokio::spawn(async move {
+            let outcome = put.stream(&sent).await;
+            // Whoever writes more hears why nobody takes it.
+            sent.fail(outcome.as_ref().err().cloned().unwrap_or_else(finished));
+            outcome
+        });
+        Sending { conduit, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Takes what there is, so that nothing more can be written; none if that has been done before.
+    fn finish(&self) -> Option<(Stage, Hasher)> {
+        let mut state = self.state();
+        let stage = std::mem::replace(&mut state.stage, Stage::Finished);
+        let hasher = std::mem::replace(&mut state.hasher, Hasher::new(Algorithms::NONE));
+        drop(state);
+        self.next.send_replace(u64::MAX);
+        (!matches!(stage, Stage::Finished)).then_some((stage, hasher))
+    }
+
+    async fn send(&self, stage: Stage, digests: &Digests, expected: &Expectation, size: u64) -> Result<Metadata> {
+        match stage {
+            Stage::Gathering { pieces } => {
+                let whole = match <[Bytes; 1]>::try_from(pieces) {
+                    Ok([only]) => only,
+                    Err(pieces) => Bytes::from(pieces.concat()),
+                };
+                self.put.at_once(whole, digests, expected.mtime_ns).await
+            }
+            Stage::Sending(sending) => {
+                if self.put.options.size_hint.is_some_and(|promised| promised != size)
+                    && sending.conduit.length().is_some()
+                {
+                    let sent_bytes = sending.conduit.close();
+                    drop(sending);
+                    self.put.clean_up(sent_bytes).await;
+                    return Err(Error::new(Fault::Truncated, "the file is shorter than was said when it was created"));
+                }
+                sending.conduit.complete();
+                let outcome = sending.task.await;
+                outcome.unwrap_or_else(|error| {
+                    Err(Error::new(Fault::Internal, format!("the upload's task ended: {error}")))
+                })
+            }
+            Stage::Finished => Err(finished()),
+        }
+    }
+}
+
+/// Checks what was promised against what was written.
+fn check(expected: &Expectation, size: u64, digests: &Digests) -> Result<()> {
+    if let Some(promised) = expected.size.filter(|promised| *promised != size) {
+        return Err(Error::new(Fault::Truncated, format!("{size} bytes were written where {promised} were promised")));
+    }
+    let differs =
+        expected.digests.iter().find(|digest| digests.get(digest.algorithm()).is_some_and(|own| own != **digest));
+    match differs {
+        Some(digest) => {
+            let message = format!("the {} of what was written is not the promised {digest}", digest.algorithm());
+            Err(Error::new(Fault::ChecksumMismatch, message))
+        }
+        None => Ok(()),
+    }
+}
+
+fn finished() -> Error {
+    Error::new(Fault::HandleNotOpen, "the upload is finished")
+}
+
+/// Ends what is underway of an upload that is given up. The bytes that may have been sent, if a request was.
+fn give_up(stage: Stage) -> Option<u64> {
+    match stage {
+        Stage::Sending(sending) => Some(sending.conduit.close()),
+        Stage::Gathering { .. } | Stage::Finished => None,
+    }
+}
+
+#[async_trait]
+impl WriteHandle for Upload {
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        let located = |error: Error| error.at(&self.put.path);
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(located(Error::new(Fault::TooLarge, "no file can be that large")));
+        }
+        if data.is_empty() {
+            return if matches!(self.state().stage, Stage::Finished) { Err(located(finished())) } else { Ok(()) };
+        }
+        self.turn(offset).await.map_err(located)?;
+        loop {
+            match self.accept(offset, &data).map_err(located)? {
+                Accepted::Yes => return Ok(()),
+                Accepted::Full(conduit) => conduit.room(data.len()).await,
+            }
+        }
+    }
+
+    async fn read(&self, _offset: u64, _length: usize) -> Result<Bytes> {
+        Err(Error::new(Fault::Unsupported, "HTTP uploads cannot be read back while they are written")
+            .at(&self.put.path))
+    }
+
+    async fn set_size(&self, size: u64) -> Result<()> {
+        let now = *self.next.borrow();
+        let fault = match () {
+            () if now == u64::MAX => return Err(finished().at(&self.put.path)),
+            () if now == size => return Ok(()),
+            () if size > i64::MAX as u64 => Fault::TooLarge,
+            () => Fault::Unsupported,
+        };
+        Err(Error::new(fault, "HTTP uploads are as long as what is written").at(&self.put.path))
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        match *self.next.borrow() {
+            u64::MAX => Err(finished().at(&self.put.path)),
+            size => Ok(Metadata::new(FileKind::File, size)),
+        }
+    }
+
+    async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        let located = |error: Error| error.at(&self.put.path);
+        let Some((stage, hasher)) = self.finish() else { return Err(located(finished())) };
+        let (size, digests) = (hasher.bytes(), hasher.finish());
+        if let Err(error) = check(&expected, size, &digests) {
+            if let Some(bytes) = give_up(stage) {
+                self.put.clean_up(bytes).await;
+            }
+            return Err(located(error));
+        }
+        let metadata = self.send(stage, &digests, &expected, size).await.map_err(located)?;
+        self.put.verify(metadata, size, &digests, &expected).await.map_err(located)
+    }
+
+    async fn abort(&self) -> Result<()> {
+        if let Some((stage, _)) = self.finish()
+            && let Some(bytes) = give_up(stage)
+        {
+            self.put.clean_up(bytes).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Some((stage, _)) = self.finish() else { return };
+        let Some(bytes) = give_up(stage) else { return };
+        // Without a runtime there is nothing left that could ask.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let put = Arc::clone(&self.put);
+            runtime.spawn(async move { put.clean_up(bytes).await });
+        }
+    }
+}
+
+impl Put {
+    /// Whether an existing file is an error.
+    pub(super) fn only_new(&self) -> bool {
+        self.options.overwrite == Overwrite::Refuse
+    }
+}

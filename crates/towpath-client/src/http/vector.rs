@@ -1,0 +1,309 @@
+//! Many ranges of one file at once.
+//!
+//! Ranges close to each other are joined to spans; spans go into requests of several ranges each, a few requests at a time. A server
+//! that does not answer with all of them is asked for each span by itself, from then on at once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::{StatusCode, header};
+use towpath_proto::http::{
+    multipart::{Boundary, Item, PartReader},
+    range::{RangeRequest, RangeSpec},
+};
+use towpath_store::{ByteRange, Error, Fault, Result, VectorReads};
+
+use super::{
+    answer::Answer,
+    pursuit::Failure,
+    read::{RemoteFile, changed},
+};
+
+/// The most ranges worth sending in one vector read.
+pub(super) const MAX_RANGES: usize = 1024;
+
+/// The longest range of a vector read that is worth joining with others.
+pub(super) const MAX_RANGE_BYTES: usize = 2 << 20;
+
+/// Ranges that lie so close are read with what lies between them: the header of a part alone takes 100 bytes and a system call.
+const GAP_BYTES: u64 = 1024;
+
+/// The longest span that is made by joining.
+const SPAN_BYTES: u64 = 2 << 20;
+
+/// The most spans of one request: their list must fit the 8 KiB line that servers take (nginx, Apache), at 28 bytes each.
+const REQUEST_SPANS: usize = 256;
+
+/// The most bytes of one request, which are held in memory until its answer is complete.
+const REQUEST_BYTES: u64 = 8 << 20;
+
+/// Requests underway for one vector read.
+const REQUESTS: usize = 8;
+
+/// A part of the file that is read in one piece, for one or more of the ranges asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    start: u64,
+    end: u64,
+    /// Indexes of the ranges, and the ranges.
+    members: Vec<(usize, ByteRange)>,
+}
+
+/// Reads `ranges` of `file`.
+pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+    stream::once(start(file, ranges)).flatten().boxed()
+}
+
+async fn start(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+    let size = match file.pin().await {
+        Ok(pinned) => pinned.metadata.size,
+        Err(error) => {
+            let all = (0..ranges.len()).map(move |index| (index, Err(error.clone())));
+            return stream::iter(all).boxed();
+        }
+    };
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        ranges.into_iter().enumerate().partition(|(_, range)| range.length > 0 && range.end() <= size);
+    let at_once = outside.into_iter().map(move |(index, range)| (index, outcome_without_reading(&range, size)));
+    let requests = stream::iter(requests(spans(inside)));
+    let read = requests.map(|spans| read_request(file, spans)).buffer_unordered(REQUESTS).flat_map(stream::iter);
+    stream::iter(at_once).chain(read).boxed()
+}
+
+/// The outcome for a range that is empty, or passes the end.
+fn outcome_without_reading(range: &ByteRange, size: u64) -> Result<Bytes> {
+    if range.end() <= size {
+        return Ok(Bytes::new());
+    }
+    let message =
+        format!("the range of {} bytes at {} passes the end of the file at {size}", range.length, range.offset);
+    Err(Error::new(Fault::InvalidArgument, message))
+}
+
+/// Joins ranges that are close to each other.
+fn spans(mut ranges: Vec<(usize, ByteRange)>) -> Vec<Span> {
+    ranges.sort_unstable_by_key(|(_, range)| (range.offset, range.length));
+    let mut spans: Vec<Span> = Vec::new();
+    for (index, range) in ranges {
+        if let Some(last) = spans.last_mut()
+            && joins(last, &range)
+        {
+            last.end = last.end.max(range.end());
+            last.members.push((index, range));
+            continue;
+        }
+        spans.push(Span { start: range.offset, end: range.end(), members: vec![(index, range)] });
+    }
+    spans
+}
+
+fn joins(span: &Span, range: &ByteRange) -> bool {
+    let overlaps = range.offset < span.end;
+    let near = range.offset <= span.end.saturating_add(GAP_BYTES) && range.end() - span.start <= SPAN_BYTES;
+    overlaps || near
+}
+
+/// Distributes spans over requests.
+fn requests(spans: Vec<Span>) -> Vec<Vec<Span>> {
+    let mut requests: Vec<Vec<Span>> = Vec::new();
+    let mut bytes = 0;
+    for span in spans {
+        let length = span.end - span.start;
+        match requests.last_mut() {
+            Some(last) if last.len() < REQUEST_SPANS && bytes + length <= REQUEST_BYTES => {
+                bytes += length;
+                last.push(span);
+            }
+            _ => {
+                bytes = length;
+                requests.push(vec![span]);
+            }
+        }
+    }
+    requests
+}
+
+async fn read_request(file: &RemoteFile, spans: Vec<Span>) -> Vec<(usize, Result<Bytes>)> {
+    let mut filling = Filling::new(spans);
+    if filling.spans.len() > 1
+        && file.site.facts.many_ranges.possible()
+        && let Err(error) = read_together(file, &mut filling).await
+    {
+        return filling.spans.iter().flat_map(|span| failed(span, &error)).collect();
+    }
+    let whole = filling.spans.iter().zip(filling.buffers).map(|(span, buffer)| async move {
+        if buffer.len() as u64 == span.end - span.start {
+            return outcomes(span, &buffer.into());
+        }
+        let length = usize::try_from(span.end - span.start).unwrap_or(usize::MAX);
+        match file.fetch(span.start, length, Vec::new()).await {
+            Ok(bytes) => outcomes(span, &bytes.into()),
+            Err(error) => failed(span, &error),
+        }
+    });
+    stream::iter(whole.collect::<Vec<_>>()).buffer_unordered(REQUESTS).concat().await
+}
+
+fn outcomes(span: &Span, bytes: &Bytes) -> Vec<(usize, Result<Bytes>)> {
+    let slice = |range: &ByteRange| {
+        let start = usize::try_from(range.offset - span.start).ok()?;
+        let end = start.checked_add(range.length)?;
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
+    };
+    span.members.iter().map(|(index, range)| (*index, slice(range).ok_or_else(changed))).collect()
+}
+
+fn failed(span: &Span, error: &Error) -> Vec<(usize, Result<Bytes>)> {
+    span.members.iter().map(|(index, _)| (*index, Err(error.clone()))).collect()
+}
+
+/// What has come of the spans of one request.
+struct Filling {
+    spans: Arc<[Span]>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Filling {
+    fn new(spans: Vec<Span>) -> Self {
+        Self { buffers: vec![Vec::new(); spans.len()], spans: spans.into() }
+    }
+
+    /// Takes bytes that stand at `offset` of the file. Bytes that belong to no span, and those behind a gap, are left out.
+    fn put(&mut self, mut offset: u64, mut data: &[u8]) {
+        let mut index = self.spans.partition_point(|span| span.end <= offset);
+        while let (Some(span), Some(buffer)) = (self.spans.get(index), self.buffers.get_mut(index)) {
+            let filled = span.start + buffer.len() as u64;
+            let skipped = usize::try_from(filled.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
+            data = data.split_at(skipped).1;
+            offset += skipped as u64;
+            if data.is_empty() {
+                return;
+            }
+            let taken = usize::try_from(span.end.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
+            if offset == filled {
+                buffer.extend_from_slice(data.split_at(taken).0);
+            }
+            data = data.split_at(taken).1;
+            offset += taken as u64;
+            index += 1;
+        }
+    }
+}
+
+/// Asks for all spans in one request. What is missing afterwards is to be asked for one by one.
+///
+/// # Errors
+/// Those that would meet each of the spans too.
+async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
+    let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
+    let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
+    let answer = file.site.ask(&file.caller, &mut file.pursuit(), &file.question(&ranges)).await?;
+    let parts = match answer.status {
+        StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
+        StatusCode::PRECONDITION_FAILED => return Err(changed()),
+        // What happened is seen when the spans are asked for.
+        StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST => None,
+        _ => return Err(file.refused(answer).await),
+    };
+    let size = file.pin().await?.metadata.size;
+    file.site.facts.many_ranges.learn(parts.is_some());
+    let Some(boundary) = parts else { return Ok(()) };
+    file.answered_by(&answer.place);
+    match receive(answer, PartReader::new(&boundary), size, filling).await {
+        Ok(()) => Ok(()),
+        Err(Broken::Changed) => Err(changed()),
+        Err(Broken::Garbled(why)) => {
+            tracing::debug!(%why, "an answer with several ranges cannot be used");
+            file.site.facts.many_ranges.learn(false);
+            Ok(())
+        }
+        Err(Broken::Lost(failure)) => {
+            tracing::debug!(?failure, "an answer with several ranges broke off");
+            Ok(())
+        }
+    }
+}
+
+/// Why an answer with several ranges is of no more use.
+enum Broken {
+    Changed,
+    Garbled(String),
+    Lost(Failure),
+}
+
+async fn receive(mut answer: Answer, mut parts: PartReader, size: u64, filling: &mut Filling) -> Result<(), Broken> {
+    let garbled = |error: &dyn std::fmt::Display| Broken::Garbled(error.to_string());
+    let mut at = 0;
+    let mut budget = filling.spans.iter().map(|span| span.end - span.start).sum::<u64>().saturating_mul(2);
+    while let Some(data) = answer.next().await.map_err(Broken::Lost)? {
+        parts.push(data);
+        while let Some(item) = parts.next_item().map_err(|error| garbled(&error))? {
+            match item {
+                Item::Part { offsets, size: told } => {
+                    if told.is_some_and(|told| told != size) {
+                        return Err(Broken::Changed);
+                    }
+                    at = offsets.start;
+                }
+                Item::Data(data) => {
+                    // A server may join parts, but not send the whole file.
+                    budget = budget.checked_sub(data.len() as u64).ok_or_else(|| garbled(&"it is too long"))?;
+                    filling.put(at, &data);
+                    at += data.len() as u64;
+                }
+                Item::End => {}
+            }
+        }
+    }
+    parts.finish().map_err(|error| garbled(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(offset: u64, length: usize) -> ByteRange {
+        ByteRange { offset, length }
+    }
+
+    fn joined(ranges: &[ByteRange]) -> Vec<(u64, u64)> {
+        spans(ranges.iter().copied().enumerate().collect()).iter().map(|span| (span.start, span.end)).collect()
+    }
+
+    #[test]
+    fn near_ranges_are_joined() {
+        assert_eq!(joined(&[range(5000, 10), range(0, 100), range(150, 10)]), [(0, 160), (5000, 5010)]);
+        assert_eq!(joined(&[range(0, 10), range(10 + GAP_BYTES, 1)]), [(0, 11 + GAP_BYTES)]);
+        assert_eq!(joined(&[range(0, 10), range(11 + GAP_BYTES, 1)]).len(), 2);
+        let long = SPAN_BYTES as usize;
+        assert_eq!(joined(&[range(0, long), range(long as u64, 10)]).len(), 2, "spans do not grow without bound");
+        assert_eq!(joined(&[range(0, long), range(10, long)]).len(), 1, "but nothing is asked for twice");
+    }
+
+    #[test]
+    fn requests_are_bounded() {
+        let many = spans((0..1000).map(|n| (n, range(n as u64 * 10_000, 1))).collect());
+        assert_eq!(requests(many).iter().map(Vec::len).collect::<Vec<_>>(), [256, 256, 256, 232]);
+        let large = spans((0..10).map(|n| (n, range(n as u64 * (2 << 20), 2 << 20))).collect());
+        assert_eq!(requests(large).iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);
+    }
+
+    #[test]
+    fn parts_may_be_joined_and_reordered() {
+        let content: Vec<u8> = (0..=255).collect();
+        let spans = spans(vec![(0, range(10, 5)), (1, range(2000, 5)), (2, range(4000, 1))]);
+        let mut filling = Filling::new(spans);
+        let at = |offset: u64, length: usize| {
+            content.iter().copied().cycle().skip(offset as usize).take(length).collect::<Vec<_>>()
+        };
+        filling.put(1990, &at(1990, 2100));
+        filling.put(0, &at(0, 12));
+        filling.put(12, &at(12, 100));
+        assert_eq!(filling.buffers, [at(10, 5), at(2000, 5), at(4000, 1)]);
+        // What lies behind a gap is not taken for what stands before it.
+        let mut filling = Filling::new(self::spans(vec![(0, range(10, 5))]));
+        filling.put(12, &at(12, 3));
+        assert!(filling.buffers[0].is_empty());
+    }
+}

@@ -1,0 +1,307 @@
+//! Reads over HTTP from servers that do odd things.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Method, header};
+use towpath_client::{ClientOptions, TokenSource};
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{Blame, ByteRange, Caller, Fault, OpenOptions, Secret, VersionTag};
+
+use crate::{
+    peer::content,
+    web::{Asked, Reply, Web, error, options, path, reply, serve_file, store},
+};
+
+const SIZE: usize = 300_007;
+
+fn data() -> Bytes {
+    static DATA: LazyLock<Bytes> = LazyLock::new(|| content(SIZE).into());
+    DATA.clone()
+}
+
+/// A server without WebDAV that answers GET with `get`, which is told how many GETs came before.
+fn serve(get: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Web {
+    let gets = std::sync::atomic::AtomicUsize::new(0);
+    Web::start(move |asked, _| match asked.method {
+        Method::GET => get(asked, gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
+        Method::HEAD => serve_file(asked, &data(), "\"v1\""),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_read_asks_once_and_tells_all() {
+    let server = serve(|asked, _| {
+        let digest = Hasher::digest_of(Algorithm::Adler32, &data());
+        serve_file(asked, &data(), "\"v1\"").with("digest", &format!("adler32={digest}"))
+    });
+    let file = server.open("/file").await;
+    let (metadata, first) = futures::try_join!(file.metadata(), file.read(0, SIZE)).unwrap();
+    assert_eq!((first, metadata.size), (data(), SIZE as u64));
+    assert_eq!(metadata.version, VersionTag::new("v1"));
+    assert_eq!(metadata.digests, Hasher::digest_of(Algorithm::Adler32, &data()).into());
+    assert_eq!(server.methods(), ["GET"], "no HEAD is needed");
+    file.read(SIZE as u64 - 10, 100).await.unwrap();
+    let last = server.asked().pop().unwrap();
+    assert_eq!((last.field("range"), last.field("if-match")), ("bytes=299997-300006", "\"v1\""));
+    assert_eq!(last.field("host"), server.address.to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_sends_only_whole_files_is_read() {
+    let server = serve(|_, _| reply(200).with("etag", "\"v1\"").body(data()));
+    let file = server.open("/file").await;
+    assert_eq!(file.read(1000, 10).await.unwrap(), data()[1000..1010]);
+    assert_eq!(file.read(SIZE as u64 - 5, 10).await.unwrap(), data()[SIZE - 5..]);
+    let ranges: Vec<_> = (0..20).map(|n| ByteRange { offset: n * 10_000, length: 10 }).collect();
+    for (index, result) in file.read_vector(ranges.clone()).collect::<Vec<_>>().await {
+        let at = ranges[index].offset as usize;
+        assert_eq!(result.unwrap(), data()[at..at + 10]);
+    }
+    assert_eq!(server.methods().len(), 2 + 1 + 20, "several ranges are asked for together only once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changes_is_never_mixed() {
+    let bad: [fn(&Asked) -> Reply; 4] = [
+        |_| reply(412),
+        |asked| serve_file(asked, &data(), "\"v2\"").with("etag", "\"v2\""),
+        |_| reply(200).with("etag", "\"v2\"").body(data()),
+        |_| reply(206).with("content-range", "bytes 100-199/5000").body(data().slice(..100)),
+    ];
+    for bad in bad {
+        let server = serve(move |asked, before| match before {
+            0 => serve_file(asked, &data(), "\"v1\""),
+            // The condition is ignored, so that only the answer tells.
+            _ => bad(&Asked {
+                headers: [(header::RANGE, asked.headers["range"].clone())].into_iter().collect(),
+                ..asked.clone()
+            }),
+        });
+        let file = server.open("/file").await;
+        file.read(0, 100).await.unwrap();
+        let changed = error(file.read(100, 100).await);
+        assert_eq!((changed.fault(), changed.path()), (Fault::Changed, Some(&path("/file"))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weak_tags_are_not_relied_on() {
+    let server =
+        serve(|asked, _| serve_file(asked, &data(), "W/\"v1\"").with("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT"));
+    let file = server.open("/file").await;
+    file.read(0, 100).await.unwrap();
+    file.read(0, 100).await.unwrap();
+    let last = server.asked().pop().unwrap();
+    assert_eq!(last.field("if-match"), "");
+    assert_eq!(last.field("if-unmodified-since"), "Thu, 01 Jan 1970 00:01:40 GMT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_version_asked_for_is_read() {
+    let server = serve(|asked, _| serve_file(asked, &data(), "\"v2\""));
+    let options = OpenOptions { version: VersionTag::new("v1") };
+    let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
+    assert_eq!(error(file.read(0, 10).await).fault(), Fault::Changed);
+    assert_eq!(server.asked()[0].field("if-match"), "\"v1\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_answers_are_not_taken_for_data() {
+    let wrong: [fn() -> Reply; 6] = [
+        || reply(206).with("content-range", "bytes 1-100/300007").body(data().slice(1..101)),
+        || reply(206).with("content-range", "bytes 0-100/300007").body(data().slice(..101)),
+        || reply(206).with("content-range", "bytes 0-99/300007").body(data().slice(..50)),
+        || reply(206).with("content-range", "nonsense").body(data().slice(..100)),
+        || reply(206).body(data().slice(..100)),
+        || {
+            reply(206)
+                .with("content-range", "bytes 0-99/300007")
+                .with("content-encoding", "gzip")
+                .body(data().slice(..100))
+        },
+    ];
+    for (index, wrong) in wrong.into_iter().enumerate() {
+        let server = serve(move |_, _| wrong().with("etag", "\"v1\""));
+        let file = server.open("/file").await;
+        let error = error(file.read(0, 100).await);
+        assert_eq!((error.fault(), error.blame()), (Fault::Protocol, Blame::Storage), "{index}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_breaks_off_goes_on_where_it_stopped() {
+    let server = serve(|asked, before| match before {
+        0 => serve_file(asked, &data(), "\"v1\"").broken_after(100_000),
+        1 => serve_file(asked, &data(), "\"v1\"").stalled_after(100_000),
+        _ => serve_file(asked, &data(), "\"v1\""),
+    });
+    let file = server.open("/file").await;
+    assert_eq!(file.read(0, SIZE).await.unwrap(), data());
+    let ranges: Vec<_> = server.asked().iter().map(|asked| asked.field("range").to_owned()).collect();
+    assert_eq!(ranges, ["bytes=0-300006", "bytes=100000-300006", "bytes=200000-300006"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_ends_is_given_up() {
+    let server = serve(|asked, _| serve_file(asked, &data(), "\"v1\"").stalled_after(0));
+    let file = server.open("/file").await;
+    let error = error(file.read(0, SIZE).await);
+    assert_eq!((error.fault(), error.blame()), (Fault::TimedOut, Blame::Network));
+    assert!(error.message().contains("tried 3 times"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_read_than_was_asked_for() {
+    let server = serve(|_, _| {
+        let answer = reply(206).with("etag", "\"v1\"").with("content-range", "bytes 0-99/300007");
+        answer.body(data()).chunked().stalled_after(SIZE)
+    });
+    let file = server.open("/file").await;
+    assert_eq!(file.read(0, 100).await.unwrap(), data()[..100]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_server_is_asked_again_when_it_says() {
+    let server = serve(|asked, before| match before {
+        0 => reply(503).with("retry-after", "0").body("too busy"),
+        1 => reply(429).with("retry-after", "0"),
+        2 => reply(502),
+        _ => serve_file(asked, &data(), "\"v1\""),
+    });
+    let file = server.open("/file").await;
+    assert_eq!(file.read(0, 10).await.unwrap(), data()[..10]);
+    let server = serve(|_, _| reply(503).body("<h1>no\tmore</h1>"));
+    let error = error(server.open("/file").await.read(0, 10).await);
+    assert_eq!(error.fault(), Fault::Unavailable);
+    assert!(error.message().contains("503 Service Unavailable: no more (tried 3 times)"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_are_told_with_the_servers_words() {
+    for (status, fault) in [
+        (401, Fault::AuthenticationFailed),
+        (403, Fault::PermissionDenied),
+        (404, Fault::NotFound),
+        (410, Fault::NotFound),
+        (500, Fault::Internal),
+        (501, Fault::Unsupported),
+    ] {
+        let server = Web::start(move |_, _| reply(status).body("because\n"));
+        let error = error(server.open("/file").await.read(0, 10).await);
+        assert_eq!(error.fault(), fault, "{status}");
+        assert!(error.message().contains(&format!("answered {status}")), "{error}");
+        assert!(error.message().ends_with(": because"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_for_digests_that_is_refused_is_dropped() {
+    let server = serve(|asked, _| match asked.field("want-digest") {
+        "" => serve_file(asked, &data(), "\"v1\""),
+        _ => reply(405),
+    });
+    assert_eq!(server.open("/file").await.read(0, 10).await.unwrap(), data()[..10]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_are_followed_and_remembered() {
+    let target = serve(|asked, before| match before {
+        0..=2 => serve_file(asked, &data(), "\"v1\""),
+        _ => reply(403),
+    });
+    let there = format!("http://{}/there?key=1", target.address);
+    let here = serve(move |_, _| reply(307).with("location", &there));
+    let file = here.open("/file").await;
+    for _ in 0..3 {
+        assert_eq!(file.read(0, 10).await.unwrap(), data()[..10]);
+    }
+    assert_eq!(here.methods().len(), 1);
+    assert_eq!(target.asked()[0].target, "/there?key=1");
+    // A place that does not know us any more is asked for anew.
+    assert_eq!(error(file.read(0, 10).await).fault(), Fault::PermissionDenied);
+    assert_eq!(here.methods().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_without_end_are_given_up() {
+    for (target, word) in [("/file", "circle"), ("/{}", "without end")] {
+        let server =
+            Web::start(move |_, before| reply(302).with("location", &target.replace("{}", &before.to_string())));
+        let error = error(server.open("/file").await.read(0, 10).await);
+        assert_eq!(error.fault(), Fault::Protocol);
+        assert!(error.message().contains(word), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_goes_only_where_it_belongs() {
+    let target = serve(|asked, _| serve_file(asked, &data(), "\"v1\""));
+    let there = format!("http://{}/there", target.address);
+    let here = serve(move |_, _| reply(307).with("location", &there));
+    let caller = Caller { token: Some(Secret::new("the-token")), ..Caller::local() };
+    let file = here.store().open(&caller, &path("/file"), OpenOptions::default()).await.unwrap();
+    file.read(0, 10).await.unwrap();
+    assert_eq!(here.asked()[0].field("authorization"), "Bearer the-token");
+    assert_eq!(target.asked()[0].field("authorization"), "");
+    // The token of the options serves calls that bring none.
+    let options = ClientOptions { token: TokenSource::Fixed(Secret::new("another")), ..options() };
+    let file =
+        target.store_with(&options).open(&Caller::local(), &path("/file"), OpenOptions::default()).await.unwrap();
+    file.read(0, 10).await.unwrap();
+    assert_eq!(target.asked()[1].field("authorization"), "Bearer another");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_is_the_networks_fault() {
+    let server = serve(|_, _| reply(200));
+    let url = format!("http://{}/", server.address);
+    drop(server);
+    let store = store(&url, &options());
+    let file = store.open(&Caller::local(), &path("/file"), OpenOptions::default()).await.unwrap();
+    let error = error(file.read(0, 10).await);
+    assert_eq!((error.fault(), error.blame()), (Fault::Unavailable, Blame::Network));
+    assert!(!error.message().contains("tried"), "what never answered is asked once: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vectors_take_one_request_where_the_server_can() {
+    let server = serve(|asked, _| {
+        let list = asked.field("range").strip_prefix("bytes=").unwrap();
+        let mut body = Vec::new();
+        // In reverse order, which is allowed.
+        for range in list.split(',').rev() {
+            let (first, last) = range.split_once('-').unwrap();
+            let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+            body.extend_from_slice(format!("--x\r\ncontent-range: bytes {first}-{last}/{SIZE}\r\n\r\n").as_bytes());
+            body.extend_from_slice(&data()[first..=last]);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(b"--x--\r\n");
+        reply(206).with("content-type", "multipart/byteranges; boundary=x").body(body)
+    });
+    let file = server.open("/file").await;
+    let mut ranges: Vec<_> = (0..100).map(|n| ByteRange { offset: n * 2500, length: 100 }).collect();
+    ranges.push(ByteRange { offset: SIZE as u64, length: 1 });
+    let mut results: Vec<_> = file.read_vector(ranges.clone()).collect().await;
+    results.sort_by_key(|(index, _)| *index);
+    assert_eq!(error(results.pop().unwrap().1).fault(), Fault::InvalidArgument);
+    for ((_, result), range) in results.into_iter().zip(&ranges) {
+        assert_eq!(result.unwrap(), data()[range.offset as usize..range.end() as usize]);
+    }
+    assert_eq!(server.methods(), ["PROPFIND", "HEAD", "GET"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_reads_leave_the_handle_usable() {
+    let server = serve(|asked, _| serve_file(asked, &data(), "\"v1\""));
+    let file = server.open("/file").await;
+    for _ in 0..20 {
+        let mut read = file.read(0, SIZE);
+        assert!(futures::poll!(&mut read).is_pending());
+    }
+    let file = Arc::clone(&file);
+    assert_eq!(file.read(0, SIZE).await.unwrap(), data());
+}

@@ -1,0 +1,210 @@
+//! Uploads over HTTP to servers that do odd things.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::Method;
+use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
+use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, WriteHandle};
+
+use crate::{
+    peer::content,
+    web::{Asked, Reply, Web, error, path, reply, serve_file},
+};
+
+/// Too large to be sent in one go.
+const LARGE: usize = 3_000_000;
+
+/// A server without WebDAV that keeps one file.
+fn keep(put: impl Fn(&Asked, usize) -> Option<Reply> + Send + Sync + 'static) -> Web {
+    let kept: Mutex<Option<Bytes>> = Mutex::default();
+    Web::start(move |asked, before| {
+        let mut kept = kept.lock().unwrap();
+        match asked.method {
+            Method::PUT => put(asked, before).unwrap_or_else(|| {
+                *kept = Some(asked.body.clone());
+                reply(201)
+            }),
+            Method::DELETE => reply(if kept.take().is_some() { 204 } else { 404 }),
+            Method::GET | Method::HEAD => match &*kept {
+                Some(kept) => serve_file(asked, kept, "\"v1\"").with("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT"),
+                None => reply(404),
+            },
+            _ => reply(405),
+        }
+    })
+}
+
+/// A server that has nothing and answers every PUT with `answer`, by its header alone where the client waits for that.
+fn refuse(answer: impl Fn() -> Reply + Send + Sync + 'static) -> Web {
+    Web::start_impatient(move |asked, _| match asked.method {
+        Method::PUT => answer(),
+        Method::GET | Method::HEAD => reply(404),
+        _ => reply(405),
+    })
+}
+
+async fn create(server: &Web, options: CreateOptions) -> Arc<dyn WriteHandle> {
+    server.store().create(&Caller::local(), &path("/file"), options).await.unwrap()
+}
+
+fn replace(size_hint: Option<u64>) -> CreateOptions {
+    CreateOptions { overwrite: Overwrite::Replace, size_hint, ..CreateOptions::default() }
+}
+
+fn put_of(server: &Web) -> Asked {
+    server.asked().into_iter().rfind(|asked| asked.method == Method::PUT).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_file_goes_with_all_that_is_known_of_it() {
+    let server = keep(|_, _| None);
+    let file = create(&server, CreateOptions::default()).await;
+    file.write(0, "hello ".into()).await.unwrap();
+    file.write(6, "world".into()).await.unwrap();
+    let expected = Expectation { mtime_ns: Some(1_500_000_000), ..Expectation::default() };
+    let metadata = file.commit(expected).await.unwrap();
+    assert_eq!((metadata.size, metadata.mtime_s()), (11, 100));
+    let put = put_of(&server);
+    assert_eq!(put.body, "hello world");
+    assert_eq!((put.field("content-length"), put.field("if-none-match")), ("11", "*"));
+    assert_eq!(put.field("x-oc-mtime"), "1.500000000");
+    let adler32 = Hasher::digest_of(Algorithm::Adler32, b"hello world");
+    assert!(put.field("digest").contains(&format!("adler32={adler32}")), "{}", put.field("digest"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_is_streamed() {
+    for size_hint in [None, Some(LARGE as u64)] {
+        let server = keep(|_, _| None);
+        let file = create(&server, replace(size_hint)).await;
+        let data = Bytes::from(content(LARGE));
+        let write = |at: usize| file.write(at as u64, data.slice(at..LARGE.min(at + 100_000)));
+        futures::future::join_all((0..LARGE).step_by(100_000).rev().map(write))
+            .await
+            .into_iter()
+            .for_each(|w| w.unwrap());
+        assert_eq!(file.metadata().await.unwrap().size, LARGE as u64);
+        let digests = Hasher::digest(Algorithms::DEFAULT, &data);
+        file.commit(Expectation { size: Some(LARGE as u64), digests, mtime_ns: None }).await.unwrap();
+        let put = put_of(&server);
+        assert_eq!(put.body, data);
+        assert_eq!(put.field("expect"), "100-continue");
+        let length = size_hint.map_or(String::new(), |size| size.to_string());
+        assert_eq!(put.field("content-length"), length);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_whole_before_it_is_committed() {
+    let server = keep(|_, _| None);
+    let file = create(&server, replace(Some(LARGE as u64))).await;
+    file.write(0, content(LARGE).into()).await.unwrap();
+    let expected =
+        Expectation { digests: Hasher::digest_of(Algorithm::Crc32c, b"other").into(), ..Expectation::default() };
+    assert_eq!(error(file.commit(expected).await).fault(), Fault::ChecksumMismatch);
+    assert_eq!(error(file.write(LARGE as u64, "more".into()).await).fault(), Fault::HandleNotOpen);
+    assert_eq!(error(server.store().stat(&Caller::local(), &path("/file")).await).fault(), Fault::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pieces_that_never_come_are_missed() {
+    let server = keep(|_, _| None);
+    let file = create(&server, replace(None)).await;
+    file.write(0, "start".into()).await.unwrap();
+    let missing = error(file.write(100, "later".into()).await);
+    assert_eq!(missing.fault(), Fault::InvalidArgument);
+    assert!(missing.message().contains("the bytes at 5 are missing"), "{missing}");
+    assert_eq!(error(file.write(2, "again".into()).await).fault(), Fault::InvalidArgument);
+    file.write(5, "!".into()).await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+    assert_eq!(put_of(&server).body, "start!");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_redirected_before_its_body() {
+    let target = keep(|_, _| None);
+    let there = format!("http://{}/file", target.address);
+    let here = refuse(move || reply(307).with("location", &there));
+    for size in [10, LARGE] {
+        let file = create(&here, replace(None)).await;
+        file.write(0, content(size / 2).into()).await.unwrap();
+        file.write(size as u64 / 2, content(size / 2).into()).await.unwrap();
+        let outcome = file.commit(Expectation::default()).await;
+        // What is here after the redirect is what HEAD finds here: nothing.
+        assert_eq!(error(outcome).fault(), Fault::NotFound);
+        assert_eq!(put_of(&target).body.len(), size);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_hear_why_an_upload_is_refused() {
+    for (status, fault) in [(507, Fault::NoSpace), (403, Fault::PermissionDenied), (413, Fault::TooLarge)] {
+        let server = refuse(move || reply(status).body("no"));
+        let file = create(&server, replace(None)).await;
+        let mut at = 0;
+        let refused = loop {
+            match file.write(at, content(1 << 20).into()).await {
+                Ok(()) => at += 1 << 20,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.fault(), fault, "{refused}");
+        assert_eq!(error(file.commit(Expectation::default()).await).fault(), fault);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_upload_is_sent_again_if_that_does_no_harm() {
+    let unlucky = |asked: &Asked, before: usize| {
+        let again = before > 0 && asked.field("if-none-match").is_empty();
+        (!again).then(|| reply(502).body("try again"))
+    };
+    let server = keep(unlucky);
+    let file = create(&server, replace(None)).await;
+    file.write(0, "content".into()).await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+    let server = keep(unlucky);
+    let file = create(&server, CreateOptions::default()).await;
+    file.write(0, "content".into()).await.unwrap();
+    let error = error(file.commit(Expectation::default()).await);
+    assert!(error.message().contains("may have been done"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_arrived_damaged_is_taken_away() {
+    let lies: [fn(Reply) -> Reply; 2] =
+        [|answer| answer.with("digest", "adler32=00000001"), |answer| answer.body("another length")];
+    for (lie, fault) in lies.into_iter().zip([Fault::ChecksumMismatch, Fault::Truncated]) {
+        let put = Mutex::new(false);
+        let server = Web::start(move |asked, _| match asked.method {
+            Method::PUT => {
+                *put.lock().unwrap() = true;
+                reply(201)
+            }
+            Method::HEAD if *put.lock().unwrap() => lie(reply(200).with("etag", "\"v1\"").body("content")),
+            Method::DELETE => {
+                *put.lock().unwrap() = false;
+                reply(204)
+            }
+            Method::HEAD => reply(404),
+            _ => reply(405),
+        });
+        let file = create(&server, CreateOptions::default()).await;
+        file.write(0, "content".into()).await.unwrap();
+        assert_eq!(error(file.commit(Expectation::default()).await).fault(), fault);
+        assert_eq!(server.methods().last().unwrap(), "DELETE");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn existing_files_stand_in_the_way() {
+    let server = keep(|asked, _| (asked.field("if-none-match") == "*").then(|| reply(412)));
+    let file = create(&server, CreateOptions::default()).await;
+    file.write(0, "content".into()).await.unwrap();
+    assert_eq!(error(file.commit(Expectation::default()).await).fault(), Fault::AlreadyExists);
+    let file = create(&server, replace(None)).await;
+    file.commit(Expectation::default()).await.unwrap();
+    let refused = server.store().create(&Caller::local(), &path("/file"), CreateOptions::default()).await;
+    assert_eq!(error(refused).fault(), Fault::AlreadyExists);
+}
