@@ -29,8 +29,8 @@ pub(super) struct Answer {
     /// Who answered, after all redirects.
     pub(super) place: Place,
     body: Incoming,
-    /// Back to the pool at the end of the body.
-    connection: Option<(Connection, Arc<Pool>)>,
+    /// Back to the pool, if there is one, at the end of the body.
+    connection: Option<(Connection, Option<Arc<Pool>>)>,
     _permit: Option<OwnedSemaphorePermit>,
     stall: Duration,
     patience: Duration,
@@ -38,11 +38,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The answer that came from `place` over `connection`.
+    /// The answer that came from `place` over `connection`, which is kept for others if a pool comes with it.
     pub(super) fn new(
         response: hyper::Response<Incoming>,
         place: Place,
-        connection: (Connection, Arc<Pool>),
+        connection: (Connection, Option<Arc<Pool>>),
         permit: Option<OwnedSemaphorePermit>,
         stall: Duration,
     ) -> Self {
@@ -141,7 +141,7 @@ impl Answer {
     }
 
     fn finished(&mut self) {
-        if let Some((connection, pool)) = self.connection.take() {
+        if let Some((connection, Some(pool))) = self.connection.take() {
             pool.keep(connection);
         }
     }

@@ -24,6 +24,15 @@ pub(super) enum Payload {
 }
 
 impl Payload {
+    /// Whether nothing of it is left to be sent. Else the connection cannot be used for another request.
+    pub(super) fn is_sent(&self) -> bool {
+        match self {
+            // hyper sees to these by itself.
+            Self::Empty | Self::Whole(_) => true,
+            Self::Stream(conduit) => conduit.is_drained(),
+        }
+    }
+
     /// Whether the request can be sent (again) with it.
     pub(super) fn is_untouched(&self) -> bool {
         match self {

@@ -8,7 +8,9 @@ use towpath_proto::{
     checksum::{Agreement, Digests},
     http::digest::{write_digest, write_repr_digest},
 };
-use towpath_store::{Blame, Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Result, StorePath};
+use towpath_store::{
+    Blame, Caller, CreateOptions, Error, Expectation, Fault, FileKind, Kind, Metadata, Result, StorePath,
+};
 
 use super::{
     answer::Answer, conduit::Conduit, describe, payload::Payload, refusal, site::Question, stat, store::HttpStore,
@@ -148,30 +150,40 @@ impl Put {
         digests: &Digests,
         expected: &Expectation,
     ) -> Result<Metadata> {
-        if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
-        {
-            self.verify_others(digests, expected).await?;
-            return Ok(told);
-        }
-        let metadata = self.look().await?;
-        if told.version.is_some() && metadata.version != told.version {
-            // Somebody else has replaced it since.
-            return Ok(told);
-        }
-        let wrong = if metadata.kind != FileKind::File || metadata.size != size {
-            let message = format!("{} bytes arrived of {size}", metadata.size);
-            Some(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage))
-        } else if let Agreement::Different(algorithm) = metadata.digests.compare(digests) {
-            let message = format!("the storage says that the file has another {algorithm} than what was sent");
-            Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
-        } else {
-            self.verify_others(digests, expected).await.err()
+        let (metadata, wrong) = match self.compare(&told, size, digests).await {
+            Ok(metadata) => (metadata, self.verify_others(digests, expected).await.err()),
+            Err(error) if error.kind() == Kind::Corrupt => (told, Some(error)),
+            Err(error) => return Err(error),
         };
         let Some(error) = wrong else { return Ok(metadata) };
         if let Err(failed) = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await {
             tracing::warn!(%failed, path = %self.path, "a damaged upload could not be removed");
         }
         Err(error)
+    }
+
+    /// The metadata of the new file, if size and digests are those of what was sent. Nothing is asked if the answer to the PUT told all.
+    async fn compare(&self, told: &Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
+        if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
+        {
+            return Ok(told.clone());
+        }
+        let metadata = self.look().await?;
+        if told.version.is_some() && metadata.version != told.version {
+            // Somebody else has replaced it since.
+            return Ok(told.clone());
+        }
+        if metadata.kind != FileKind::File || metadata.size != size {
+            let message = format!("{} bytes arrived of {size}", metadata.size);
+            return Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
+        }
+        match metadata.digests.compare(digests) {
+            Agreement::Different(algorithm) => {
+                let message = format!("the storage says that the file has another {algorithm} than what was sent");
+                Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
+            }
+            Agreement::Same | Agreement::Incomparable => Ok(metadata),
+        }
     }
 
     /// What the server has now.

@@ -260,6 +260,8 @@ impl Site {
         };
         match sent {
             Some(Ok(response)) => {
+                // An upload that is answered before it is whole cannot go on, and its connection is of no more use.
+                let pool = question.payload.is_sent().then_some(pool);
                 Ok(Answer::new(response, place.clone(), (connection, pool), permit, self.options.stall))
             }
             Some(Err(mut error)) => {
