@@ -4,6 +4,8 @@
 
 #[path = "it/faults.rs"]
 mod faults;
+#[path = "it/http_own.rs"]
+mod http_own;
 #[path = "it/http_peers.rs"]
 mod http_peers;
 #[path = "it/http_reads.rs"]

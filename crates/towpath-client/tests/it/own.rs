@@ -16,7 +16,7 @@ use towpath_testkit::{
 use crate::peer::{caller, options, path, store_at};
 
 /// A server on a store in memory; its port. It ends with the test's runtime.
-fn serve(change: impl FnOnce(&mut ServeConfig)) -> u16 {
+pub(crate) fn serve(change: impl FnOnce(&mut ServeConfig)) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
     change(&mut config);
@@ -36,7 +36,7 @@ async fn the_promises_of_a_store_are_kept() {
 }
 
 /// A certificate for `localhost`: its file and that of its key.
-fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
+pub(crate) fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
     disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();

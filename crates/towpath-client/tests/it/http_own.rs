@@ -1,0 +1,38 @@
+//! The HTTP client against our own server: every promise of a store, and TLS.
+
+use towpath_client::ClientOptions;
+use towpath_store::{Blame, Fault};
+use towpath_testkit::conformance::{self, Fixture};
+
+use crate::{
+    own::{certificate, serve},
+    peer::{caller, options, path},
+    web::store,
+};
+
+/// What HTTP has no status for is heard as what its status usually means.
+fn heard_as(fault: Fault) -> Fault {
+    Fault::from_http(fault.http_status())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_promises_of_a_store_are_kept() {
+    let store = store(&format!("http://127.0.0.1:{}/", serve(|_| ())), &options());
+    let fixture = Fixture { any_name: false, heard_as, ..Fixture::new(store) };
+    conformance::check(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_spoken_with_a_server_that_can_be_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(&directory);
+    let ca_file = Some(certificate.clone());
+    let port = serve(|config| (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key)));
+    let url = format!("https://localhost:{port}/");
+
+    let error = store(&url, &options()).stat(&caller(), &path("/")).await.unwrap_err();
+    assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
+
+    let store = store(&url, &ClientOptions { ca_file, ..options() });
+    assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory());
+}
