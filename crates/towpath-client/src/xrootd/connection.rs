@@ -366,7 +366,7 @@ impl Connection {
 /// The failure of a request that came after the loss.
 fn not_sent(failure: Failure) -> Failure {
     match failure {
-        Failure::Lost(error) | Failure::EarlyLoss(error) => Failure::NotSent(error),
+        Failure::Lost(error) => Failure::NotSent(error),
         other => other,
     }
 }

@@ -2,12 +2,16 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use futures::TryStreamExt as _;
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, IssuerConfig, Right},
 };
-use towpath_store::{Blame, Caller, Fault, OpenOptions, Secret, memory::MemoryStore, sys::disk};
+use towpath_store::{
+    Blame, Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Secret, Store, memory::MemoryStore,
+    sys::disk,
+};
 use towpath_testkit::{
     conformance::{self, Fixture},
     issuer::{SigningKey, jwks, wlcg_claims},
@@ -15,12 +19,16 @@ use towpath_testkit::{
 
 use crate::peer::{caller, options, path, store_at};
 
-/// A server on a store in memory; its port. It ends with the test's runtime.
+/// A server on an empty store in memory; its port. It ends with the test's runtime.
 pub(crate) fn serve(change: impl FnOnce(&mut ServeConfig)) -> u16 {
+    serve_store(Arc::new(MemoryStore::new(1 << 30)), change)
+}
+
+fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
     change(&mut config);
-    let server = Server::bind(Arc::new(MemoryStore::new(1 << 30)), &config).unwrap();
+    let server = Server::bind(store, &config).unwrap();
     let port = server.addresses()[0].port();
     tokio::spawn(server.run());
     port
@@ -112,4 +120,43 @@ async fn tokens_open_what_is_closed_to_others() {
     let store = store_at("root", port, with(TokenSource::Nothing));
     store.make_directory(&with_token, &path("/f"), false, None).await.unwrap();
     assert!(!format!("{store:?} {error:?}").contains(&token));
+}
+
+/// Long names, so that a listing is many times longer than what may wait for its reader.
+fn long_name(number: usize) -> String {
+    format!("/d/{number:0200}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_waits_for_its_reader_holds_up_nobody() {
+    const ENTRIES: usize = 6000;
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    store.make_directory(&caller(), &path("/d"), false, None).await.unwrap();
+    for number in 0..ENTRIES {
+        let file = store.create(&caller(), &path(&long_name(number)), CreateOptions::default()).await.unwrap();
+        file.write(0, "content".into()).await.unwrap();
+        file.commit(Expectation::default()).await.unwrap();
+    }
+    let store = store_at("root", serve_store(store, |_| ()), options());
+    let start = || store.list(&caller(), &path("/d"), ListOptions { metadata: true, digests: false });
+    let (mut first, mut second) = (start(), start());
+    let (mut entries, mut others) = (0, 0);
+    // Both are begun, neither is read on; meanwhile other things are done.
+    entries += first.try_next().await.unwrap().unwrap().len();
+    others += second.try_next().await.unwrap().unwrap().len();
+    for number in 0..20 {
+        let file = store.open(&caller(), &path(&long_name(number)), OpenOptions::default()).await.unwrap();
+        assert_eq!(file.read(0, 100).await.unwrap(), "content");
+        let third: Vec<_> = store.list(&caller(), &path("/"), ListOptions::default()).try_collect().await.unwrap();
+        assert_eq!(third.concat().len(), 1);
+    }
+    while let Some(batch) = first.try_next().await.unwrap() {
+        entries += batch.len();
+    }
+    // One that nobody wants any more frees its connection.
+    drop(second);
+    assert_eq!(entries, ENTRIES);
+    assert!(others > 0);
+    let again: Vec<_> = start().try_collect().await.unwrap();
+    assert_eq!(again.concat().len(), ENTRIES);
 }
