@@ -67,7 +67,7 @@ impl Failure {
             Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Failure::Output(error) => eprintln!("towpath: cannot write the output: {error}"),
             Failure::Interrupted => {
-                eprintln!("towpath: interrupted; files that were not whole were not kept: run it again")
+                eprintln!("towpath: interrupted; files that were not whole were not kept: run it again");
             }
         }
     }
