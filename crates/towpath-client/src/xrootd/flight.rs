@@ -11,8 +11,8 @@
 //! A wrong guess costs a round trip or two and nothing else: a server that wants credentials refuses the first requests,
 //! which the caller repeats, or breaks the connection (5.5.3 does), and the next one is made with [`Plan::patient`]; so
 //! nothing may be part of a first flight that must not be done twice. A server that wants TLS makes the flight fail with
-//! [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing secret is part of a flight before TLS: [`Plan::optimistic`] must not be
-//! set for requests that carry a token.
+//! [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing secret is part of a flight
+//! before TLS: [`Plan::optimistic`] must not be set for requests that carry a token.
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{

@@ -316,7 +316,7 @@ pub(super) async fn fetch(
         let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
         Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
     } else {
-        buffer.reserve_exact(length);
+        buffer.reserve(length);
         let request = Read { handle, offset, length: wire_length, ..Read::default() };
         Exchange { sink: Sink::Plain { buffer, limit: length }, ..Exchange::new(request, 0) }
     };

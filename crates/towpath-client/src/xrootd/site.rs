@@ -158,6 +158,11 @@ impl Site {
         Ok(session)
     }
 
+    /// Whether the server has said that it shows an upload only once it is closed.
+    pub(super) fn is_known_to_hide_uploads(&self) -> bool {
+        self.hides_uploads.get().is_some_and(|hides| *hides)
+    }
+
     /// Whether the server shows an upload only once it is closed: ours does. It is asked once.
     pub(super) async fn hides_uploads(&self) -> bool {
         let asked = self.hides_uploads.get_or_try_init(|| async {

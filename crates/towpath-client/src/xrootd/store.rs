@@ -33,10 +33,12 @@ const READ_BACK_BYTES: usize = 8 << 20;
 
 /// A site that speaks the xroot protocol.
 ///
-/// Two promises of the trait depend on the server, because the protocol has no word for them: a foreign server shows an upload under
-/// its name while it is written (it is opened with persist-on-successful-close where the server has that, so that a lost
-/// client leaves nothing), and a rename that must not overwrite looks first and then renames. The version of a file is
-/// its number, size and time in seconds.
+/// Some promises of the trait depend on the server, because the protocol has no word for them:
+/// - Our own server hides an upload until it is committed. Others show it under its name while it is written; there, replacing a
+///   file destroys it at once. A new file is opened with persist-on-successful-close, so that a lost client leaves nothing.
+/// - A rename or directory that must not be there already is looked for first; between the two somebody may make it.
+/// - The version of a file is its number, size and time in whole seconds.
+/// - A handle for reading outlives its connection, one for writing does not: its writes fail with `Unavailable`.
 #[derive(Debug, Clone)]
 pub struct XrootdStore {
     pub(super) origin: Origin,

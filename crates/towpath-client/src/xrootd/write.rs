@@ -76,15 +76,16 @@ impl Upload {
             Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, size.as_deref())
         };
         let site = origin.sites.at(&origin.place, &origin.identity(caller));
-        if options.overwrite == Overwrite::Replace && site.hides_uploads().await {
+        let replaces = options.overwrite == Overwrite::Replace;
+        if replaces && site.is_known_to_hide_uploads() {
             return open(OpenFlags::delete).await;
         }
         // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
         // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
         match open(OpenFlags::new | OpenFlags::posc).await {
-            Err(error) if error.fault() == Fault::AlreadyExists && options.overwrite == Overwrite::Replace => {
-                open(OpenFlags::delete).await
-            }
+            Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await,
+            // A server that hides it protects it anyway, and would refuse it in the end if a file came up meanwhile.
+            Ok(hidden) if replaces && !hidden.target.shown.load(Ordering::Acquire) => open(OpenFlags::delete).await,
             other => other,
         }
     }
@@ -243,11 +244,13 @@ impl Upload {
             return Err(truncated(size, promised));
         }
         self.target.close().await.map_err(|failure| self.error(failure))?;
-        let mut metadata = self.target.store.stat(&self.target.caller, &self.target.path).await?;
+        let stat = self.target.store.stat(&self.target.caller, &self.target.path);
+        let (metadata, digest) = futures::future::join(stat, self.check_digests(expected)).await;
+        let mut metadata = metadata?;
         if let Some(promised) = expected.size.filter(|promised| *promised != metadata.size) {
             return Err(truncated(metadata.size, promised));
         }
-        if let Some(digest) = self.check_digests(expected).await? {
+        if let Some(digest) = digest? {
             metadata.digests.insert(digest);
         }
         Ok(metadata)

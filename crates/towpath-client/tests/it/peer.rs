@@ -13,6 +13,9 @@ use tempfile::TempDir;
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_store::{Caller, Store, StorePath};
 
+/// The number of the user `nobody`.
+const NOBODY: u32 = 65534;
+
 /// A running server; it ends when it is dropped.
 pub(crate) struct Xrootd {
     process: Child,
@@ -21,6 +24,24 @@ pub(crate) struct Xrootd {
 }
 
 impl Xrootd {
+    /// A server with TLS too, and its certificate, which bears the name `localhost`.
+    pub(crate) fn start_with_tls(extra: &str) -> Option<(Self, TempDir)> {
+        let directory = tempfile::Builder::new().prefix("towpath-tls").tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let at = |name: &str| directory.path().join(name);
+        write(&at("cert.pem"), made.cert.pem().as_bytes());
+        write(&at("key.pem"), made.signing_key.serialize_pem().as_bytes());
+        // The server wants a certificate that nobody else writes, and a key that only its user reads.
+        fs::set_permissions(at("cert.pem"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(at("key.pem"), fs::Permissions::from_mode(0o400)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(at("key.pem"), Some(NOBODY), None).unwrap();
+        }
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let files = format!("xrd.tls {} {}", at("cert.pem").display(), at("key.pem").display());
+        Some((Self::start(&format!("{files}\nxrd.tlsca noverify\n{extra}"))?, directory))
+    }
+
     /// A server with `extra` configuration, or none (and a word on why) where there is no `xrootd`.
     pub(crate) fn start(extra: &str) -> Option<Self> {
         let directory = tempfile::Builder::new().prefix("towpath-xrootd").tempdir().unwrap();

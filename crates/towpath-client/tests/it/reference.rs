@@ -9,7 +9,9 @@ use towpath_store::{
 };
 use towpath_testkit::conformance::{self, Fixture};
 
-use crate::peer::{Xrootd, caller, content, path};
+use towpath_client::ClientOptions;
+
+use crate::peer::{Xrootd, caller, content, options, path, store_at};
 
 /// Runs the body with a server, or not at all where there is none.
 macro_rules! with_xrootd {
@@ -170,6 +172,24 @@ async fn a_change_may_be_the_first_request_to_a_server_that_asks_for_credentials
         server.store().remove_file(&caller(), &path("/f")).await.unwrap();
         assert!(!server.file("f").exists());
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_spoken_where_it_is_wished_or_demanded() {
+    for (scheme, extra) in
+        [("roots", "xrootd.tls capable all"), ("root", "xrootd.tls login"), ("root", "xrootd.tls all")]
+    {
+        let Some((server, directory)) = Xrootd::start_with_tls(extra) else { return };
+        server.put("f", &content(3_000_000));
+        let ca_file = Some(directory.path().join("cert.pem"));
+        let store = store_at(scheme, server.port, ClientOptions { ca_file, ..options() });
+        let reading = async {
+            let file = store.open(&caller(), &path("/f"), OpenOptions::default()).await?;
+            file.read(0, 3_000_000).await
+        };
+        let read = tokio::time::timeout(std::time::Duration::from_secs(60), reading).await.expect("the client hangs");
+        assert!(read.unwrap() == content(3_000_000), "{scheme} {extra}");
+    }
 }
 
 /// The promises that 5.5.3 makes impossible to keep, seen with its own clients too.

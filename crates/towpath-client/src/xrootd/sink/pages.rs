@@ -33,7 +33,7 @@ pub(in crate::xrootd) struct Pages {
 impl Pages {
     /// For `length` bytes at `offset`, to be put behind what `buffer` holds.
     pub(in crate::xrootd) fn new(offset: u64, length: usize, mut buffer: Vec<u8>) -> Self {
-        buffer.reserve_exact(length);
+        buffer.reserve(length);
         Self {
             buffer,
             offset,
