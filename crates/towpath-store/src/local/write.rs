@@ -136,9 +136,10 @@ impl WriteHandle for LocalWriter {
 
     async fn abort(&self) -> Result<()> {
         let mut body = Arc::clone(&self.body).write_owned().await;
-        let job = move || {
-            body.take();
-            Ok(())
+        let job = move || match body.take() {
+            // Emptied first: its room is free when this returns, though the descriptor is closed a little later.
+            Some(Body { file, end: End::Publish { .. }, .. }) => fs::ftruncate(&*file, 0).doing("giving up the upload"),
+            Some(_) | None => Ok(()),
         };
         self.local.pool.run(job).await
     }
