@@ -2,35 +2,40 @@
 //!
 //! A [`RemoteFile`] asks nobody until it is used. Each of its lanes (one for each session of the site) holds one open of
 //! the file, made when the lane is first used, and made again after the session was lost; all opens must find the
-//! same version. Ranges are received into the caller's buffer; pages that arrive damaged are fetched again one by one.
+//! same version, and a `stat` goes along with a read once a second ([`watch`]). Ranges are received into the caller's buffer; pages that arrive damaged are fetched again one by one.
+
+mod attempt;
+mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target,
+    FileHandle, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target,
     page::Page,
-    request::{Open, PgRead, Read, Stat},
+    request::{Open, Stat},
     response::{Body, OpenReply, StatInfo},
 };
-use towpath_store::{Blame, ByteRange, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag};
+use towpath_store::{
+    ByteRange, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag, sys::clock,
+};
 
 use super::{
     ask::{Origin, path_and_cgi},
-    connection::{Exchange, Failure, Finished},
+    connection::{Exchange, Failure},
     metadata,
     recovery::Pursuit,
-    session::{Naming, OpenFile, Session},
-    sink::{Pages, Sink},
+    session::{Naming, OpenFile},
     site::{Identity, Site},
 };
+use attempt::{PAGE_RETRIES, damaged, is_not_open};
+use watch::Watch;
+
+pub(super) use attempt::{Attempt, fetch, reopen};
 
 /// The longest range asked for in one request, in bytes; longer reads are split, so that no request exceeds the window.
 const MAX_REQUEST_BYTES: usize = 32 << 20;
-
-/// How often a damaged page is fetched again.
-const PAGE_RETRIES: usize = 3;
 
 /// One version of a file at a site.
 #[derive(Debug)]
@@ -43,6 +48,7 @@ pub(super) struct RemoteFile {
     lanes: Mutex<Vec<Option<Lane>>>,
     /// What the first open found.
     pinned: OnceLock<Metadata>,
+    watch: Watch,
 }
 
 /// One open of the file.
@@ -52,41 +58,19 @@ pub(super) struct Lane {
     pub(super) file: Arc<OpenFile>,
 }
 
-/// How an attempt to read ended: what came is in the buffer in any case.
-pub(super) struct Attempt {
-    pub(super) buffer: Vec<u8>,
-    bad_pages: Vec<Page>,
-    pub(super) outcome: Result<(), Failure>,
-}
-
-impl Attempt {
-    /// The data, if they came whole.
-    pub(super) fn whole(self) -> Result<Bytes, Failure> {
-        self.outcome?;
-        match self.bad_pages.first() {
-            None => Ok(Bytes::from(self.buffer)),
-            Some(page) => Err(Failure::Fatal(damaged("the server", page.offset))),
-        }
-    }
-
-    /// Nothing of what came behind `start` can be used.
-    pub(super) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
-        buffer.truncate(start);
-        Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }
-    }
-}
-
-impl From<Finished> for Attempt {
-    fn from(finished: Finished) -> Self {
-        Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
-    }
-}
-
 impl RemoteFile {
     /// The file at `path`; nobody is asked yet.
     pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, wanted: Option<VersionTag>) -> Self {
         let lanes = vec![None; origin.sites.options.connections.max(1)];
-        Self { origin, identity, path, wanted, lanes: Mutex::new(lanes), pinned: OnceLock::new() }
+        Self {
+            origin,
+            identity,
+            path,
+            wanted,
+            lanes: Mutex::new(lanes),
+            pinned: OnceLock::new(),
+            watch: Watch::default(),
+        }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Option<Lane>>> {
@@ -142,10 +126,36 @@ impl RemoteFile {
         let pinned = self.pinned.get_or_init(|| found.clone());
         let wanted = self.wanted.as_ref().is_none_or(|wanted| found.version.as_ref() == Some(wanted));
         if wanted && pinned.size == found.size && pinned.mtime_ns == found.mtime_ns {
+            self.watch.start(clock::now());
             return Ok(pinned);
         }
-        let message = format!("{}: the file is no longer the one that was opened", lane.file.session.host);
-        Err(Failure::Fatal(Error::new(Fault::Changed, message)))
+        self.watch.changed();
+        Err(Failure::Fatal(self.changed()))
+    }
+
+    fn changed(&self) -> Error {
+        let message = format!("{}: the file is no longer the one that was opened", self.origin.place.name());
+        Error::new(Fault::Changed, message)
+    }
+
+    /// Looks whether the file is still the version that was opened, if it is time to.
+    pub(super) async fn look(&self, lane: &Lane) -> Result<(), Failure> {
+        if !self.watch.is_due(clock::now()) {
+            return Ok(());
+        }
+        let Naming::Known(handle) = lane.file.naming() else { return Ok(()) };
+        match (self.stat_handle(lane, handle).await, self.pinned.get()) {
+            (Ok(stat), Some(pinned)) => {
+                let found = metadata::of_stat(&stat);
+                if found.size == pinned.size && found.mtime_ns == pinned.mtime_ns {
+                    return Ok(());
+                }
+                self.watch.changed();
+                Err(Failure::Fatal(self.changed()))
+            }
+            // What is wrong with the connection, the read will say.
+            _ => Ok(()),
+        }
     }
 
     /// For servers that do not tell with the open.
@@ -217,6 +227,7 @@ impl RemoteFile {
 
     /// A range of at most [`MAX_REQUEST_BYTES`], whatever it takes.
     pub(super) async fn range(&self, range: ByteRange, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        self.check_version()?;
         let start = buffer.len();
         let mut pursuit = self.origin.pursuit(true);
         let number = self.busy_lane();
@@ -226,16 +237,18 @@ impl RemoteFile {
             let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
             let attempt =
                 self.attempt(&lane, buffer, |handle, size, buffer| self.piece(&lane, handle, size, rest, buffer));
-            let attempt = attempt.await;
+            let (attempt, looked) = futures::future::join(attempt, self.look(&lane)).await;
             buffer = attempt.buffer;
             let mended = self.mend(&lane, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
-            match attempt.outcome.and(mended) {
+            match looked.and(attempt.outcome).and(mended) {
                 Ok(()) => {
                     self.check_length(&lane, range, buffer.len() - start)?;
                     return Ok(buffer);
                 }
                 Err(failure) => {
-                    self.abandon(&lane);
+                    if !matches!(failure, Failure::Wait { .. }) {
+                        self.abandon(&lane);
+                    }
                     self.origin.after(&mut pursuit, &lane.site, reopen(failure)).await?;
                 }
             }
@@ -293,58 +306,9 @@ impl RemoteFile {
     }
 }
 
-/// Sends the request for a range of at most `i32::MAX` bytes and waits for the data.
-pub(super) async fn fetch(
-    site: &Site,
-    session: &Arc<Session>,
-    handle: FileHandle,
-    range: ByteRange,
-    mut buffer: Vec<u8>,
-    flags: PageFlags,
-) -> Attempt {
-    let ByteRange { offset, length } = range;
-    let permit = match site.room(length).await {
-        Ok(permit) => permit,
-        Err(error) => {
-            let start = buffer.len();
-            return Attempt::failed(buffer, start, Failure::Fatal(error));
-        }
-    };
-    let _load = session.loaded(length);
-    let wire_length = length as u32;
-    let exchange = if site.has_pages(session) {
-        let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
-        Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
-    } else {
-        buffer.reserve(length);
-        let request = Read { handle, offset, length: wire_length, ..Read::default() };
-        Exchange { sink: Sink::Plain { buffer, limit: length }, ..Exchange::new(request, 0) }
-    };
-    session.submit(Exchange { permit: Some(permit), ..exchange }).finished().await.into()
-}
-
 /// What an unnoticed second opening of a file without metadata gives; never shown, as the first open has pinned some.
 fn unknown() -> Metadata {
     Metadata::new(towpath_store::FileKind::File, 0)
-}
-
-fn is_not_open(outcome: &Result<(), Failure>) -> bool {
-    matches!(outcome, Err(Failure::Refused(reply)) if reply.code == ErrorCode::FileNotOpen)
-}
-
-/// A server that does not know a handle any more has lost the session, whatever it says of the connection.
-pub(super) fn reopen(failure: Failure) -> Failure {
-    match failure {
-        Failure::Refused(reply) if reply.code == ErrorCode::FileNotOpen => {
-            Failure::Lost(super::recovery::refusal("the session was lost", &reply))
-        }
-        other => other,
-    }
-}
-
-fn damaged(host: &str, offset: u64) -> Error {
-    let message = format!("{host}: the page at {offset} arrived damaged {} times", PAGE_RETRIES + 1);
-    Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)
 }
 
 #[async_trait]
@@ -404,6 +368,6 @@ impl ReadHandle for RemoteFile {
     }
 
     fn check_version(&self) -> Result<()> {
-        Ok(())
+        if self.watch.has_changed() { Err(self.changed().at(&self.path)) } else { Ok(()) }
     }
 }

@@ -97,12 +97,13 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
             Ok(lane) => lane,
             Err(error) => return everyone_fails(error),
         };
-        let attempt = file.attempt(&lane, Vec::new(), |handle, _, _| request(&lane, handle, group)).await;
-        let failure = match attempt.outcome {
-            Ok(()) => match sort(group, Bytes::from(attempt.buffer)) {
-                Some(results) => return Some(results.into_iter().map(|(index, data)| (index, Ok(data))).collect()),
-                None => return None,
-            },
+        let attempt = file.attempt(&lane, Vec::new(), |handle, _, _| request(&lane, handle, group));
+        let (attempt, looked) = futures::future::join(attempt, file.look(&lane)).await;
+        let failure = match looked.and(attempt.outcome) {
+            Ok(()) => {
+                let results = sort(group, Bytes::from(attempt.buffer))?;
+                return Some(results.into_iter().map(|(index, data)| (index, Ok(data))).collect());
+            }
             Err(Failure::Refused(_)) if lane.file.opened().await.is_ok() => return None,
             Err(failure) => failure,
         };

@@ -1,7 +1,7 @@
 //! Against a server that does what real ones seldom do. Where a test says that requests leave together, the server answers
 //! none of them before all have come.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
@@ -251,4 +251,21 @@ async fn a_read_that_nobody_waits_for_disturbs_nothing() {
     peer.pages(second, 100, &content(200)[100..], |_| ());
     peer.send().await;
     assert_eq!(done(reading).await.unwrap(), content(200)[100..]);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_while_it_is_read_is_noticed() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    file.check_version().unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    let reading = read(&file, 0, 100);
+    let requests = peer.expect(&[RequestCode::pgread, RequestCode::stat]).await;
+    peer.pages(requests[0].0, 0, &content(100), |_| ());
+    peer.ok(requests[1].0, &Bytes::from_static(b"1 10000 16 1700000007\0"));
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap_err().fault(), Fault::Changed);
+    assert_eq!(file.check_version().unwrap_err().fault(), Fault::Changed);
 }

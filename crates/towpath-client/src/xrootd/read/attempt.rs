@@ -1,0 +1,103 @@
+//! One request for a range, and how it ended.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::xrootd::{
+    ErrorCode, FileHandle, PageFlags,
+    page::Page,
+    request::{PgRead, Read},
+};
+use towpath_store::{Blame, ByteRange, Error, Fault};
+
+use crate::xrootd::{
+    connection::{Exchange, Failure, Finished},
+    recovery::refusal,
+    session::Session,
+    sink::{Pages, Sink},
+    site::Site,
+};
+
+/// How often a damaged page is fetched again.
+pub(super) const PAGE_RETRIES: usize = 3;
+
+/// How an attempt to read ended: what came is in the buffer in any case.
+pub(in crate::xrootd) struct Attempt {
+    pub(in crate::xrootd) buffer: Vec<u8>,
+    pub(super) bad_pages: Vec<Page>,
+    pub(in crate::xrootd) outcome: Result<(), Failure>,
+}
+
+impl Attempt {
+    /// The data, if they came whole.
+    pub(in crate::xrootd) fn whole(self) -> Result<Bytes, Failure> {
+        self.outcome?;
+        match self.bad_pages.first() {
+            None => Ok(Bytes::from(self.buffer)),
+            Some(page) => Err(Failure::Fatal(damaged("the server", page.offset))),
+        }
+    }
+
+    /// Nothing of what came behind `start` can be used.
+    pub(in crate::xrootd) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
+        buffer.truncate(start);
+        Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }
+    }
+}
+
+impl From<Finished> for Attempt {
+    fn from(finished: Finished) -> Self {
+        Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
+    }
+}
+
+/// Sends the request for a range of at most `i32::MAX` bytes and waits for the data.
+pub(in crate::xrootd) async fn fetch(
+    site: &Site,
+    session: &Arc<Session>,
+    handle: FileHandle,
+    range: ByteRange,
+    mut buffer: Vec<u8>,
+    flags: PageFlags,
+) -> Attempt {
+    let ByteRange { offset, length } = range;
+    let permit = match site.room(length).await {
+        Ok(permit) => permit,
+        Err(error) => {
+            let start = buffer.len();
+            return Attempt::failed(buffer, start, Failure::Fatal(error));
+        }
+    };
+    let _load = session.loaded(length);
+    let wire_length = length as u32;
+    let exchange = if site.has_pages(session) {
+        let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
+        Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
+    } else {
+        buffer.reserve(length);
+        let request = Read { handle, offset, length: wire_length, ..Read::default() };
+        Exchange { sink: Sink::Plain { buffer, limit: length }, ..Exchange::new(request, 0) }
+    };
+    session.submit(Exchange { permit: Some(permit), ..exchange }).finished().await.into()
+}
+
+/// Whether the server did not know the handle.
+pub(super) fn is_not_open(outcome: &Result<(), Failure>) -> bool {
+    matches!(outcome, Err(Failure::Refused(reply)) if reply.code == ErrorCode::FileNotOpen)
+}
+
+/// A server that does not know a handle any more has lost the session, whatever it says of the connection.
+pub(in crate::xrootd) fn reopen(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(reply) if reply.code == ErrorCode::FileNotOpen => {
+            Failure::Lost(refusal("the session was lost", &reply))
+        }
+        other => other,
+    }
+}
+
+/// The error for a page that never arrived whole.
+pub(super) fn damaged(host: &str, offset: u64) -> Error {
+    let message = format!("{host}: the page at {offset} arrived damaged {} times", PAGE_RETRIES + 1);
+    Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)
+}

@@ -1,0 +1,77 @@
+//! When to look whether an open file is still the version that was opened.
+//!
+//! The protocol's reads do not say what version they come from, so a `stat` of the handle goes along with a read now and
+//! then, in the same flight. Times are told in seconds, so looking more often than [`INTERVAL`] would not see more.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use towpath_store::sys::clock::Instant;
+
+/// How long what was seen last is believed.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What was seen of a file, and when.
+#[derive(Debug, Default)]
+pub(super) struct Watch(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// None before the file has been opened.
+    last: Option<Instant>,
+    changed: bool,
+}
+
+impl Watch {
+    fn with<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The file has been opened, and was seen; only the first time counts.
+    pub(super) fn start(&self, now: Instant) {
+        self.with(|seen| {
+            seen.last.get_or_insert(now);
+        });
+    }
+
+    /// The file was seen to be another version.
+    pub(super) fn changed(&self) {
+        self.with(|seen| seen.changed = true);
+    }
+
+    /// Whether the file was ever seen to be another version.
+    pub(super) fn has_changed(&self) -> bool {
+        self.with(|seen| seen.changed)
+    }
+
+    /// Whether it is time to look again; whoever is told so looks, and nobody else before the next time.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.with(|seen| match seen.last {
+            Some(last) if now - last >= INTERVAL => {
+                seen.last = Some(now);
+                true
+            }
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    #[test]
+    fn one_looks_once_an_interval() {
+        let (watch, start) = (Watch::default(), clock::now());
+        assert!(!watch.is_due(start), "it has not been opened");
+        watch.start(start);
+        assert!(!watch.is_due(start + INTERVAL / 2));
+        assert!(watch.is_due(start + INTERVAL));
+        assert!(!watch.is_due(start + INTERVAL), "somebody else looks");
+        assert!(watch.is_due(start + INTERVAL * 2));
+    }
+}
