@@ -17,6 +17,7 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	.ci/deny
+	.ci/wasm
 
 unit: peers ## some tests speak with a real xrootd and nginx
 	cargo test --workspace --locked
