@@ -90,7 +90,8 @@ class Machine:
         port = free_port()
         work = self.work / f"nginx-{port}"
         work.mkdir(parents=True)
-        shutil.chown(root, "www-data")
+        for path in (work, root):
+            shutil.chown(path, "www-data")
         lines = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};" if certificate else ""
         config = work / "nginx.conf"
         config.write_text(NGINX.format(work=work, port=port, root=root, tls="ssl" if certificate else "", certificate=lines))

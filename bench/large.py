@@ -1,6 +1,6 @@
 """Jobs (a) and (b): one large file down and up, over loopback, each client with its own server and across.
 
-What is compared is not quite alike: towpath compares the file's CRC32C with the server's, xrdcp checks a CRC32C for each page, curl and rclone check nothing.
+What is compared is not quite alike: over XRootD towpath and xrdcp check a CRC32C for each page, and towpath keeps digests of what it writes; curl and rclone check nothing.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class DelayingProxy:
         # The client's connect() returned at once; a real one returns after a round trip. Its first bytes wait for that too.
         await asyncio.sleep(ROUND_TRIP_S)
         upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await asyncio.gather(self._pipe(reader, upstream_writer), self._pipe(upstream_reader, writer))
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,5 +60,12 @@ class DelayingProxy:
         await delivery
 
     def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
+
+    async def _cancel_all(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

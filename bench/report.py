@@ -14,7 +14,8 @@ Made by `make bench`; the raw samples are in the JSON files beside this one. Rea
 
 - One machine, loopback: server and client share its cores, so processor seconds matter as much as the rate. Figures drift from hour to hour; only ratios
   within one table are worth quoting. Contenders were run in turn, in rotating order.
-- The work is not quite alike: towpath compares the whole file's CRC32C (and keeps digests of what it writes); xrdcp checks a CRC32C for each page; curl and rclone check nothing.
+- The work is not quite alike: over XRootD both towpath and xrdcp check a CRC32C for each page; towpath also computes CRC32C and Adler32 of what it writes and keeps them;
+  curl and rclone check nothing.
 - `ratio` is the contender's median rate over the best median rate (or the best median time over its own) of all pairs in which towpath has no part.
 """
 
