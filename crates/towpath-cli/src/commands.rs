@@ -15,7 +15,7 @@ use towpath_store::{Error, Fault, ListOptions, Metadata, OpenOptions, Overwrite,
 
 use crate::{
     args::{Cat, List, MakeDirectory, Move, Paths, Ping, Remove, Sum},
-    failure::{Failure, print_error},
+    failure::{Failure, Tally, print_error},
     location::{Place, Places},
     output::{self, Described},
     walk::Walk,
@@ -34,7 +34,7 @@ async fn for_each<'a>(
     places: &'a Places,
     mut one: impl AsyncFnMut(&'a OsString, Place) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut failed = None;
+    let mut failed = Tally::default();
     for path in paths {
         let outcome = match places.place(path) {
             Ok(place) => one(path, place).await,
@@ -45,12 +45,11 @@ async fn for_each<'a>(
             Err(failure) if paths.len() == 1 => return Err(failure),
             Err(failure) => {
                 failure.print();
-                let (count, exit) = failed.unwrap_or((0, failure.exit_code()));
-                failed = Some((count + 1, exit));
+                failed.add(failure.exit_code());
             }
         }
     }
-    failed.map_or(Ok(()), |(count, exit)| Err(Failure::Several { count, exit }))
+    failed.outcome()
 }
 
 /// `towpath ls`.
@@ -124,15 +123,14 @@ async fn list_tree(
     out: &mut impl std::io::Write,
 ) -> Result<(), Failure> {
     let mut walk = Walk::new(place, places, options);
-    let mut failed = None;
+    let mut failed = Tally::default();
     while let Some(batch) = walk.next().await {
         let mut batch = match batch {
             Ok(batch) => batch,
             Err(error) if error.path() == Some(&place.path) => return Err(error.into()),
             Err(error) => {
                 print_error(&error);
-                let (count, exit) = failed.unwrap_or((0, error.fault().exit_code()));
-                failed = Some((count + 1, exit));
+                failed.add(error.fault().exit_code());
                 continue;
             }
         };
@@ -142,7 +140,7 @@ async fn list_tree(
             print_entry(arguments, output::relative(&path, &place.path), &entry.metadata, out)?;
         }
     }
-    failed.map_or(Ok(()), |(count, exit)| Err(Failure::Several { count, exit }))
+    failed.outcome()
 }
 
 /// `towpath stat`.

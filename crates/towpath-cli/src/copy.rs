@@ -16,7 +16,7 @@ use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
-    failure::{Failure, print_error},
+    failure::{Failure, Tally, print_error},
     location::{Place, Places},
     output,
     progress::Progress,
@@ -46,8 +46,7 @@ struct Order<'a> {
 struct Total {
     files: u64,
     bytes: u64,
-    failed: usize,
-    exit: u8,
+    failed: Tally,
 }
 
 /// Runs `towpath cp`.
@@ -67,16 +66,14 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     order.progress.finish();
     let seconds = start.elapsed().as_secs_f64();
     if arguments.json {
-        let line = json!({"files": total.files, "bytes": total.bytes, "failed": total.failed, "seconds": seconds});
+        let line =
+            json!({"files": total.files, "bytes": total.bytes, "failed": total.failed.count, "seconds": seconds});
         writeln!(std::io::stdout(), "{line}")?;
     } else if !arguments.quiet && total.files > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
         eprintln!("{} files, {} in {seconds:.2} s, {rate}/s", total.files, output::size(total.bytes));
     }
-    match total.failed {
-        0 => Ok(()),
-        count => Err(Failure::Several { count, exit: total.exit }),
-    }
+    total.failed.outcome()
 }
 
 async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> Result<Total, Failure> {
@@ -104,10 +101,7 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
                 }
             }
             Err(failure) => {
-                if total.failed == 0 {
-                    total.exit = failure.exit_code();
-                }
-                total.failed += 1;
+                total.failed.add(failure.exit_code());
                 order.progress.say(|| match (&failure, &job) {
                     (Failure::Store(error), Some(job)) => {
                         print_error(error);

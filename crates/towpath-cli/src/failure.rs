@@ -30,15 +30,36 @@ pub(crate) enum Failure {
     Interrupted,
 }
 
+/// Failures of single things that were printed when they happened, while the others went on.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// How many.
+    pub(crate) count: usize,
+    first_exit: u8,
+}
+
+impl Tally {
+    /// Takes note of one more, which would end the process with the code `exit`.
+    pub(crate) fn add(&mut self, exit: u8) {
+        if self.count == 0 {
+            self.first_exit = exit;
+        }
+        self.count += 1;
+    }
+
+    /// How the whole command ends.
+    pub(crate) fn outcome(&self) -> Result<(), Failure> {
+        match self.count {
+            0 => Ok(()),
+            count => Err(Failure::Several { count, exit: self.first_exit }),
+        }
+    }
+}
+
 impl Failure {
     /// A defect of towpath itself.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Failure::Store(Error::new(Fault::Internal, message))
-    }
-
-    /// Ctrl-C.
-    pub(crate) fn interrupted() -> Self {
-        Failure::Interrupted
     }
 
     /// The exit code, from the error table.

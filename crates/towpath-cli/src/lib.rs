@@ -67,7 +67,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     };
     tokio::select! {
         outcome = run_client(command, Places::new(&cli.remote)) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
     }
 }
 

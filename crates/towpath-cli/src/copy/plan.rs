@@ -72,7 +72,6 @@ async fn is_directory(place: &Place, places: &Places) -> Result<bool, Failure> {
 fn target(from: &Place, to: &Place, into: bool) -> Result<Place, Failure> {
     match from.path.name() {
         Some(name) if into => to.join(name),
-        None if into => Ok(to.clone()),
         _ => Ok(to.clone()),
     }
 }
