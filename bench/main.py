@@ -65,21 +65,22 @@ def raw(samples: dict[str, list[Sample]]) -> dict[str, list[dict]]:
     return {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in samples.items()}
 
 
+def root_of(directory: pathlib.Path, source: pathlib.Path, upward: bool, server: str) -> pathlib.Path:
+    """What a server exports: the source's directory for all that are read from, one of its own for each that is written to."""
+    if not upward:
+        return source.parent
+    root = directory / server
+    root.mkdir()
+    return root
+
+
 def large_file(settings: Settings, parent: str, upward: bool) -> dict:
     size = GIB if settings.quick else 4 * GIB
     with scratch(parent, "large") as directory:
         source = directory / "source" / "large.bin"
         source.parent.mkdir()
         large.write_pattern(source, size)
-
-        def root_of(name: str) -> pathlib.Path:
-            if not upward:
-                return source.parent
-            root = directory / name
-            root.mkdir()
-            return root
-
-        with four_servers(settings.machine, root_of) as (servers, roots):
+        with four_servers(settings.machine, lambda name: root_of(directory, source, upward, name)) as (servers, roots):
             if upward:
                 contenders = large.uploads(settings.machine, servers, source, roots)
             else:
@@ -93,15 +94,7 @@ def many_files(settings: Settings, parent: str, upward: bool) -> dict:
         source = directory / "source" / "tree"
         source.mkdir(parents=True)
         small_files.make_tree(source, files)
-
-        def root_of(name: str) -> pathlib.Path:
-            if not upward:
-                return source.parent
-            root = directory / name
-            root.mkdir()
-            return root
-
-        with four_servers(settings.machine, root_of) as (servers, roots):
+        with four_servers(settings.machine, lambda name: root_of(directory, source, upward, name)) as (servers, roots):
             if upward:
                 contenders = small_files.uploads(settings.machine, servers, source, roots)
             else:
