@@ -4,6 +4,7 @@
 authority) and a deadline, and shows all it printed if its exit status is not the expected one.
 """
 
+import os
 import subprocess
 import time
 import zlib
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
+import pytest
 
 DEADLINE_S = 60
 
@@ -67,6 +69,14 @@ class Clients:
         wanted = result.status != 0 if status is None else result.status == status
         assert wanted, f"{' '.join(str(word) for word in command)}\n{result}"
         return result
+
+    def xrootd6(self, program: str) -> tuple[Path, dict[str, str]]:
+        """A program of XRootD 6 and the environment that it needs. bench/peers builds it; a test without it is skipped."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        prefix = cache / "towpath/bench/xrootd6"
+        if not (prefix / "bin" / program).exists():
+            pytest.skip("no XRootD 6 here: bench/peers builds it")
+        return prefix / "bin" / program, {"LD_LIBRARY_PATH": str(prefix / "lib")}
 
 
 def content(length: int, salt: int = 0) -> bytes:

@@ -1,4 +1,12 @@
 //! `fattr`: user attributes of files. Each attribute of a request succeeds or fails by itself.
+//!
+//! An upload has no name yet under which the store could keep them, so they wait beside its writer ([`Waiting`]) and go to the file
+//! as soon as it has its name; only then is its `close` answered.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use bytes::Bytes;
 use towpath_proto::xrootd::{
@@ -11,8 +19,24 @@ use towpath_store::{Error, Fault, StorePath};
 use super::{
     exchange::{Exchange, Refusal, Served},
     files::{FileAccess, OpenFile},
+    session::Session,
 };
-use crate::access::{Activity, Identity};
+use crate::{
+    Room,
+    access::{Activity, Identity},
+};
+
+/// Attributes of an upload that is not closed.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(Mutex<BTreeMap<Bytes, (Bytes, Room)>>);
+
+/// Whose attributes a request is about.
+enum Holder<'a> {
+    /// A file that has a name.
+    Named { exchange: &'a Exchange, identity: &'a Identity, path: &'a StorePath },
+    /// An upload.
+    Upload { session: &'a Session, waiting: &'a Waiting },
+}
 
 /// Answers `fattr` of a path.
 pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
@@ -20,58 +44,127 @@ pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
     };
     let (identity, path) = exchange.subject(path).await?;
-    serve(exchange, &identity, &path, &request.operation).await
+    on_named(exchange, &identity, &path, &request.operation).await
 }
 
-/// Answers `fattr` of an open file.
+/// Answers `fattr` of an open file. Whoever has started an upload may give it attributes.
 pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> Served {
-    if let FileAccess::Write(writing) = &file.access
-        && writing.is_new()
-    {
-        let message = "attributes of a new file can be set when it is closed";
-        return Err(Refusal::new(Fault::Unsupported, message).into());
+    match &file.access {
+        FileAccess::Write(writing) if writing.is_new() => {
+            let holder = Holder::Upload { session: &exchange.session, waiting: &writing.attributes };
+            serve(exchange, &holder, operation).await
+        }
+        _ => on_named(exchange, &file.identity, &file.path, operation).await,
     }
-    serve(exchange, &file.identity, &file.path, operation).await
 }
 
-async fn serve(exchange: &Exchange, identity: &Identity, path: &StorePath, operation: &FattrOperation) -> Served {
-    let store = &exchange.session.service.store;
-    if !store.capabilities().attributes {
-        return Err(Refusal::new(Fault::Unsupported, "this storage keeps no attributes").into());
-    }
+async fn on_named(exchange: &Exchange, identity: &Identity, path: &StorePath, operation: &FattrOperation) -> Served {
     match operation {
         FattrOperation::Get(_) | FattrOperation::List { .. } => identity.check(Activity::Stat, path)?,
         FattrOperation::Set { .. } | FattrOperation::Del(_) => identity.check(Activity::Modify, path)?,
     }
+    serve(exchange, &Holder::Named { exchange, identity, path }, operation).await
+}
+
+async fn serve(exchange: &Exchange, holder: &Holder<'_>, operation: &FattrOperation) -> Served {
+    if !exchange.session.service.store.capabilities().attributes {
+        return Err(Refusal::new(Fault::Unsupported, "this storage keeps no attributes").into());
+    }
     let results = match operation {
         FattrOperation::List { values } => {
-            let attributes = store.attributes(&identity.caller, path).await?;
-            let entries = attributes.into_iter();
+            let entries = holder.all().await?.into_iter();
             let entries = entries.map(|(name, value)| FattrEntry { name, value: values.then_some(value) });
             return exchange.ok(&FattrList(entries.collect()).to_body());
         }
         FattrOperation::Get(names) => {
-            let attributes = store.attributes(&identity.caller, path).await?;
+            let attributes = holder.all().await?;
             names.iter().map(|name| found(name, &attributes)).collect()
         }
         FattrOperation::Set { new, attributes } => {
             let mut results = Vec::with_capacity(attributes.len());
             for (name, value) in attributes {
-                let set = store.set_attribute(&identity.caller, path, name, Some(value), *new).await;
-                results.push(result(name, set)?);
+                results.push(result(name, holder.set(name, Some(value), *new).await)?);
             }
             results
         }
         FattrOperation::Del(names) => {
             let mut results = Vec::with_capacity(names.len());
             for name in names {
-                let removed = store.set_attribute(&identity.caller, path, name, None, false).await;
-                results.push(result(name, removed)?);
+                results.push(result(name, holder.set(name, None, false).await)?);
             }
             results
         }
     };
     exchange.ok(&FattrResults(results).to_body(operation))
+}
+
+/// Gives an upload that has just got its name the attributes that waited for it.
+///
+/// # Errors
+/// Those of the store. The file is there then, whole, but without an attribute: the message says so.
+pub(super) async fn settle(exchange: &Exchange, file: &OpenFile, waiting: &Waiting) -> towpath_store::Result<()> {
+    let holder = Holder::Named { exchange, identity: &file.identity, path: &file.path };
+    let attributes = std::mem::take(&mut *waiting.lock());
+    for (name, (value, _room)) in attributes {
+        holder.set(&name, Some(&value), false).await.map_err(|error| {
+            let name = name.escape_ascii();
+            Error::new(error.fault(), format!("the file is stored, but not its attribute `{name}`: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+impl Holder<'_> {
+    async fn all(&self) -> towpath_store::Result<Vec<(Bytes, Bytes)>> {
+        match self {
+            Self::Named { exchange, identity, path } => {
+                exchange.session.service.store.attributes(&identity.caller, path).await
+            }
+            Self::Upload { waiting, .. } => Ok(waiting.all()),
+        }
+    }
+
+    /// As the store's `set_attribute`.
+    async fn set(&self, name: &Bytes, value: Option<&Bytes>, create: bool) -> towpath_store::Result<()> {
+        match self {
+            Self::Named { exchange, identity, path } => {
+                let (store, value) = (&exchange.session.service.store, value.map(|value| &**value));
+                store.set_attribute(&identity.caller, path, name, value, create).await
+            }
+            Self::Upload { session, waiting } => {
+                let Some(value) = value else { return waiting.remove(name) };
+                let room = session.attributes.room_now(name.len() + value.len()).ok_or_else(|| {
+                    Error::new(Fault::Overloaded, "too many attributes wait for uploads to be closed: close some")
+                })?;
+                waiting.insert(name, value, room, create)
+            }
+        }
+    }
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Bytes, (Bytes, Room)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<(Bytes, Bytes)> {
+        self.lock().iter().map(|(name, (value, _))| (name.clone(), value.clone())).collect()
+    }
+
+    fn insert(&self, name: &[u8], value: &[u8], room: Room, create: bool) -> towpath_store::Result<()> {
+        let mut attributes = self.lock();
+        if create && attributes.contains_key(name) {
+            return Err(Error::new(Fault::AlreadyExists, "the attribute exists already"));
+        }
+        // Copied: what came lies in the memory of the whole request.
+        attributes.insert(Bytes::copy_from_slice(name), (Bytes::copy_from_slice(value), room));
+        Ok(())
+    }
+
+    fn remove(&self, name: &[u8]) -> towpath_store::Result<()> {
+        let missing = || Error::new(Fault::AttributeNotFound, "there is no such attribute");
+        self.lock().remove(name).map(drop).ok_or_else(missing)
+    }
 }
 
 fn found(name: &Bytes, attributes: &[(Bytes, Bytes)]) -> FattrResult {

@@ -12,7 +12,7 @@ use std::sync::{
 use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Fault, Metadata, ReadHandle, StorePath, WriteHandle};
 
-use super::{at_once::AT_ONCE_BYTES, exchange::Refusal, order::Order};
+use super::{at_once::AT_ONCE_BYTES, attributes::Waiting, exchange::Refusal, order::Order};
 use crate::access::Identity;
 
 /// The open files of a session, by handle.
@@ -63,6 +63,8 @@ pub(super) struct Writing {
     bad_pages: Mutex<Vec<Page>>,
     /// Whether data were lost on the way to the store.
     spoiled: AtomicBool,
+    /// Attributes that a new file gets when it is closed.
+    pub(super) attributes: Waiting,
 }
 
 impl Files {
@@ -196,7 +198,14 @@ impl OpenFile {
 impl Writing {
     /// A file open for writing: one that is new, and will have `announced_bytes`, or one that exists and is changed in place.
     pub(super) fn new(handle: Arc<dyn WriteHandle>, is_new: bool, announced_bytes: Option<u64>) -> Self {
-        Self { handle, is_new, announced_bytes, bad_pages: Mutex::default(), spoiled: AtomicBool::new(false) }
+        Self {
+            handle,
+            is_new,
+            announced_bytes,
+            bad_pages: Mutex::default(),
+            spoiled: AtomicBool::new(false),
+            attributes: Waiting::default(),
+        }
     }
 
     /// Whether it is invisible until it is closed.

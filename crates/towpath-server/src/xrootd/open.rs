@@ -9,6 +9,7 @@ use towpath_proto::xrootd::{OpenOptions, PathAndCgi, request::Open, response::Op
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, StorePath};
 
 use super::{
+    attributes,
     exchange::{Exchange, Refusal, Served},
     files::{FileAccess, OpenFile, Slot, Writing},
     metadata,
@@ -83,6 +84,7 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile) -> Served {
         match sound(writing).await {
             Ok(()) => {
                 writing.handle.commit(Expectation::default()).await?;
+                attributes::settle(exchange, file, &writing.attributes).await?;
             }
             Err(refusal) => {
                 writing.handle.abort().await?;

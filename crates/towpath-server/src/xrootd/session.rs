@@ -30,6 +30,10 @@ pub(super) const BIND_MAX: usize = 15;
 /// for cannot keep the others waiting.
 const SHARE_OF_ALL: u64 = 16;
 
+/// Memory for attributes that wait, counted in units of 4 KiB: 512 small ones. It is not of the memory for all answers, because
+/// it is held for as long as the client likes.
+const ATTRIBUTES_BYTES: u64 = 2 << 20;
+
 /// The sessions of a server.
 #[derive(Debug, Default)]
 pub struct Sessions {
@@ -56,6 +60,8 @@ pub(super) struct Session {
     pub(super) places: Arc<Semaphore>,
     /// Cancelled when the session ends, or the server stops.
     pub(super) ended: CancellationToken,
+    /// Memory for attributes that wait for their uploads to be closed.
+    pub(super) attributes: Buffers,
     answers: Buffers,
     uploads: Buffers,
     paths: Mutex<[Option<Arc<Outbox>>; BIND_MAX]>,
@@ -97,6 +103,7 @@ impl Session {
             files: Files::new(limits.files_per_connection),
             places: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
             ended: service.stopping.child_token(),
+            attributes: Buffers::new(ATTRIBUTES_BYTES),
             answers: Buffers::new(share),
             uploads: Buffers::new(share),
             paths: Mutex::default(),

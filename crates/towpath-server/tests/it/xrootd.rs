@@ -1,5 +1,6 @@
 //! The xroot face, spoken to frame by frame: what no well-behaved client would send too.
 
+mod attributes;
 mod bound_connections;
 mod broken_requests;
 mod golden;
