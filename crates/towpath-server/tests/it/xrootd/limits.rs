@@ -89,19 +89,6 @@ async fn greedy_clients_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn many_silent_connections_are_served_when_they_speak() {
-    let site = Site::empty();
-    let mut peers = Vec::new();
-    for _ in 0..400 {
-        peers.push(Peer::logged_in(&site).await);
-    }
-    for peer in peers.iter_mut().rev() {
-        peer.ask(Ping).await.ok();
-    }
-    assert_eq!(site.service.metrics.connections.get(), 400);
-}
-
-#[tokio::test]
 async fn more_requests_than_may_be_under_way_wait_their_turn() {
     let site = Site::with(memory(), |config| config.limits.requests_per_connection = 2);
     site.put("/f", &content(1 << 20)).await;
