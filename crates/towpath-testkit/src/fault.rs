@@ -4,7 +4,10 @@
 //! record ([`FaultStore::record`]), so that a failing seed becomes a named test. Without faults it changes nothing, and passes
 //! the conformance suite. The numbers are drawn in the order of the calls: a test that makes them one after the other
 //! gets the same faults for the same seed.
+//!
+//! A call can also be held until the test lets it go ([`FaultStore::hold`]): slowness without a clock.
 
+mod gate;
 mod handle;
 
 use std::{
@@ -22,7 +25,11 @@ use towpath_store::{
     Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
-use self::handle::{FaultFile, FaultWriter};
+pub use self::gate::Held;
+use self::{
+    gate::Gates,
+    handle::{FaultFile, FaultWriter},
+};
 use crate::random::Random;
 
 /// What an injected error says; each of them may pass when the call is repeated.
@@ -90,7 +97,13 @@ impl FaultStore {
     /// `inner`, with `faults`.
     pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
         let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new() };
-        Self { inner, injector: Arc::new(Injector { faults, state: Mutex::new(state) }) }
+        Self { inner, injector: Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() }) }
+    }
+
+    /// From here on calls of this name wait until what this gives is dropped. Only calls that may wait can be held: `read_now` cannot
+    /// be, and finds nothing while `read_into` is held.
+    pub fn hold(&self, name: &'static str) -> Held {
+        self.injector.gates.close(name)
     }
 
     /// What has been injected so far, in the order of the calls.
@@ -109,6 +122,7 @@ impl FaultStore {
 struct Injector {
     faults: Faults,
     state: Mutex<State>,
+    gates: Gates,
 }
 
 #[derive(Debug)]
@@ -170,6 +184,7 @@ impl Injector {
 
     /// Fails or waits as the plan says, before a call that transfers nothing.
     async fn before(&self, name: &'static str) -> Result<()> {
+        self.gates.pass(name).await;
         match self.next(name, Transfer::None) {
             Some(Injection::Delay(delay)) => {
                 tokio::time::sleep(delay).await;

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures::TryStreamExt as _;
 use towpath_client::{ClientOptions, TokenSource};
+use towpath_proto::checksum::Algorithm;
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, IssuerConfig, Right},
@@ -14,6 +15,7 @@ use towpath_store::{
 };
 use towpath_testkit::{
     conformance::{self, Fixture},
+    fault::{FaultStore, Faults},
     issuer::{SigningKey, jwks, wlcg_claims},
 };
 
@@ -41,6 +43,32 @@ async fn the_promises_of_a_store_are_kept() {
     let heard_as = |fault: Fault| Fault::from_xrootd(fault.xrootd_code());
     let fixture = Fixture { any_name: false, heard_as, ..Fixture::new(store) };
     conformance::check(&fixture).await;
+}
+
+/// The server tells the client after some seconds that the answer will come later, unasked.
+#[tokio::test]
+async fn a_checksum_that_takes_long_is_waited_for() {
+    let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
+    let held = slow.hold("digest");
+    let store = store_at("root", serve_store(Arc::new(slow), |_| ()), options());
+    let upload = store.create(&caller(), &path("/f"), CreateOptions::default()).await.unwrap();
+    upload.write(0, "hello".into()).await.unwrap();
+    upload.commit(Expectation::default()).await.unwrap();
+    let asking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.digest(&caller(), &path("/f"), Algorithm::Md5, &|_| ()).await }
+    });
+    held.reached().await;
+    // Twice as long as a client hears nothing before it gives a server up.
+    for _ in 0..12 {
+        store.stat(&caller(), &path("/f")).await.unwrap();
+        tokio::time::pause();
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        tokio::time::resume();
+    }
+    assert!(!asking.is_finished());
+    drop(held);
+    assert_eq!(asking.await.unwrap().unwrap().to_string(), "5d41402abc4b2a76b9719d911017c592");
 }
 
 /// A certificate for `localhost`: its file and that of its key.

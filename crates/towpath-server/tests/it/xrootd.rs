@@ -3,6 +3,7 @@
 mod attributes;
 mod bound_connections;
 mod broken_requests;
+mod checksums;
 mod golden;
 mod handles;
 mod limits;

@@ -19,6 +19,7 @@ pub(super) struct FaultFile {
 impl FaultFile {
     /// How much of `length` shall be read.
     async fn before_read(&self, name: &'static str, length: usize) -> Result<usize> {
+        self.injector.gates.pass(name).await;
         match self.injector.next(name, Transfer::Read(length)) {
             Some(Injection::ShortRead(short)) => Ok(short),
             Some(Injection::Delay(delay)) => {
@@ -48,6 +49,9 @@ impl ReadHandle for FaultFile {
     }
 
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        if self.injector.gates.is_closed("read_into") {
+            return None;
+        }
         match self.injector.next("read_now", Transfer::Read(length)) {
             // What takes longer cannot be had now.
             Some(Injection::Delay(_)) => None,
@@ -109,6 +113,7 @@ impl Drop for FaultWriter {
 #[async_trait]
 impl WriteHandle for FaultWriter {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.injector.gates.pass("write").await;
         match self.injector.next("write", Transfer::Write(data.len())) {
             Some(Injection::TornWrite(torn)) => {
                 self.inner().write(offset, data.slice(..torn)).await?;

@@ -150,5 +150,20 @@ async fn after_a_crash_everything_fails_and_the_torso_is_hidden() {
     }
 }
 
+#[tokio::test]
+async fn calls_are_held_until_they_are_let_go() {
+    let store = memory(Faults::default());
+    let held = store.hold("stat");
+    let asking = tokio::spawn({
+        let store = store.clone();
+        async move { store.stat(&Caller::local(), &path("/none")).await }
+    });
+    held.reached().await;
+    assert!(!asking.is_finished());
+    store.space(&Caller::local(), &StorePath::root()).await.unwrap();
+    drop(held);
+    assert_eq!(asking.await.unwrap().unwrap_err().fault(), Fault::NotFound);
+}
+
 /// The calls of an upload, in their order.
 const NAMES: [&str; 5] = ["create", "write", "write", "sync", "commit"];

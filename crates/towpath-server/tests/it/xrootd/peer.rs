@@ -131,8 +131,13 @@ impl Peer {
 
     /// A connection with a session, and what its login told.
     pub(super) async fn with_session(site: &Site) -> (Self, LoginReply) {
+        Self::with_login(site, login()).await
+    }
+
+    /// A connection with a session that began with `login`, and what that told.
+    pub(super) async fn with_login(site: &Site, login: Login) -> (Self, LoginReply) {
         let mut peer = Self::silent(site).await;
-        peer.send(&greeting()).await;
+        peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login)].concat()).await;
         peer.answer(0).await.ok();
         peer.answer(1).await.ok();
         let reply = LoginReply::decode(peer.answer(2).await.ok()).unwrap();

@@ -1,0 +1,62 @@
+//! Calls that wait for a signal of the test.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+
+/// The gates that are closed.
+#[derive(Debug, Default)]
+pub(super) struct Gates(Mutex<Vec<Arc<Gate>>>);
+
+#[derive(Debug)]
+struct Gate {
+    name: &'static str,
+    /// A permit for each call that came to it.
+    arrived: Semaphore,
+    /// Closed when the gate is opened.
+    opened: Semaphore,
+}
+
+/// Calls of one name are held while this lives.
+#[derive(Debug)]
+pub struct Held(Arc<Gate>);
+
+impl Held {
+    /// Waits until one more call is held.
+    pub async fn reached(&self) {
+        self.0.arrived.acquire().await.expect("it is never closed").forget();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.opened.close();
+    }
+}
+
+impl Gates {
+    pub(super) fn close(&self, name: &'static str) -> Held {
+        let gate = Arc::new(Gate { name, arrived: Semaphore::new(0), opened: Semaphore::new(0) });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&gate));
+        Held(gate)
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Gate>> {
+        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|gate| !gate.opened.is_closed());
+        gates.iter().find(|gate| gate.name == name).cloned()
+    }
+
+    pub(super) fn is_closed(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Waits at the gate for calls of this name, if there is one.
+    pub(super) async fn pass(&self, name: &str) {
+        while let Some(gate) = self.find(name) {
+            gate.arrived.add_permits(1);
+            // An error says that it was closed, which is what is waited for.
+            let _ = gate.opened.acquire().await;
+        }
+    }
+}
