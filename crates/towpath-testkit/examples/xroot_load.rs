@@ -26,6 +26,8 @@ use towpath_store::sys::{clock, net};
 
 /// Bytes of a small read.
 const READ_BYTES: u32 = 4096;
+/// What is received at once, at most: a client that received in smaller pieces would be the limit, not the server.
+const RECEIVE_BYTES: usize = 256 << 10;
 /// A vector as the analysis of a few branches sends it.
 const VECTOR: (usize, u32) = (1024, 1536);
 
@@ -118,7 +120,11 @@ impl Client {
     }
 
     async fn receive(&mut self) -> Result<(), Failure> {
-        if self.stream.read_buf(self.framer.buffer()).await? == 0 {
+        let buffer = self.framer.buffer();
+        if buffer.capacity() - buffer.len() < RECEIVE_BYTES / 2 {
+            buffer.reserve(RECEIVE_BYTES);
+        }
+        if self.stream.read_buf(buffer).await? == 0 {
             return Err("the server closed the connection".into());
         }
         Ok(())
