@@ -61,11 +61,12 @@ pub struct Grant {
 
 impl Grant {
     /// Any right below a path lets its bearer ask about it and about the directories on the way there; a right to create lets it
-    /// make those directories.
+    /// make those directories. The root is nobody's file: a grant on `/` covers it too, its mode, properties and locks; that it
+    /// cannot be removed or renamed is up to the faces and stores.
     fn allows(&self, activity: Activity, path: &StorePath) -> bool {
         let below = path.is_within(&self.path);
         let on_the_way = self.path.is_within(path);
-        let file = below && !(self.directory && on_the_way);
+        let file = below && !(self.directory && on_the_way && !path.is_root());
         let creates = matches!(self.right, Right::Create | Right::Modify);
         match activity {
             Activity::Stat => below || on_the_way,
@@ -229,6 +230,24 @@ mod tests {
             let alice = holder(right, "/foo/bar/");
             assert_eq!(alice.check(activity, &path("/foo/bar")).is_ok(), allowed, "{right:?} {activity:?}");
             assert!(alice.check(activity, &path("/foo/bar/x")).is_ok(), "{right:?} {activity:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_on_the_root_covers_the_root() {
+        for (right, at, activity, allowed) in [
+            (Right::Modify, "/", Activity::Modify, true),
+            (Right::Modify, "/", Activity::Create, true),
+            (Right::Create, "/", Activity::Modify, false),
+            (Right::Read, "/", Activity::Modify, false),
+            (Right::Read, "/", Activity::List, true),
+            (Right::Stat, "/", Activity::Stat, true),
+            (Right::Modify, "/foo", Activity::Modify, false),
+            (Right::Modify, "/foo/", Activity::Modify, false),
+            (Right::Modify, "/foo/", Activity::Stat, true),
+        ] {
+            let alice = holder(right, at);
+            assert_eq!(alice.check(activity, &path("/")).is_ok(), allowed, "{right:?} on {at}: {activity:?} of /");
         }
     }
 

@@ -112,3 +112,19 @@ async fn a_lock_keeps_others_out() {
     site.ask("LOCK /d/unmapped", &[], LOCK).await.expect(StatusCode::CREATED);
     assert!(site.exists("/d/unmapped").await);
 }
+
+#[tokio::test]
+async fn the_root_can_be_changed_but_stays() {
+    for site in [Site::in_memory(), Site::in_directory()] {
+        let set = "<D:propertyupdate xmlns:D='DAV:' xmlns:m='urn:m'><D:set><D:prop><m:p>x</m:p></D:prop></D:set></D:propertyupdate>";
+        let done = site.ask("PROPPATCH /", &[], set).await.expect(StatusCode::MULTI_STATUS);
+        assert!(done.text().contains("HTTP/1.1 200 OK"), "{}", done.text());
+        let locked = site.ask("LOCK /", &[("depth", "0")], LOCK).await.expect(StatusCode::OK);
+        let token = locked.field("lock-token").to_owned();
+        site.ask("UNLOCK /", &[("lock-token", &token)], "").await.expect(StatusCode::NO_CONTENT);
+        let destination = format!("http://{}/moved", site.address);
+        site.ask("DELETE /", &[], "").await.expect(StatusCode::FORBIDDEN);
+        site.ask("MOVE /", &[("destination", &destination)], "").await.expect(StatusCode::FORBIDDEN);
+        site.ask("PUT /", &[], "x").await.expect(StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

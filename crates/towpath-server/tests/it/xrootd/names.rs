@@ -159,3 +159,17 @@ async fn checksums_and_what_else_one_may_ask() {
     assert_eq!(prepared.len(), 16);
     assert_eq!(peer.ask(Prepare { list: "/none".into(), ..Prepare::default() }).await.code(), ErrorCode::NotFound);
 }
+
+#[tokio::test]
+async fn the_root_can_be_changed_but_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap());
+    for site in [Site::empty(), Site::of(local)] {
+        let mut peer = Peer::logged_in(&site).await;
+        peer.ask(Chmod { path: "/".into(), mode: Mode(0o755) }).await.ok();
+        assert_eq!(peer.ask(Rm { path: "/".into() }).await.code(), ErrorCode::isDirectory);
+        assert_eq!(peer.ask(Rmdir { path: "/".into() }).await.code(), ErrorCode::ArgInvalid);
+        assert_eq!(peer.ask(Mv { from: "/".into(), to: "/d".into() }).await.code(), ErrorCode::ArgInvalid);
+        peer.ask(stat("/")).await.ok();
+    }
+}
