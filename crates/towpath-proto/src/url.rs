@@ -288,23 +288,31 @@ fn is_host_name(host: &str) -> bool {
     characters && !host.is_empty() && host.len() <= 253 && !host.starts_with(['.', '-'])
 }
 
-/// The path with one slash in front of each component; no `.`, and an error at `..`.
-///
-/// A final slash stays, for it says that a directory is meant.
+/// The path of a URL that people write: as [`clean_bytes`], without control characters.
 fn clean_path(path: &str) -> Result<String, InvalidUrl> {
     if path.chars().any(char::is_control) {
         return Err(InvalidUrl::Characters);
     }
-    let mut clean = String::with_capacity(path.len() + 1);
-    for component in path.split('/').filter(|component| !matches!(*component, "" | ".")) {
-        if component == ".." {
+    String::from_utf8(clean_bytes(path.as_bytes())?).map_err(|_| InvalidUrl::Characters)
+}
+
+/// The path with one slash in front of each component; no `.`, and an error at `..` and NUL.
+///
+/// A final slash stays, for it says that a directory is meant.
+fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
+    let mut clean = Vec::with_capacity(path.len() + 1);
+    for component in path.split(|byte| *byte == b'/').filter(|component| !matches!(*component, b"" | b".")) {
+        if component == b".." {
             return Err(InvalidUrl::ParentComponent);
         }
-        clean.push('/');
-        clean.push_str(component);
+        if component.contains(&0) {
+            return Err(InvalidUrl::Characters);
+        }
+        clean.push(b'/');
+        clean.extend_from_slice(component);
     }
-    if clean.is_empty() || path.ends_with('/') {
-        clean.push('/');
+    if clean.is_empty() || path.ends_with(b"/") {
+        clean.push(b'/');
     }
     Ok(clean)
 }
@@ -334,8 +342,8 @@ pub fn encode_path(path: &str) -> String {
 
 /// The path behind a WebDAV `href` or a `Location` field: a path or a whole URL, percent-encoded.
 ///
-/// Host and query are dropped; the path comes out as [`Url::path`] has it.
-pub fn decode_href(href: &str) -> Result<String, InvalidUrl> {
+/// Host and query are dropped; the path comes out as [`Url::path`] has it, but of any bytes: names of files need not be text.
+pub fn decode_href(href: &str) -> Result<Vec<u8>, InvalidUrl> {
     if href.len() > MAX_URL_BYTES {
         return Err(InvalidUrl::TooLong);
     }
@@ -345,7 +353,7 @@ pub fn decode_href(href: &str) -> Result<String, InvalidUrl> {
         None => return Err(InvalidUrl::Characters),
     };
     let encoded = encoded.split(['?', '#']).next().unwrap_or_default();
-    clean_path(&percent_decode_str(encoded).decode_utf8().map_err(|_| InvalidUrl::Characters)?)
+    clean_bytes(&percent_decode_str(encoded).collect::<Vec<u8>>())
 }
 
 impl Url {

@@ -43,7 +43,7 @@ struct Reader {
     answer: Answer,
     cutter: Cutter,
     /// The directory's own path at the server that answered.
-    directory: String,
+    directory: Vec<u8>,
     options: ListOptions,
     entries: VecDeque<Entry>,
     ended: bool,
@@ -78,7 +78,7 @@ impl Reader {
             }
         }
         let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
-        let directory = directory.trim_end_matches('/').to_owned();
+        let directory = without_slash(&directory).to_vec();
         Ok(Self { answer, cutter: Cutter::default(), directory, options, entries: VecDeque::new(), ended: false })
     }
 
@@ -111,7 +111,7 @@ impl Reader {
         let entries = Entries::new(document).map_err(|error| unusable(&self.answer, &error.to_string()))?;
         for entry in entries {
             let entry = entry.map_err(|error| unusable(&self.answer, &error.to_string()))?;
-            let path = entry.path.trim_end_matches('/');
+            let path = without_slash(&entry.path);
             if path == self.directory {
                 if !entry.is_collection {
                     return Err(not_a_directory());
@@ -119,17 +119,22 @@ impl Reader {
                 continue;
             }
             // Some servers tell more than what is directly in the directory.
-            let inside = path.strip_prefix(&*self.directory).and_then(|rest| rest.strip_prefix('/'));
-            let Some(name) = inside.filter(|name| !name.contains('/')) else { continue };
+            let inside = path.strip_prefix(&*self.directory).and_then(|rest| rest.strip_prefix(b"/"));
+            let Some(name) = inside.filter(|name| !name.contains(&b'/')) else { continue };
             let mut metadata = describe::of_entry(&entry);
             if !self.options.metadata {
                 metadata =
                     Metadata::new(metadata.kind, if metadata.kind == FileKind::File { metadata.size } else { 0 });
             }
-            self.entries.push_back(Entry { name: Bytes::copy_from_slice(name.as_bytes()), metadata });
+            self.entries.push_back(Entry { name: Bytes::copy_from_slice(name), metadata });
         }
         Ok(())
     }
+}
+
+/// The path of a directory as it stands before the slash of its entries' paths: that of the root is empty.
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
 }
 
 fn not_a_directory() -> Error {
@@ -232,7 +237,7 @@ mod tests {
     }
 
     fn paths(document: &[u8]) -> Vec<String> {
-        Entries::new(document).unwrap().map(|entry| entry.unwrap().path).collect()
+        Entries::new(document).unwrap().map(|entry| String::from_utf8(entry.unwrap().path).unwrap()).collect()
     }
 
     #[test]

@@ -18,7 +18,7 @@ fn heard_as(fault: Fault) -> Fault {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promises_of_a_store_are_kept() {
     let store = store(&format!("http://127.0.0.1:{}/", serve(|_| ())), &options());
-    let fixture = Fixture { any_name: false, heard_as, ..Fixture::new(store) };
+    let fixture = Fixture { heard_as, ..Fixture::new(store) };
     conformance::check(&fixture).await;
 }
 

@@ -15,8 +15,8 @@ use crate::{
 /// A file or directory as the answer describes it; `None` where the server does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`.
-    pub path: String,
+    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`. Any bytes but NUL.
+    pub path: Vec<u8>,
     /// The status of the resource, if it is not 200: its properties could not be had.
     pub status: Option<u16>,
     /// Whether it is a directory.
@@ -41,8 +41,8 @@ pub struct Entry {
 
 impl Entry {
     /// The last component of the path; empty for the root.
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 }
 
@@ -125,7 +125,7 @@ impl FusedIterator for Entries<'_> {}
 fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
     let href = response.dav_child("href").ok_or(InvalidAnswer::Path)?;
     let mut path = decode_href(href.text.trim()).map_err(|_| InvalidAnswer::Path)?;
-    let slash_at_end = path.len() > 1 && path.ends_with('/');
+    let slash_at_end = path.len() > 1 && path.ends_with(b"/");
     if slash_at_end {
         path.pop();
     }
