@@ -42,7 +42,7 @@ use towpath_proto::checksum::{Algorithm, Digest};
 use self::{
     digest_cache::DigestCache,
     errno::Doing as _,
-    inode::{Inode, Stamp},
+    inode::Inode,
     pool::DiskPool,
     read::LocalFile,
     root::{Parent, Root},
@@ -214,15 +214,10 @@ impl Store for LocalStore {
         }
         let (bytes_read, mut news) = watch::channel(0);
         let mut job = std::pin::pin!(self.0.pool.run_long(move |cancelled| {
-            let inode = Inode::of(file.as_fd())?;
-            let stamp = Stamp::of(inode.status());
             let report = |bytes| {
                 bytes_read.send_replace(bytes);
             };
-            let digests = digests::compute(&file, [algorithm].into_iter().collect(), Some(cancelled), report)?;
-            stamp.check(&file)?;
-            digests::keep(&inode, &digests);
-            digests.get(algorithm).ok_or_else(|| Error::new(Fault::Internal, "the digest was not computed"))
+            digests::compute_and_keep(&file, algorithm, cancelled, report)
         }));
         loop {
             tokio::select! {
@@ -339,7 +334,8 @@ impl Local {
         self.sync_names(&target)
     }
 
-    /// The size is changed first: it takes the known digests with it, which a new time alone must not.
+    /// The size is changed first: it takes the known digests with it, which a new time alone must not. The mode comes last:
+    /// it may be one with which attributes, and so digests, cannot be changed any more.
     fn change(&self, path: &StorePath, changes: Changes) -> Result<()> {
         if let Some(size) = changes.size {
             let file = File::from(self.root.open_at(path, root::CHANGE)?);
@@ -349,16 +345,10 @@ impl Local {
             fs::ftruncate(&file, size).doing("setting the size")?;
         }
         let mut inode = Inode::open(&self.root, path)?;
-        if let Some(mode) = changes.mode {
-            inode.set_mode(mode)?;
-        }
         if let Some(mtime_ns) = changes.mtime_ns {
-            let known = digests::known(&inode);
-            inode.set_mtime(mtime_ns)?;
-            inode.refresh()?;
-            digests::keep(&inode, &known);
+            digests::set_mtime(&mut inode, mtime_ns)?;
         }
-        Ok(())
+        changes.mode.map_or(Ok(()), |mode| inode.set_mode(mode))
     }
 
     fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, Option<Digest>)> {

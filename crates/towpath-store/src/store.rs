@@ -55,7 +55,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
     /// Changes mode, time or size of a path. Idempotent. Another size makes the store forget the known digests, another time
-    /// alone does not.
+    /// alone does not, unless it is so late that a change of the content might leave the same.
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.

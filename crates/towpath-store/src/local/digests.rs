@@ -1,4 +1,14 @@
 //! Digests that are kept with a file as extended attributes, in XRootD's layout, and the computation of new ones.
+//!
+//! A kept digest counts as long as the file has the modification time that is recorded with it, in whole seconds. So that it is
+//! never wrong:
+//! - An upload keeps its digests before anybody else can reach the file.
+//! - A digest computed by reading a file that others can change is kept only if the file had settled before it was read: each
+//!   later change gives another time.
+//! - An update in place removes them before its first change, and what was kept meanwhile when it ends.
+//! - When the time is set they are moved to it, and those that did not count go: they might count again.
+//!
+//! What is left: another program that changes a file within the second of its upload, or that sets its time back.
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -7,13 +17,13 @@ use rustix::{
     io::Errno,
 };
 use towpath_proto::checksum::{
-    Algorithms, Digest, Digests, Hasher,
+    Algorithm, Algorithms, Digest, Digests, Hasher,
     xattr::{self, StoredDigest},
 };
 
 use super::{
     errno::Doing as _,
-    inode::{self, Inode},
+    inode::{self, Inode, Stamp},
     pool::Cancelled,
 };
 use crate::{Error, Fault, Result, sys::clock};
@@ -53,13 +63,54 @@ pub(super) fn keep<Fd: AsFd>(inode: &Inode<Fd>, digests: &Digests) {
 /// Forgets all kept digests, because the content is about to change. Unlike in [`keep`], a failure matters here: a digest that
 /// stays would be wrong.
 pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<()> {
-    for name in inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).doing("listing the kept digests")? {
+    forget_all_but(inode, Algorithms::NONE)
+}
+
+/// Gives the file another modification time. The digests that are known stay so, unless somebody may have changed the file
+/// meanwhile, or may yet change it without giving it another time.
+pub(super) fn set_mtime<Fd: AsFd>(inode: &mut Inode<Fd>, mtime_ns: i64) -> Result<()> {
+    let known = known(inode);
+    let is_unchanged = Stamp::of(inode.status()).check(&*inode).is_ok();
+    let known = if is_unchanged { known } else { Digests::new() };
+    forget_all_but(inode, known.algorithms())?;
+    inode.set_mtime(mtime_ns)?;
+    inode.refresh()?;
+    if has_settled(inode) {
+        keep(inode, &known);
+    }
+    Ok(())
+}
+
+fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<()> {
+    let names = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).doing("listing the kept digests")?;
+    let is_spared = |name: &Vec<u8>| {
+        let algorithm = std::str::from_utf8(name).ok().and_then(xattr::algorithm_of);
+        algorithm.is_some_and(|algorithm| spared.contains(algorithm))
+    };
+    for name in names.into_iter().filter(|name| !is_spared(name)) {
         match inode.remove_attribute(&name) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno).doing("dropping a kept digest"),
         }
     }
     Ok(())
+}
+
+/// Computes a digest by reading the file, which must not change meanwhile, and keeps it if the file had settled before.
+pub(super) fn compute_and_keep(
+    file: &File,
+    algorithm: Algorithm,
+    cancelled: &Cancelled,
+    progress: impl FnMut(u64),
+) -> Result<Digest> {
+    let inode = Inode::of(file.as_fd())?;
+    let has_settled = has_settled(&inode);
+    let digests = compute(file, [algorithm].into_iter().collect(), Some(cancelled), progress)?;
+    Stamp::of(inode.status()).check(file)?;
+    if has_settled {
+        keep(&inode, &digests);
+    }
+    digests.get(algorithm).ok_or_else(|| Error::new(Fault::Internal, "the digest was not computed"))
 }
 
 /// Computes digests by reading the file from start to end. `progress` gets the bytes read so far, after each piece.
@@ -92,6 +143,10 @@ pub(super) fn compare(expected: &Digest, actual: &Digest) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Fault::ChecksumMismatch, format!("the data have {actual:#}, but {expected:#} was promised")))
+}
+
+fn has_settled<Fd: AsFd>(inode: &Inode<Fd>) -> bool {
+    inode::is_settled(inode::mtime_ns(inode.status()))
 }
 
 fn mtime_s<Fd: AsFd>(inode: &Inode<Fd>) -> i64 {

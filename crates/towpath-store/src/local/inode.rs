@@ -12,9 +12,13 @@ use rustix::{
 };
 
 use super::{errno::Doing as _, root::Root};
-use crate::{Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag};
+use crate::{Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag, sys::clock};
 
 const NS_PER_S: i64 = 1_000_000_000;
+
+/// The whole seconds in which XRootD records the time of a kept digest, and as much again for clocks: the file system's may be
+/// ten milliseconds behind ours, a file server's more.
+const SETTLED_NS: i64 = 2 * NS_PER_S;
 
 /// An inode that is open, perhaps only with `O_PATH`, and its status at that moment.
 #[derive(Debug)]
@@ -187,6 +191,12 @@ pub(super) fn mtime_ns(status: &Stat) -> i64 {
 /// The time of the last change of content or attributes in nanoseconds since the Unix epoch.
 pub(super) fn ctime_ns(status: &Stat) -> i64 {
     time_ns(status.st_ctime, status.st_ctime_nsec)
+}
+
+/// Whether a change from now on is sure to give a file another time than `time_ns`, also in whole seconds. One changed just now,
+/// or in the future, can be changed once more without a trace.
+pub(super) fn is_settled(time_ns: i64) -> bool {
+    clock::unix_ns().saturating_sub(time_ns) >= SETTLED_NS
 }
 
 fn time_ns(seconds: i64, nanoseconds: u64) -> i64 {

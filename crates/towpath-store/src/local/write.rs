@@ -3,7 +3,7 @@
 //! The life of an upload: a staged file that nobody sees; pieces are written to it from many tasks at once, and their
 //! checksums are collected in passing; `commit` waits for the last of them, compares size and digests with what was promised,
 //! keeps the digests with the file, brings it to the disk as the store's policy says, and renames it to its name. An update has no
-//! staged file and no rename, and forgets the digests that were known.
+//! staged file and no rename, and forgets the digests that were known, before its first change and once more when it ends.
 //!
 //! Pieces hold the body's lock shared and `commit` and `abort` hold it alone, so no piece is written after the end.
 
@@ -206,20 +206,31 @@ impl Body {
         if let End::Publish { mode, .. } = &self.end {
             self.set_owner_and_mode(*mode)?;
         }
-        if let Some(mtime_ns) = expected.mtime_ns {
-            inode.set_mtime(mtime_ns)?;
-        }
-        inode.refresh()?;
-        digests::keep(&inode, &digests);
-        match &self.end {
-            // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
+        let digests = match &self.end {
             End::Publish { staged, overwrite, .. } => {
+                if let Some(mtime_ns) = expected.mtime_ns {
+                    inode.set_mtime(mtime_ns)?;
+                    inode.refresh()?;
+                }
+                digests::keep(&inode, &digests);
+                // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
                 self.local.publish(staged, &self.local.root.parent(&self.path)?, *overwrite)?;
+                digests
             }
-            End::Stay { .. } => self.sync()?,
-        }
+            End::Stay { is_forgotten } => {
+                // What others have read, and kept, between the changes.
+                if *lock(is_forgotten) {
+                    digests::forget(&inode)?;
+                }
+                if let Some(mtime_ns) = expected.mtime_ns {
+                    digests::set_mtime(&mut inode, mtime_ns)?;
+                }
+                self.sync()?;
+                digests::known(&inode)
+            }
+        };
         inode.refresh()?;
-        Ok(Metadata { digests: digests::known(&inode), ..inode::metadata(inode.status()) })
+        Ok(Metadata { digests, ..inode::metadata(inode.status()) })
     }
 
     /// The digests of the file, computed in passing or because they are needed now; fails unless they are those promised.

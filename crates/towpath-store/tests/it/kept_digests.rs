@@ -2,12 +2,12 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, getxattr, setxattr, utimensat};
 use towpath_proto::checksum::{
     Algorithm, Digests, Hasher,
     xattr::{self, StoredDigest},
 };
-use towpath_store::{Caller, Changes, Fault, OpenOptions, Store as _, sys::disk};
+use towpath_store::{Caller, Changes, Expectation, Fault, OpenOptions, Store as _, sys::clock, sys::disk};
 
 use crate::directory::{Directory, path};
 
@@ -20,6 +20,12 @@ fn kept(file: &Path, algorithm: Algorithm) -> Option<StoredDigest> {
 fn keep(file: &Path, algorithm: Algorithm, content: &[u8], mtime_s: i64) {
     let stored = StoredDigest::new(Hasher::digest_of(algorithm, content), mtime_s, mtime_s);
     setxattr(file, xattr::attribute_name(algorithm), &stored.encode(), XattrFlags::empty()).unwrap();
+}
+
+fn set_mtime(file: &Path, mtime_s: i64) {
+    let time = Timespec { tv_sec: mtime_s, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, file, &times, AtFlags::empty()).unwrap();
 }
 
 #[tokio::test]
@@ -57,6 +63,7 @@ async fn a_computed_digest_is_kept_and_one_that_is_kept_is_believed() {
     let directory = Directory::new();
     let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
     disk::write(&host, b"content").unwrap();
+    set_mtime(&host, 86_400);
     let computed = directory.store.digest(me, &at, Algorithm::Sha256, &|_| {}).await.unwrap();
     assert_eq!(kept(&host, Algorithm::Sha256).unwrap().digest, computed);
     keep(&host, Algorithm::Sha256, b"a lie", host.metadata().unwrap().mtime());
@@ -76,6 +83,59 @@ async fn digests_move_with_the_time_and_go_with_the_content() {
     assert!(kept(&host, Algorithm::Adler32).is_some(), "nothing was changed yet");
     file.write(0, "C".into()).await.unwrap();
     assert!(kept(&host, Algorithm::Adler32).is_none());
+}
+
+/// As if the last change had been this very moment, however long the test takes: a later change may leave the same second behind.
+fn touch_in_the_future(file: &Path) {
+    set_mtime(file, clock::unix_s() + 3600);
+}
+
+#[tokio::test]
+async fn a_digest_is_not_kept_while_a_change_could_pass_unnoticed() {
+    let directory = Directory::new();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    disk::write(&host, b"content").unwrap();
+    touch_in_the_future(&host);
+    let mtime = host.metadata().unwrap().mtime();
+    for content in ["content", "CONTENT"] {
+        disk::write(&host, content.as_bytes()).unwrap();
+        set_mtime(&host, mtime);
+        let computed = directory.store.digest(me, &at, Algorithm::Md5, &|_| {}).await.unwrap();
+        assert_eq!(computed, Hasher::digest_of(Algorithm::Md5, content.as_bytes()));
+        assert!(kept(&host, Algorithm::Md5).is_none());
+    }
+    set_mtime(&host, 86_400);
+    directory.store.digest(me, &at, Algorithm::Md5, &|_| {}).await.unwrap();
+    assert!(kept(&host, Algorithm::Md5).is_some(), "it has settled");
+}
+
+#[tokio::test]
+async fn an_update_leaves_no_digest_behind_that_was_kept_between_its_changes() {
+    let directory = Directory::new();
+    directory.put("/file", "content").await.unwrap();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    let file = directory.store.update(me, &at).await.unwrap();
+    file.write(0, "C".into()).await.unwrap();
+    set_mtime(&host, 86_400);
+    directory.store.digest(me, &at, Algorithm::Md5, &|_| {}).await.unwrap();
+    assert!(kept(&host, Algorithm::Md5).is_some());
+    file.write(1, "O".into()).await.unwrap();
+    let expected = Expectation { mtime_ns: Some(86_400_000_000_000), ..Expectation::default() };
+    assert!(file.commit(expected).await.unwrap().digests.is_empty());
+    assert!(kept(&host, Algorithm::Md5).is_none(), "it would count again");
+}
+
+#[tokio::test]
+async fn digests_of_another_time_do_not_count_again_when_that_time_is_set() {
+    let directory = Directory::new();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    disk::write(&host, b"content").unwrap();
+    keep(&host, Algorithm::Adler32, b"older content", 86_400);
+    keep(&host, Algorithm::Md5, b"content", host.metadata().unwrap().mtime());
+    let changes = Changes { mtime_ns: Some(86_400_000_000_000), ..Changes::default() };
+    directory.store.change(me, &at, changes).await.unwrap();
+    let known = directory.stat("/file").await.unwrap().digests;
+    assert_eq!(known, Digests::from(Hasher::digest_of(Algorithm::Md5, b"content")));
 }
 
 #[tokio::test]
