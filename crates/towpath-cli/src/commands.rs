@@ -1,4 +1,4 @@
-//! The commands that ask or change names: `ls`, `stat`, `cat`, `sum`, `mkdir`, `mv`, `rm`, `df`, `ping`.
+//! The commands that ask or change names: `ls`, `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
 
 use std::{
     ffi::OsString,
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream, try_join};
 use serde_json::json;
 use towpath_proto::http::range::{RangeRequest, Resolution};
-use towpath_store::{Error, Fault, ListOptions, Metadata, OpenOptions, Overwrite, StorePath, sys::clock};
+use towpath_store::{Error, Fault, ListOptions, Metadata, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, List, MakeDirectory, Move, Paths, Ping, Remove, Sum},
+    args::{Cat, List, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally, print_error},
     location::{Place, Places},
     output::{self, Described},
@@ -25,11 +25,9 @@ use crate::{
 const PIECE_BYTES: usize = 4 << 20;
 /// Pieces asked for ahead of the one being written.
 const PIECES_AHEAD: usize = 4;
-/// Files removed at once.
-const REMOVALS: usize = 64;
 
 /// Does `one` for each path; an error is printed, and the others are still done.
-async fn for_each<'a>(
+pub(crate) async fn for_each<'a>(
     paths: &'a [OsString],
     places: &'a Places,
     mut one: impl AsyncFnMut(&'a OsString, Place) -> Result<(), Failure>,
@@ -135,8 +133,11 @@ async fn list_tree(
             }
         };
         batch.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for entry in batch.entries {
-            let Ok(path) = batch.directory.join(&entry.name) else { continue };
+        for entry in &batch.entries {
+            let Ok(path) = batch.path_of(entry) else { continue };
+            if entry.metadata.is_directory() && !entry.metadata.is_link {
+                walk.enter(path.clone());
+            }
             print_entry(arguments, output::relative(&path, &place.path), &entry.metadata, out)?;
         }
     }
@@ -243,46 +244,6 @@ pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Fail
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     Ok(from.store.rename(&places.caller, &from.path, &to.path, overwrite).await?)
-}
-
-/// `towpath rm`.
-pub(crate) async fn remove(arguments: &Remove, places: &Places) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |_, place| {
-        match place.store.remove_file(&places.caller, &place.path).await {
-            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => {
-                remove_tree(&place, places).await
-            }
-            outcome => Ok(outcome?),
-        }
-    })
-    .await
-}
-
-async fn remove_tree(root: &Place, places: &Places) -> Result<(), Failure> {
-    let mut walk = Walk::new(root, places, ListOptions::default());
-    let mut directories = vec![root.path.clone()];
-    while let Some(batch) = walk.next().await {
-        let batch = batch?;
-        let mut files = Vec::new();
-        for entry in batch.entries {
-            let path = batch.directory.join(&entry.name);
-            let path =
-                path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&batch.directory))?;
-            if entry.metadata.is_directory() { directories.push(path) } else { files.push(path) }
-        }
-        let mut removals = stream::iter(files)
-            .map(|path| async move { root.store.remove_file(&places.caller, &path).await })
-            .buffer_unordered(REMOVALS);
-        while let Some(outcome) = removals.next().await {
-            outcome?;
-        }
-    }
-    // A directory comes after all that it holds: the longest paths go first.
-    directories.sort_unstable_by_key(|path: &StorePath| std::cmp::Reverse(path.components().count()));
-    for directory in directories {
-        root.store.remove_directory(&places.caller, &directory).await?;
-    }
-    Ok(())
 }
 
 /// `towpath df`.

@@ -3,6 +3,7 @@
 //! [`plan`] turns the arguments into [`Job`]s (one file each) as the trees are listed; jobs run side by side, bounded by their number
 //! and by the bytes in flight ([`file::Window`]); [`file::copy`] moves one file. Errors of single files are printed and counted, the others go on.
 
+mod clash;
 mod file;
 mod plan;
 mod standard;

@@ -13,6 +13,7 @@ mod location;
 mod notify;
 mod output;
 mod progress;
+mod remove;
 mod serve;
 mod walk;
 
@@ -81,7 +82,7 @@ async fn run_client(command: Command, places: Places) -> Result<(), Failure> {
         Command::Sum(arguments) => commands::sum(&arguments, &places).await,
         Command::Mkdir(arguments) => commands::make_directories(&arguments, &places).await,
         Command::Mv(arguments) => commands::rename(&arguments, &places).await,
-        Command::Rm(arguments) => commands::remove(&arguments, &places).await,
+        Command::Rm(arguments) => remove::run(&arguments, &places).await,
         Command::Df(arguments) => commands::space(&arguments, &places).await,
         Command::Ping(arguments) => commands::ping(&arguments, &places).await,
         Command::Serve(_) | Command::Config(_) => Err(Failure::internal("not a client's command")),

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use towpath_client::ClientOptions;
+use towpath_client::{Client, ClientOptions};
 use towpath_proto::url::{Endpoint, Location, Url};
 use towpath_store::{
     Caller, Error, Fault, Store, StorePath,
@@ -26,12 +26,19 @@ pub(crate) struct Place {
     /// Whether what was typed ends in a slash, and so names a directory.
     pub is_directory: bool,
     prefix: Arc<str>,
+    /// Host and port of a remote storage.
+    server: Option<(Arc<str>, u16)>,
 }
 
 impl Place {
     /// The same store with another path.
     pub(crate) fn with_path(&self, path: StorePath) -> Self {
         Self { path, is_directory: false, ..self.clone() }
+    }
+
+    /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.server == other.server
     }
 
     /// The entry `name` of this directory.
@@ -56,13 +63,13 @@ pub(crate) enum End {
     Standard,
 }
 
-/// What one remote store serves: a site, and what the user wants to tell it with each path.
-type Site = (Endpoint, Option<String>);
+/// What one remote store serves: a site, as whom the user wants to be there, and what is told it with each path.
+type Site = (Endpoint, Option<String>, Option<String>);
 
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
 #[derive(Debug)]
 pub(crate) struct Places {
-    options: Arc<ClientOptions>,
+    client: Client,
     local: Mutex<Option<Arc<dyn Store>>>,
     remote: Mutex<HashMap<Site, Arc<dyn Store>>>,
     /// Who asks: the user of this process.
@@ -73,14 +80,19 @@ impl Places {
     /// Reaches remote storages as `remote` says.
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions { ca_file: remote.ca_file.clone(), ..ClientOptions::default() };
-        Self { options: Arc::new(options), local: Mutex::default(), remote: Mutex::default(), caller: Caller::local() }
+        Self {
+            client: Client::new(Arc::new(options)),
+            local: Mutex::default(),
+            remote: Mutex::default(),
+            caller: Caller::local(),
+        }
     }
 
     /// The place that `text` names.
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         match self.end(text)? {
             End::Place(place) => Ok(place),
-            End::Standard => Err(Failure::Usage("`-` is no place here: it is neither a file nor a directory".into())),
+            End::Standard => Err(Failure::Usage("`-` (a standard stream) is not accepted here".into())),
         }
     }
 
@@ -105,25 +117,26 @@ impl Places {
             None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), LocalOptions::default())?))),
         };
         let is_directory = absolute.as_os_str().as_encoded_bytes().ends_with(b"/");
-        Ok(Place { store, path, is_directory, prefix: "".into() })
+        Ok(Place { store, path, is_directory, prefix: "".into(), server: None })
     }
 
     fn remote(&self, url: &Url) -> Result<Place, Failure> {
         let path = StorePath::parse(url.path().as_bytes());
         let path = path.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-        let key = (url.endpoint(), url.query().map(str::to_string));
+        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string));
         let mut remote = self.remote.lock().expect("no panic while it is held");
         let store = match remote.get(&key) {
             Some(store) => Arc::clone(store),
             None => {
-                let (store, _) = towpath_client::connect(url, &self.options)?;
+                let (store, _) = self.client.connect(url)?;
                 remote.insert(key, Arc::clone(&store));
                 store
             }
         };
         let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
         let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
-        Ok(Place { store, path, is_directory: url.path().ends_with('/'), prefix: prefix.into() })
+        let server = Some((url.host().into(), url.port()));
+        Ok(Place { store, path, is_directory: url.path().ends_with('/'), prefix: prefix.into(), server })
     }
 }
 

@@ -4,7 +4,7 @@ use futures::{
     StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
-use towpath_store::{Entry, ListOptions, Result, StorePath};
+use towpath_store::{Entry, Error, Fault, ListOptions, Result, StorePath};
 
 use crate::location::{Place, Places};
 
@@ -20,9 +20,20 @@ pub(crate) struct Batch {
     pub entries: Vec<Entry>,
 }
 
-/// The listing of a tree under way.
+impl Batch {
+    /// The path of an entry.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that no path can have.
+    pub(crate) fn path_of(&self, entry: &Entry) -> Result<StorePath> {
+        let path = self.directory.join(&entry.name);
+        path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.directory))
+    }
+}
+
+/// The listing of a tree under way. It descends only where it is told to [`Walk::enter`]: who removes a tree must not follow links.
 pub(crate) struct Walk {
-    places: Place,
+    root: Place,
     caller: towpath_store::Caller,
     options: ListOptions,
     waiting: Vec<StorePath>,
@@ -33,7 +44,7 @@ impl Walk {
     /// Starts at the directory `root`.
     pub(crate) fn new(root: &Place, places: &Places, options: ListOptions) -> Self {
         Self {
-            places: root.clone(),
+            root: root.clone(),
             caller: places.caller.clone(),
             options,
             waiting: vec![root.path.clone()],
@@ -41,25 +52,23 @@ impl Walk {
         }
     }
 
-    /// The next batch, or the error of one directory (the walk goes on with the others); none at the end.
+    /// The entries of `directory` are wanted too.
+    pub(crate) fn enter(&mut self, directory: StorePath) {
+        self.waiting.push(directory);
+    }
+
+    /// The next batch, or the error of one directory (the walk goes on with the others); none once all that was entered is listed.
     pub(crate) async fn next(&mut self) -> Option<Result<Batch>> {
         while self.running.len() < LISTINGS
             && let Some(directory) = self.waiting.pop()
         {
-            let listing = self.places.store.list(&self.caller, &directory, self.options);
+            let listing = self.root.store.list(&self.caller, &directory, self.options);
             self.running.push(listing.map(move |batch| (directory.clone(), batch)).boxed());
         }
         let (directory, batch) = self.running.next().await?;
-        let entries = match batch {
-            Ok(entries) => entries,
-            Err(error) => return Some(Err(error.at(&directory))),
-        };
-        for entry in entries.iter().filter(|entry| entry.metadata.is_directory()) {
-            match directory.join(&entry.name) {
-                Ok(path) => self.waiting.push(path),
-                Err(error) => tracing::warn!(%directory, name = ?entry.name, %error, "left out"),
-            }
-        }
-        Some(Ok(Batch { directory, entries }))
+        Some(match batch {
+            Ok(entries) => Ok(Batch { directory, entries }),
+            Err(error) => Err(error.at(&directory)),
+        })
     }
 }

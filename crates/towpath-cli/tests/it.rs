@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod it {
+    mod copying;
     mod idle;
     mod program;
+    mod removing;
 }

@@ -186,6 +186,10 @@ impl Store for LocalStore {
         self.at(path, |local, path| local.remove(path, AtFlags::REMOVEDIR)).await
     }
 
+    async fn remove_tree(&self, _: &Caller, path: &StorePath) -> Result<()> {
+        Err(Error::new(Fault::Unsupported, "a tree is removed entry by entry").at(path))
+    }
+
     async fn rename(&self, _: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
         let to = to.clone();
         self.at(from, move |local, from| local.rename(from, &to, overwrite)).await
@@ -388,6 +392,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         write,
         write_any_order: write,
         update: write,
+        remove_tree: false,
         rename: write,
         copy: write,
         attributes: attributes::are_supported(&Inode::of(root.directory())?),

@@ -170,6 +170,7 @@ impl Store for MemoryStore {
             write: true,
             write_any_order: true,
             update: true,
+            remove_tree: false,
             rename: true,
             copy: true,
             attributes: true,
@@ -248,6 +249,10 @@ impl Store for MemoryStore {
             tree.remove(path);
             Ok(())
         })
+    }
+
+    async fn remove_tree(&self, _: &Caller, path: &StorePath) -> Result<()> {
+        Err(Error::new(Fault::Unsupported, "a tree is removed entry by entry").at(path))
     }
 
     async fn rename(&self, _: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {

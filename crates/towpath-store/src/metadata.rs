@@ -57,6 +57,9 @@ impl fmt::Debug for VersionTag {
 pub struct Metadata {
     /// What the path is.
     pub kind: FileKind,
+    /// Whether an entry of a listing is a symbolic link; all else describes what it leads to, or the link itself if that is out of
+    /// reach. False where the store cannot tell, and outside listings, where links are followed.
+    pub is_link: bool,
     /// Length in bytes; 0 for a directory.
     pub size: u64,
     /// Last change of the content, in nanoseconds since the Unix epoch.
@@ -82,6 +85,7 @@ impl Metadata {
     pub fn new(kind: FileKind, size: u64) -> Self {
         Self {
             kind,
+            is_link: false,
             size,
             mtime_ns: None,
             ctime_ns: None,

@@ -47,6 +47,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Removes an empty directory. Repeated, it fails with `NotFound`.
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
+    /// Removes a directory with all that it holds, as far as possible; links in it are removed, not followed. Repeated, it fails
+    /// with `NotFound`. Needs [`Capabilities::remove_tree`].
+    async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()>;
+
     /// Gives a file or directory another name in the same store, in one step. Repeated, it fails with `NotFound`.
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
@@ -250,6 +254,8 @@ pub struct Capabilities {
     pub write_any_order: bool,
     /// Existing files can be changed in place.
     pub update: bool,
+    /// Directories can be removed with all that they hold in one request.
+    pub remove_tree: bool,
     /// Files can be renamed in one step.
     pub rename: bool,
     /// Files can be copied inside the store without their bytes coming out.

@@ -117,6 +117,9 @@ checks! {
             known_digests_are_forgotten_at_the_first_change an_update_can_cut_and_extend
             an_update_can_be_verified only_existing_files_are_updated a_file_changed_in_place_is_noticed;
     }
+    |can| can.remove_tree => {
+        naming: trees_are_removed;
+    }
     |can| can.rename => {
         naming: files_are_renamed directories_are_renamed_with_what_they_hold
             existing_names_are_not_taken_unasked impossible_renames_are_refused;

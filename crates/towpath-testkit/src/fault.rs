@@ -260,6 +260,11 @@ impl Store for FaultStore {
         self.inner.remove_directory(caller, path).await
     }
 
+    async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        self.injector.before("remove_tree").await?;
+        self.inner.remove_tree(caller, path).await
+    }
+
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
         self.injector.before("rename").await?;
         self.inner.rename(caller, from, to, overwrite).await

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream, stream::BoxStream};
-use towpath_store::{Error, Fault, ListOptions, Metadata};
+use towpath_store::{Entry, Error, Fault, ListOptions, Metadata};
 
-use super::{Job, one};
+use super::{Job, clash, one};
 use crate::{
     args::Copy,
     failure::Failure,
     location::{End, Place, Places},
-    walk::Walk,
+    walk::{Batch, Walk},
 };
 
 /// Jobs as they are found.
@@ -47,13 +47,14 @@ pub(super) async fn plan<'a>(arguments: &'a Copy, places: &'a Places) -> Result<
     if from.len() > 1 && !into {
         return Err(Error::new(Fault::NotDirectory, "several sources need a directory to go into").at(&to.path).into());
     }
+    let pairs = from.into_iter().map(|from| Ok(Job { to: target(&from, &to, into)?, from }));
+    let pairs = pairs.collect::<Result<Vec<_>, Failure>>()?;
+    clash::refuse_clashes(&pairs)?;
     if !arguments.recursive {
-        let jobs = from.into_iter().map(move |from| Ok(Job { to: target(&from, &to, into)?, from }));
-        return Ok(Plan::Jobs(stream::iter(jobs.collect::<Vec<_>>()).boxed()));
+        return Ok(Plan::Jobs(stream::iter(pairs.into_iter().map(Ok)).boxed()));
     }
-    let trees = stream::iter(from).then(move |from| {
-        let to = to.clone();
-        async move { tree(from, to, into, places).await.unwrap_or_else(|failure| stream::iter([Err(failure)]).boxed()) }
+    let trees = stream::iter(pairs).then(move |ends| async move {
+        tree(ends, places).await.unwrap_or_else(|failure| stream::iter([Err(failure)]).boxed())
     });
     Ok(Plan::Jobs(trees.flatten().boxed()))
 }
@@ -77,21 +78,22 @@ fn target(from: &Place, to: &Place, into: bool) -> Result<Place, Failure> {
 }
 
 /// The jobs of one source, which may be a file. Directories are made as they are met, so that empty ones arrive too.
-async fn tree<'a>(from: Place, to: Place, into: bool, places: &'a Places) -> Result<Jobs<'a>, Failure> {
-    let target = target(&from, &to, into)?;
+async fn tree(ends: Job, places: &Places) -> Result<Jobs<'_>, Failure> {
+    let Job { from, to } = &ends;
     let metadata: Metadata = from.store.stat(&places.caller, &from.path).await?;
     if !metadata.is_directory() {
-        return Ok(one(Job { from, to: target }));
+        return Ok(one(ends));
     }
-    target.store.make_directory(&places.caller, &target.path, true, None).await?;
-    let walk = Walk::new(&from, places, ListOptions::default());
-    let ends = Arc::new((from, target));
+    clash::refuse_copy_into_itself(&ends, &metadata, places).await?;
+    to.store.make_directory(&places.caller, &to.path, true, None).await?;
+    let walk = Walk::new(from, places, ListOptions::default());
+    let ends = Arc::new(ends);
     let batches = stream::unfold(walk, move |mut walk| {
         let ends = Arc::clone(&ends);
         async move {
             let batch = walk.next().await?;
             let jobs = match batch {
-                Ok(batch) => jobs_of(&batch, &ends.0, &ends.1, places).await,
+                Ok(batch) => jobs_of(&batch, &ends, places, &mut walk).await,
                 Err(error) => vec![Err(error.into())],
             };
             Some((stream::iter(jobs), walk))
@@ -100,24 +102,32 @@ async fn tree<'a>(from: Place, to: Place, into: bool, places: &'a Places) -> Res
     Ok(batches.flatten().boxed())
 }
 
-async fn jobs_of(batch: &crate::walk::Batch, from: &Place, to: &Place, places: &Places) -> Vec<Result<Job, Failure>> {
+/// The files of one batch. Its directories are made at the destination, and entered.
+async fn jobs_of(batch: &Batch, ends: &Job, places: &Places, walk: &mut Walk) -> Vec<Result<Job, Failure>> {
     let mut jobs = Vec::new();
-    let below: Vec<_> = batch.directory.components().skip(from.path.components().count()).collect();
     for entry in &batch.entries {
-        let mut source = from.clone();
-        let mut target = to.clone();
-        let joined = below.iter().copied().chain([entry.name.as_ref()]).try_for_each(|name| {
-            source = source.join(name)?;
-            target = target.join(name)?;
-            Ok::<_, Failure>(())
-        });
-        if let Err(failure) = joined {
-            jobs.push(Err(failure));
-        } else if !entry.metadata.is_directory() {
-            jobs.push(Ok(Job { from: source, to: target }));
-        } else if let Err(error) = to.store.make_directory(&places.caller, &target.path, true, None).await {
-            jobs.push(Err(error.into()));
-        }
+        let job = match counterpart(batch, entry, ends) {
+            Ok(job) if entry.metadata.is_directory() => enter(job, entry, ends, places, walk).await.err().map(Err),
+            outcome => Some(outcome),
+        };
+        jobs.extend(job);
     }
     jobs
+}
+
+/// An entry of the source tree, and the place that it is copied to.
+fn counterpart(batch: &Batch, entry: &Entry, ends: &Job) -> Result<Job, Failure> {
+    let path = batch.path_of(entry)?;
+    let below = path.components().skip(ends.from.path.components().count());
+    let to = below.into_iter().try_fold(ends.to.clone(), |to, name| to.join(name))?;
+    Ok(Job { from: ends.from.with_path(path), to })
+}
+
+async fn enter(directory: Job, entry: &Entry, ends: &Job, places: &Places, walk: &mut Walk) -> Result<(), Failure> {
+    if entry.metadata.is_link {
+        clash::refuse_endless_link(&directory, ends, places).await?;
+    }
+    directory.to.store.make_directory(&places.caller, &directory.to.path, true, None).await?;
+    walk.enter(directory.from.path);
+    Ok(())
 }

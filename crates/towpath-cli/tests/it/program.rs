@@ -4,10 +4,102 @@ use std::{
     io::{BufRead as _, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
+use tempfile::TempDir;
+
 use towpath_store::sys::disk;
+
+/// The program, with `arguments`, that nothing in the environment disturbs.
+pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOWPATH_") || name.to_string_lossy().starts_with("BEARER_TOKEN") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A temporary directory in which commands run.
+pub(super) struct Directory(TempDir);
+
+impl Directory {
+    pub(super) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(super) fn host(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Makes a file, and the directories above it.
+    pub(super) fn put(&self, name: &str, content: &str) {
+        let path = self.host(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        disk::write(&path, content.as_bytes()).unwrap();
+    }
+
+    pub(super) fn get(&self, name: &str) -> String {
+        String::from_utf8(disk::read(&self.host(name), 1 << 20).unwrap()).unwrap()
+    }
+
+    pub(super) fn link(&self, name: &str, target: &str) {
+        std::os::unix::fs::symlink(target, self.host(name)).unwrap();
+    }
+
+    /// Names in a directory, sorted, without the staging area.
+    pub(super) fn names(&self, name: &str) -> Vec<String> {
+        let entries = self.host(name).read_dir().unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name != ".towpath");
+        names.sort();
+        names
+    }
+
+    pub(super) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = towpath(arguments);
+        command.current_dir(self.0.path());
+        command
+    }
+
+    /// Runs a command line, whose words are separated by single spaces.
+    pub(super) fn run(&self, line: &str) -> Outcome {
+        Outcome::from(self.command(line.split(' ')).output().unwrap())
+    }
+
+    /// Serves the directory; others may write.
+    pub(super) fn serve(&self) -> Served {
+        Served::start_with(self.0.path(), &["--writable"])
+    }
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// None if a signal ended it.
+    pub(super) code: Option<i32>,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Outcome {
+    /// Fails the test unless the exit code is `code`.
+    #[track_caller]
+    pub(super) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+}
 
 /// `towpath serve`, ended when dropped.
 pub(super) struct Served {
@@ -18,13 +110,23 @@ pub(super) struct Served {
 impl Served {
     /// Serves `directory` on a free port.
     pub(super) fn start(directory: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-        command.arg("serve").arg(directory).args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        Self::start_with(directory, &[])
+    }
+
+    /// As [`Self::start`], with more flags.
+    pub(super) fn start_with(directory: &Path, flags: &[&str]) -> Self {
+        let mut command = towpath(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(flags).arg(directory).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on ").expect("it says where it listens");
         Self { address: address.parse().unwrap(), process }
+    }
+
+    /// The storage's URL by xroot and by HTTP; paths follow.
+    pub(super) fn urls(&self) -> [String; 2] {
+        [format!("root://{}/", self.address), format!("http://{}", self.address)]
     }
 
     /// Memory that the process really has (`VmRSS`).

@@ -74,15 +74,35 @@ impl HttpStore {
         if !self.stat_path(caller, path).await?.is_directory() {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
-        if !self.is_empty(caller, path).await? {
+        // XRootD's own server removes empty directories only, and says of a link that it is none.
+        if !self.site.facts.is_xrootd.certain() && !self.is_empty(caller, path).await? {
             return Err(Error::new(Fault::NotEmpty, "the directory still has entries").at(path));
         }
         self.delete(caller, path, &self.directory_place(path)).await
     }
 
+    /// Removes a directory with all in it; what becomes of links in it the server decides.
+    pub(super) async fn delete_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        if path.is_root() {
+            return Err(Error::new(Fault::InvalidArgument, "the root cannot be removed").at(path));
+        }
+        if !self.stat_path(caller, path).await?.is_directory() {
+            return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
+        }
+        // Without a slash first: nginx then removes a link to a directory, but asks for the slash (409) to remove a directory.
+        match self.delete(caller, path, &self.place(path)).await {
+            Err(error) if error.fault() == Fault::AlreadyExists => {
+                self.delete(caller, path, &self.directory_place(path)).await
+            }
+            outcome => outcome,
+        }
+    }
+
     pub(super) async fn delete(&self, caller: &Caller, path: &StorePath, place: &Place) -> Result<()> {
         let question = Question::new(&self.site, Method::DELETE);
-        self.carry_out(caller, path, place, Question { repeatable: false, ..question }).await
+        // A whole tree takes a server a while.
+        let question = Question { repeatable: false, wait: self.site.options.patience, ..question };
+        self.carry_out(caller, path, place, question).await
     }
 
     async fn is_empty(&self, caller: &Caller, path: &StorePath) -> Result<bool> {

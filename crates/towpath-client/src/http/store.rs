@@ -82,6 +82,7 @@ impl Store for HttpStore {
             write: true,
             write_any_order: false,
             update: false,
+            remove_tree: !facts.is_xrootd.certain(),
             rename: facts.dav.possible(),
             copy: facts.dav.possible() && !facts.is_xrootd.certain(),
             attributes: false,
@@ -138,6 +139,10 @@ impl Store for HttpStore {
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         self.delete_directory(caller, path).await
+    }
+
+    async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        self.delete_tree(caller, path).await
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {

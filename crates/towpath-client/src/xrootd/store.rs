@@ -114,6 +114,7 @@ impl Store for XrootdStore {
             write: true,
             write_any_order: true,
             update: true,
+            remove_tree: false,
             rename: true,
             copy: false,
             attributes: true,
@@ -184,6 +185,10 @@ impl Store for XrootdStore {
             Fault::Io if error.message().contains("not empty") => Error::new(Fault::NotEmpty, error.message()).at(path),
             _ => error,
         })
+    }
+
+    async fn remove_tree(&self, _: &Caller, path: &StorePath) -> Result<()> {
+        Err(unsupported("remove a tree at once", path))
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {

@@ -73,18 +73,23 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
     exchange.check_conditions(Some(&metadata))?;
     locking::may_remove(exchange, path).await?;
     let mut failures = Failures::default();
-    match metadata.kind {
-        FileKind::Directory => remove_tree(exchange, path, &mut failures).await?,
-        _ => exchange.store().remove_file(exchange.caller(), path).await?,
-    }
+    remove(exchange, path, &mut failures).await?;
     if failures.is_empty() {
         exchange.service.http.locks.forget(path);
     }
     Ok(failures.answer(StatusCode::NO_CONTENT))
 }
 
-/// Removes a directory with everything in it, as far as possible. Memory grows with the number of directories found and not yet entered.
-pub(super) async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
+/// Removes what is at `path`: a directory with everything in it, as far as possible. Links are removed; what they lead to stays.
+async fn remove(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
+    match exchange.store().remove_file(exchange.caller(), path).await {
+        Err(error) if error.fault() == Fault::IsDirectory => remove_tree(exchange, path, failures).await,
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Removes a directory that is no link. Memory grows with the number of directories found and not yet entered.
+async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
     let (store, caller) = (exchange.store(), exchange.caller());
     // A directory is met twice: to be emptied, and when what it held has gone.
     let mut to_do = vec![(path.clone(), false)];
@@ -111,7 +116,7 @@ pub(super) async fn remove_tree(exchange: &Exchange, path: &StorePath, failures:
             for entry in entries {
                 let member = member(&directory, &entry.name)?;
                 match entry.metadata.kind {
-                    FileKind::Directory => to_do.push((member, false)),
+                    FileKind::Directory if !entry.metadata.is_link => to_do.push((member, false)),
                     _ => failures.note(&member, gone(store.remove_file(caller, &member).await)),
                 }
             }
@@ -197,12 +202,8 @@ impl Destination {
     ) -> Result<Overwrite, Refusal> {
         match &self.existing {
             None => Ok(Overwrite::Refuse),
-            Some(existing) if existing.is_directory() => {
-                remove_tree(exchange, &self.path, failures).await?;
-                Ok(Overwrite::Refuse)
-            }
-            Some(_) if source.is_directory() => {
-                exchange.store().remove_file(exchange.caller(), &self.path).await?;
+            Some(existing) if existing.is_directory() || source.is_directory() => {
+                remove(exchange, &self.path, failures).await?;
                 Ok(Overwrite::Refuse)
             }
             Some(_) => Ok(Overwrite::Replace),

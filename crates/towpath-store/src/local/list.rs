@@ -90,10 +90,11 @@ impl Lister {
         let own = inode::metadata(status);
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
             let target = self.path.join(name).ok().and_then(|path| Inode::open(&self.local.root, &path).ok());
-            return target.map_or(own, |target| match self.options.digests {
+            let described = target.map_or(own, |target| match self.options.digests {
                 true => self.local.metadata(&target),
                 false => inode::metadata(target.status()),
             });
+            return Metadata { is_link: true, ..described };
         }
         if !self.options.digests || own.kind != FileKind::File {
             return own;

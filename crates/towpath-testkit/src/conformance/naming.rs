@@ -67,6 +67,20 @@ pub(super) async fn directories_are_removed(bench: Bench) {
     assert!(bench.store.remove_directory(&bench.caller, &StorePath::root()).await.is_err());
 }
 
+pub(super) async fn trees_are_removed(bench: Bench) {
+    let path = make(&bench, "tree").await;
+    make(&bench, "tree/empty").await;
+    make(&bench, "tree/full").await;
+    bench.put("tree/full/file", "content").await;
+    let beside = bench.put("tree-beside", "content").await;
+    ok(bench.store.remove_tree(&bench.caller, &path).await);
+    bench.expect_nothing(&path).await;
+    bench.expect(Fault::NotFound, bench.store.remove_tree(&bench.caller, &path).await);
+    bench.expect(Fault::NotDirectory, bench.store.remove_tree(&bench.caller, &beside).await);
+    ok(bench.store.remove_file(&bench.caller, &beside).await);
+    assert!(bench.store.remove_tree(&bench.caller, &StorePath::root()).await.is_err());
+}
+
 pub(super) async fn files_are_renamed(bench: Bench) {
     let from = bench.put("from", "content").await;
     let to = bench.at("to");

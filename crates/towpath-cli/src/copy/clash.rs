@@ -1,0 +1,75 @@
+//! Copies that would never end or would destroy what they copy, refused before anything is written.
+//!
+//! Names are compared first; directories that have several names (links, mounts) are told by what the store says of them.
+
+use std::collections::HashSet;
+
+use towpath_store::{Error, Fault, Metadata, StorePath};
+
+use super::Job;
+use crate::{
+    failure::Failure,
+    location::{Place, Places},
+};
+
+/// Refuses two sources that would get one name, and a destination that is its source or lies in it.
+pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<(), Failure> {
+    let mut taken = HashSet::new();
+    for Job { from, to } in pairs {
+        if !taken.insert(&to.path) {
+            return Err(refused(format!("two of the sources would be copied to {to}"), &from.path));
+        }
+        if from.is_beside(to) && to.path.is_within(&from.path) {
+            return Err(refused(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to copy the directory `source` into itself under another name.
+pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata, places: &Places) -> Result<(), Failure> {
+    if ends.from.is_beside(&ends.to) && lies_in(&ends.to, source, places).await? {
+        return Err(refused(format!("it cannot be copied to {}, which lies in it", ends.to), &ends.from.path));
+    }
+    Ok(())
+}
+
+/// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.
+pub(super) async fn refuse_endless_link(link: &Job, ends: &Job, places: &Places) -> Result<(), Failure> {
+    let target = link.from.store.stat(&places.caller, &link.from.path).await?;
+    let parent = link.from.path.parent().map(|path| link.from.with_path(path));
+    let holds_itself = match &parent {
+        Some(parent) => lies_in(parent, &target, places).await?,
+        None => false,
+    };
+    if holds_itself || (ends.from.is_beside(&ends.to) && lies_in(&ends.to, &target, places).await?) {
+        return Err(refused("this link is not followed: it leads to a directory above".into(), &link.from.path));
+    }
+    Ok(())
+}
+
+/// Whether `place` is `directory` or lies in it. What does not exist yet lies where its parents do.
+async fn lies_in(place: &Place, directory: &Metadata, places: &Places) -> Result<bool, Failure> {
+    // Where the storage gives no numbers, nothing can be told.
+    if directory.file_id.is_none() {
+        return Ok(false);
+    }
+    let mut next = Some(place.path.clone());
+    while let Some(path) = next {
+        match place.store.stat(&places.caller, &path).await {
+            Ok(found) if is_same(&found, directory) => return Ok(true),
+            Err(error) if error.fault() != Fault::NotFound => return Err(error.into()),
+            _ => next = path.parent(),
+        }
+    }
+    Ok(false)
+}
+
+/// Numbers are unique within a file system only, times of change nearly everywhere.
+fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    (a.file_id, a.ctime_ns, a.mtime_ns) == (b.file_id, b.ctime_ns, b.mtime_ns)
+}
+
+fn refused(message: String, path: &StorePath) -> Failure {
+    Error::new(Fault::InvalidArgument, message).at(path).into()
+}

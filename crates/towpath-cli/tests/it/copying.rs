@@ -1,0 +1,61 @@
+//! `cp`: what arrives, and what is refused.
+
+use super::program::Directory;
+
+#[test]
+fn a_tree_is_not_copied_into_itself() {
+    let directory = Directory::new();
+    directory.put("s/file", "content");
+    directory.link("alias", "s");
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for (from, to) in [
+        ("s", "s/x"),
+        ("s", "s"),
+        ("s", "alias/x"),
+        ("alias", "s/x"),
+        (&format!("{root}/s"), &format!("{root}/s/x")),
+        (&format!("{root}/s"), &format!("{root}/alias/x")),
+        (&format!("{http}/s"), &format!("{root}/s/x")),
+    ] {
+        let outcome = directory.run(&format!("cp -r {from} {to}")).expect(5);
+        assert!(outcome.stderr.contains("it cannot be copied to"), "{outcome:?}");
+        assert_eq!(directory.names("s"), ["file"]);
+    }
+    directory.run("cp -f s/file s/file").expect(5);
+    assert_eq!(directory.get("s/file"), "content");
+}
+
+#[test]
+fn links_are_followed_unless_that_would_never_end() {
+    let directory = Directory::new();
+    directory.put("elsewhere/file", "content");
+    directory.put("s/d/e/file", "content");
+    directory.link("s/file", "../elsewhere/file");
+    directory.link("s/directory", "../elsewhere");
+    directory.run("cp -r s good").expect(0);
+    assert_eq!(directory.names("good/directory"), ["file"]);
+    assert!(!directory.host("good/directory").is_symlink());
+    assert_eq!(directory.get("good/file"), "content");
+    directory.link("s/d/e/up", "../..");
+    directory.link("s/d/all", "../..");
+    let outcome = directory.run("cp -r s bad").expect(5);
+    assert_eq!(outcome.stderr.matches("this link is not followed").count(), 2, "{outcome:?}");
+    assert_eq!(directory.names("bad/d"), ["e"]);
+    assert_eq!(directory.names("bad/d/e"), ["file"]);
+    directory.link("beside", ".");
+    std::fs::create_dir(directory.host("other")).unwrap();
+    directory.link("other/out", "..");
+    directory.run("cp -r other s/new").expect(5);
+}
+
+#[test]
+fn two_sources_do_not_become_one() {
+    let directory = Directory::new();
+    directory.put("p/f", "p");
+    directory.put("q/f", "q");
+    std::fs::create_dir(directory.host("out")).unwrap();
+    let outcome = directory.run("cp -f p/f q/f out").expect(5);
+    assert!(outcome.stderr.contains("two of the sources"), "{outcome:?}");
+    assert!(directory.names("out").is_empty());
+}
