@@ -16,7 +16,7 @@ use super::{
     Local,
     errno::{self, Doing as _},
     inode::{self, Inode},
-    root::RESERVED_NAME,
+    root::is_reserved,
 };
 use crate::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
@@ -72,7 +72,7 @@ impl Lister {
 
     /// One entry; none for those that are hidden and those that vanished meanwhile.
     fn entry(&self, directory: &OwnedFd, name: &[u8], file_type: FileType) -> Result<Option<Entry>> {
-        if matches!(name, b"." | b".." | RESERVED_NAME) {
+        if matches!(name, b"." | b"..") || is_reserved(name) {
             return Ok(None);
         }
         let is_unclear = matches!(file_type, FileType::Unknown | FileType::Symlink);

@@ -20,8 +20,16 @@ use rustix::{
 use super::errno::{self, Doing as _};
 use crate::{Error, Fault, Result, StorePath};
 
-/// The name of the staging directories: no path of the store may have it as a component.
-pub(super) const RESERVED_NAME: &[u8] = b".towpath";
+/// The name of the staging directories.
+pub(super) const RESERVED_NAME: &str = ".towpath";
+
+/// Whether `name` is that of a staging directory, `.towpath` or `.towpath-1000`: no path of the store may have it as a component.
+pub(super) fn is_reserved(name: &[u8]) -> bool {
+    let rest = name.strip_prefix(RESERVED_NAME.as_bytes());
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix(b"-").is_some_and(|user| user.iter().all(u8::is_ascii_digit))
+    })
+}
 
 /// How files are opened to be read. Should it be a named pipe or a terminal, opening it neither waits nor takes it over.
 pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -97,7 +105,7 @@ impl Root {
 
     /// None for a path with the reserved name.
     fn resolve(&self, path: &StorePath, flags: OFlags, resolve: ResolveFlags) -> Option<rustix::io::Result<OwnedFd>> {
-        if path.components().any(|name| name == RESERVED_NAME) {
+        if path.components().any(is_reserved) {
             return None;
         }
         let relative = if path.is_root() { b"." } else { path.relative() };
@@ -110,7 +118,7 @@ impl Root {
         let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
             return Err(Error::new(Fault::InvalidArgument, "this cannot be done to the root of the store"));
         };
-        if name == RESERVED_NAME {
+        if is_reserved(name) {
             return Err(Error::new(Fault::PermissionDenied, "the name .towpath is reserved"));
         }
         let directory = self.open_at(&parent, OFlags::PATH | OFlags::DIRECTORY)?;

@@ -5,6 +5,9 @@
 //! goes with the process: a file without one is what a crash left, and is removed when the area is used for the first
 //! time. Areas lie as high in the tree as possible (at the store's root or a mount point), lower only where the
 //! process may not write there.
+//!
+//! Who can write in an area can exchange what is staged there. So only an area that belongs to the process's user and that nobody else may
+//! write to is used; where the usual name is taken by somebody else's, ours is called `.towpath-` and the number of the user.
 
 use std::{
     collections::HashMap,
@@ -17,15 +20,15 @@ use std::{
 use rustix::{
     fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, StatxFlags},
     io::Errno,
+    process::geteuid,
 };
 
 use super::{
     errno::{self, Doing as _},
-    root::{Parent, Root},
+    root::{Parent, RESERVED_NAME, Root},
 };
 use crate::{Error, Fault, Overwrite, Result, sys::random};
 
-const DIRECTORY_NAME: &str = ".towpath";
 const FILE_PREFIX: &str = "upload-";
 
 /// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
@@ -50,13 +53,16 @@ struct Place {
 pub(super) struct Staging(Mutex<HashMap<Mount, Arc<OwnedFd>>>);
 
 impl Staging {
-    /// Removes what a crash left in the root's area, if there is one.
+    /// Removes what a crash left in the root's areas, if there are any.
     pub(super) fn clean_root(&self, root: &Root) -> Result<()> {
-        match open_area(root.directory()) {
-            Ok(area) => remove_stale(&area),
-            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(()),
-            Err(errno) => Err(errno::error(errno, "opening the staging directory")),
+        for name in [RESERVED_NAME, &own_name()] {
+            match open_area(root.directory(), name) {
+                Ok(area) => remove_stale(&area)?,
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                Err(errno) => return Err(errno::error(errno, "opening the staging directory")),
+            }
         }
+        Ok(())
     }
 
     /// A new staged file from which a rename into `parent` works.
@@ -195,15 +201,33 @@ fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<OwnedFd> {
 }
 
 fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    match fs::mkdirat(directory, DIRECTORY_NAME, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => open_area(directory),
+    let make = |name: &str| match fs::mkdirat(directory, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => open_area(directory, name),
         Err(errno) => Err(errno),
+    };
+    match make(RESERVED_NAME) {
+        Err(Errno::ACCESS | Errno::PERM) => make(&own_name()),
+        outcome => outcome,
     }
 }
 
-fn open_area(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+/// The area's name where the usual one is taken by another user.
+fn own_name() -> String {
+    format!("{RESERVED_NAME}-{}", geteuid().as_raw())
+}
+
+/// Opens the area `name`; `EPERM` if others could tamper with it.
+fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat(directory, DIRECTORY_NAME, flags, Mode::empty())
+    let area = match fs::openat(directory, name, flags, Mode::empty()) {
+        // A link, or a file, that somebody put there.
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(Errno::PERM),
+        outcome => outcome?,
+    };
+    let status = fs::fstat(&area)?;
+    let is_ours = status.st_uid == geteuid().as_raw();
+    let others_write = Mode::from_raw_mode(status.st_mode).intersects(Mode::WGRP | Mode::WOTH);
+    if is_ours && !others_write { Ok(area) } else { Err(Errno::PERM) }
 }
 
 /// `start` and the directories above it, up to the store's root or the mount point, lowest first.

@@ -72,6 +72,48 @@ async fn a_staging_directory_that_was_removed_is_made_again() {
 }
 
 #[tokio::test]
+async fn a_staging_directory_that_others_can_write_to_is_not_used() {
+    let own_name = format!(".towpath-{}", rustix::process::geteuid().as_raw());
+    let plants: [fn(&std::path::Path); 3] = [
+        |area| std::fs::create_dir(area).and_then(|()| set_mode(area, 0o777)).unwrap(),
+        |area| std::os::unix::fs::symlink("elsewhere", area).unwrap(),
+        |area| disk::write(area, b"a file").unwrap(),
+    ];
+    for plant in plants {
+        let directory = Directory::new();
+        std::fs::create_dir(directory.host("elsewhere")).unwrap();
+        plant(&directory.host(".towpath"));
+        let store = directory.store_in("");
+        let file = store.create(&Caller::local(), &path("/file"), CreateOptions::default()).await.unwrap();
+        assert_eq!(directory.host(&own_name).read_dir().unwrap().count(), 1);
+        file.commit(Expectation::default()).await.unwrap();
+        let listed =
+            futures::TryStreamExt::try_concat(store.list(&Caller::local(), &path("/"), Default::default())).await;
+        assert_eq!(listed.unwrap().len(), 2, "both names are hidden");
+        // That one is no better: there is no place left.
+        set_mode(&directory.host(&own_name), 0o770).unwrap();
+        let outcome = directory.store_in("").create(&Caller::local(), &path("/more"), CreateOptions::default()).await;
+        assert_eq!(outcome.unwrap_err().fault(), Fault::PermissionDenied);
+    }
+}
+
+#[tokio::test]
+async fn a_staging_directory_of_another_user_is_not_used() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host(".towpath")).unwrap();
+    if std::os::unix::fs::chown(directory.host(".towpath"), Some(12345), None).is_err() {
+        eprintln!("skipped: only root can give a directory away");
+        return;
+    }
+    let _file = directory.create("/file").await.unwrap();
+    assert!(directory.staged().is_empty());
+}
+
+fn set_mode(path: &std::path::Path, mode: u32) -> std::io::Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+#[tokio::test]
 async fn a_directory_that_moves_away_during_an_upload_gets_nothing() {
     let directory = Directory::new();
     std::fs::create_dir(directory.host("before")).unwrap();
