@@ -18,7 +18,7 @@ fn tree() -> Directory {
 #[test]
 fn a_tree_goes_and_what_its_links_lead_to_stays() {
     let directory = tree();
-    directory.run("rm -r tree").expect(0);
+    assert_eq!(directory.run("rm -r tree").expect(0).stdout, "");
     assert_eq!(directory.names(""), ["precious"]);
     assert_eq!(directory.get("precious/file"), "precious");
 }
