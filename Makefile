@@ -28,9 +28,9 @@ peers: ## the software that towpath is tested with, from apt and PyPI
 interop: build ## real peers from apt and PyPI against us, and we against them
 	interop/run $(TOWPATH)
 
-bench: build ## we and the peers, interleaved; results under bench/results
+bench: build ## we and the peers, interleaved; results under bench/results; BENCH="--quick" and the like go to bench/run
 	cargo build --release --locked --package towpath-testkit --examples
-	bench/run $(TOWPATH)
+	bench/run $(TOWPATH) $(BENCH)
 
 fmt:
 	cargo fmt --all

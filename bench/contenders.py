@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import pathlib
 import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
 
-from harness import Server, free_port
+from harness import HOST, Program, Server, free_port
 
 NGINX = """
+user www-data;
 worker_processes 2;
 daemon off;
 pid {work}/nginx.pid;
@@ -19,11 +24,11 @@ http {{
     sendfile on;
     sendfile_max_chunk 2m;
     tcp_nopush on;
-    client_body_temp_path {work}/body;
+    keepalive_requests 1000000;
+    client_body_temp_path {root}/.arriving;
     client_max_body_size 0;
     server {{
-        listen 127.0.0.1:{port} {tls};
-        {certificate}
+        listen {address} {tls};
         root {root};
         location / {{ autoindex on; dav_methods PUT DELETE MKCOL; create_full_put_path on; }}
     }}
@@ -41,58 +46,121 @@ xrootd.chksum max 2 adler32 crc32c
 {tls}
 """
 
+RCLONE_STREAMS = 16
+"""`--multi-thread-streams`, `--transfers` and `--checkers` at which rclone was fastest on loopback and over small files."""
+RCLONE_TRANSFERS = 32
+
+
+@dataclasses.dataclass
+class Authority:
+    """A certificate authority of this run, and one server certificate for 127.0.0.1."""
+
+    directory: pathlib.Path
+
+    def __post_init__(self) -> None:
+        self.file = self.directory / "ca.pem"
+        self.certificate = self.directory / "server.pem"
+        self.key = self.directory / "server.key"
+        self.directory.mkdir(parents=True)
+        request = self.directory / "server.csr"
+        extensions = self.directory / "server.ext"
+        extensions.write_text(f"subjectAltName = IP:{HOST}, DNS:localhost\nextendedKeyUsage = serverAuth\n")
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
+        self._openssl("req", "-x509", *curve, "-days", "2", "-subj", "/CN=towpath benchmark", "-keyout", "ca.key", "-out", self.file)
+        self._openssl("req", *curve, "-subj", f"/CN={HOST}", "-keyout", self.key, "-out", request)
+        signed = ["-CA", self.file, "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", extensions]
+        self._openssl("x509", "-req", "-in", request, *signed, "-out", self.certificate)
+        (self.directory / f"{self._openssl('x509', '-noout', '-subject_hash', '-in', self.file).strip()}.0").symlink_to(self.file)
+        # xrootd refuses a key that others can read, and gives root's rights away before it reads the key.
+        self.key.chmod(0o600)
+        shutil.chown(self.key, "daemon")
+
+    def _openssl(self, *words: object) -> str:
+        return subprocess.run(["openssl", *map(str, words)], cwd=self.directory, check=True, capture_output=True, text=True).stdout
+
+    def trust(self) -> dict[str, str]:
+        """What makes each client believe this authority."""
+        names = ("TOWPATH_CA_FILE", "CURL_CA_BUNDLE", "RCLONE_CA_CERT", "X509_CERT_FILE")
+        return {"X509_CERT_DIR": str(self.directory), **dict.fromkeys(names, str(self.file))}
+
 
 @dataclasses.dataclass
 class Machine:
     """Where the programs and the scratch space are."""
 
-    towpath: str
+    towpath_binary: str
     peers: pathlib.Path
     work: pathlib.Path
 
-    @property
-    def xrootd6(self) -> dict[str, str]:
-        return {"LD_LIBRARY_PATH": str(self.peers / "xrootd6/lib")}
+    @functools.cached_property
+    def authority(self) -> Authority:
+        return Authority(self.work / "authority")
 
-    def program(self, name: str, version6: bool = False) -> str:
-        if version6:
-            return str(self.peers / "xrootd6/bin" / name)
+    def installed(self, name: str) -> Program:
+        """A program of the system."""
         found = shutil.which(name)
         if found is None:
             raise RuntimeError(f"{name} is not installed")
-        return found
+        return Program((found,), self.authority.trust())
+
+    def xrootd6(self, name: str) -> Program:
+        """A program of the XRootD that was built for the benchmark."""
+        return Program((str(self.peers / "xrootd6/bin" / name),), {"LD_LIBRARY_PATH": str(self.peers / "xrootd6/lib"), **self.authority.trust()})
+
+    def example(self, name: str) -> Program:
+        """A program of the test kit: the load generator or the bare loop."""
+        return Program((str(pathlib.Path(self.towpath_binary).parent / "examples" / name),))
 
     @property
-    def rclone(self) -> str:
+    def towpath(self) -> Program:
+        return Program((self.towpath_binary,), self.authority.trust())
+
+    @property
+    def rclone(self) -> Program:
         built = self.peers / "bin/rclone"
-        return str(built) if built.exists() else self.program("rclone")
+        program = Program((str(built),), self.authority.trust()) if built.exists() else self.installed("rclone")
+        return program("--config", "/dev/null")
 
-    def log(self, name: str) -> pathlib.Path:
-        return self.work / f"{name}.log"
+    @contextlib.contextmanager
+    def serving(self, roots: Mapping[str, pathlib.Path], tls: bool = False) -> Iterator[dict[str, Server]]:
+        """A server of each kind named, over the directory given; `bare` is the bare loop over a file."""
+        with contextlib.ExitStack() as stack:
+            servers = {}
+            for kind, root in roots.items():
+                servers[kind] = self.serve(kind, root, tls)
+                stack.callback(servers[kind].stop)
+            yield servers
 
-    def serve_towpath(self, root: pathlib.Path, extra: list[str] | None = None) -> Server:
+    def serve(self, kind: str, root: pathlib.Path, tls: bool = False) -> Server:
         port = free_port()
-        command = [self.towpath, "serve", str(root), "--listen", f"127.0.0.1:{port}", "--writable", *(extra or [])]
-        return Server(command, port, self.log(f"towpath-{port}"))
+        start = {"towpath": self._towpath, "xrootd5": self._xrootd, "xrootd6": self._xrootd, "nginx": self._nginx, "bare": self._bare}[kind]
+        return Server(start(kind, root, port, tls), port, self.work / f"{kind}-{port}.log", tls)
 
-    def serve_xrootd(self, root: pathlib.Path, version6: bool, tls: str = "") -> Server:
-        port = free_port()
-        work = self.work / f"xrootd-{port}"
+    def _towpath(self, _kind: str, root: pathlib.Path, port: int, tls: bool) -> Program:
+        certificate = ("--certificate", self.authority.certificate, "--key", self.authority.key) if tls else ()
+        return self.towpath("serve", root, "--listen", f"{HOST}:{port}", "--writable", *certificate)
+
+    def _xrootd(self, kind: str, root: pathlib.Path, port: int, tls: bool) -> Program:
+        work = self.work / f"{kind}-{port}"
         (work / "admin").mkdir(parents=True)
         config = work / "xrootd.cfg"
-        config.write_text(XROOTD.format(root=root, work=work, port=port, tls=tls))
+        authority = self.authority
+        lines = f"xrd.tls {authority.certificate} {authority.key}\nxrd.tlsca certdir {authority.directory}\nxrootd.tls capable all" if tls else ""
+        config.write_text(XROOTD.format(root=root, work=work, port=port, tls=lines))
         for path in (work, work / "admin", root):
             shutil.chown(path, "daemon")
-        command = [self.program("xrootd", version6), "-c", str(config), "-l", str(work / "xrootd.log"), "-R", "daemon"]
-        return Server(command, port, self.log(f"xrootd-{port}"), self.xrootd6 if version6 else None)
+        program = self.xrootd6("xrootd") if kind == "xrootd6" else self.installed("xrootd")
+        return program("-c", config, "-l", work / "xrootd.log", "-R", "daemon")
 
-    def serve_nginx(self, root: pathlib.Path, certificate: tuple[pathlib.Path, pathlib.Path] | None = None) -> Server:
-        port = free_port()
-        work = self.work / f"nginx-{port}"
+    def _nginx(self, kind: str, root: pathlib.Path, port: int, tls: bool) -> Program:
+        work = self.work / f"{kind}-{port}"
         work.mkdir(parents=True)
         for path in (work, root):
             shutil.chown(path, "www-data")
-        lines = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};" if certificate else ""
+        lines = f"ssl; ssl_certificate {self.authority.certificate}; ssl_certificate_key {self.authority.key}" if tls else ""
         config = work / "nginx.conf"
-        config.write_text(NGINX.format(work=work, port=port, root=root, tls="ssl" if certificate else "", certificate=lines))
-        return Server([self.program("nginx"), "-c", str(config), "-p", str(work)], port, self.log(f"nginx-{port}"))
+        config.write_text(NGINX.format(work=work, address=f"{HOST}:{port}", root=root, tls=lines))
+        return self.installed("nginx")("-c", config, "-p", work)
+
+    def _bare(self, _kind: str, file: pathlib.Path, port: int, _tls: bool) -> Program:
+        return self.example("bare_loop")("serve", file, f"{HOST}:{port}")

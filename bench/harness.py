@@ -1,7 +1,7 @@
-"""Timing of transfers between a server and a client process: wall time, and the processor seconds of each side.
+"""Timing of commands against servers: wall time, and the processor seconds of each side.
 
-A `Contender` is one column of a table: a way to start a server and a command that moves the bytes. `interleave` runs all contenders in turn, as
-often as asked, in an order that rotates from round to round, so that drift of the machine falls on all alike.
+A `Contender` is one row of a table: a command that does the job once. `interleave` runs all contenders in turn, as often as asked, in an order that
+rotates from round to round, so that drift of the machine falls on all alike. A `Program` is a command line; a `Server` a process that listens.
 """
 
 from __future__ import annotations
@@ -16,36 +16,71 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 READY_DEADLINE_S = 20.0
+HOST = "127.0.0.1"
+BUDGET_S = 120.0
+"""A contender that has used this much keeps the samples it has, if they are at least `LEAST_SAMPLES`."""
+LEAST_SAMPLES = 3
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         return probe.getsockname()[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A command line, and what it needs in its environment."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, *words: object) -> Program:
+        """The same with more words."""
+        return Program((*self.words, *map(str, words)), self.environment)
+
+    def surroundings(self) -> dict[str, str]:
+        """The whole environment it runs in."""
+        return {**os.environ, **self.environment}
 
 
 class Server:
     """A running server process, with its children, that listens on `port`."""
 
-    def __init__(self, command: Sequence[str], port: int, log: pathlib.Path, environment: dict[str, str] | None = None):
+    def __init__(self, program: Program, port: int, log: pathlib.Path, tls: bool = False) -> None:
         self.port = port
+        self.address = f"{HOST}:{port}"
+        self.tls = tls
         self.log = log.open("wb")
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True, env={**os.environ, **(environment or {})}
+            program.words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True, env=program.surroundings()
         )
         deadline = time.monotonic() + READY_DEADLINE_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
                 return
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"{command[0]} does not listen on {port}: see {log}")
+                raise RuntimeError(f"{program.words[0]} does not listen on {port}: see {log}")
             time.sleep(0.02)
+
+    def root(self, path: str) -> str:
+        """The XRootD URL of a path without leading slash."""
+        return f"{'roots' if self.tls else 'root'}://{self.address}//{path}"
+
+    def http(self, path: str = "") -> str:
+        """The HTTP URL of a path without leading slash."""
+        return f"{'https' if self.tls else 'http'}://{self.address}/{path}"
 
     def pids(self) -> list[int]:
         """The server's process and all below it."""
@@ -68,6 +103,7 @@ class Server:
         return ticks / TICKS_PER_SECOND
 
     def peak_rss_bytes(self) -> int:
+        """The most memory that was ever resident (VmHWM), mapped files too."""
         total = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
@@ -96,23 +132,24 @@ class Sample:
     server_cpu_s: float
 
 
-def run_client(command: Sequence[str], server: Server | None, environment: dict[str, str] | None = None) -> Sample:
+def run_client(program: Program, server: Server | None = None, stdin: bytes = b"") -> Sample:
     """Runs one command to its end; its output is kept only for the error."""
     server_before = server.cpu_s() if server else 0.0
     children_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, **(environment or {})}, check=False)
+    done = subprocess.run(program.words, input=stdin, capture_output=True, env=program.surroundings(), check=False)
     seconds = time.monotonic() - start
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
+        command = " ".join(program.words)[:500]
+        raise RuntimeError(f"{command} failed with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
     cpu = (children.ru_utime - children_before.ru_utime) + (children.ru_stime - children_before.ru_stime)
     return Sample(seconds, cpu, (server.cpu_s() - server_before) if server else 0.0)
 
 
 @dataclasses.dataclass
 class Contender:
-    """One column: `run` does the job once and gives its sample; `check` afterwards proves that the bytes are right."""
+    """One row: `run` does the job once and gives its sample; `before` prepares, `check` proves that the bytes are right; neither is timed."""
 
     name: str
     run: Callable[[], Sample]
@@ -120,24 +157,66 @@ class Contender:
     check: Callable[[], None] = lambda: None
 
 
-def interleave(contenders: Sequence[Contender], repetitions: int, report: Callable[[str], None]) -> dict[str, list[Sample]]:
-    """Runs every contender once to warm up, then `repetitions` times in turn; one that fails is reported and left out."""
-    samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
-    alive = list(contenders)
-    for round_number in range(-1, repetitions):
-        turn = max(round_number, 0) % max(len(alive), 1)
-        for contender in alive[turn:] + alive[:turn]:
-            try:
-                contender.before()
-                sample = contender.run()
-                contender.check()
-            except (RuntimeError, AssertionError) as error:
-                report(f"{contender.name}: left out: {error}")
-                alive = [other for other in alive if other is not contender]
-                continue
-            if round_number >= 0:
-                samples[contender.name].append(sample)
-    return {name: runs for name, runs in samples.items() if runs}
+def contender(
+    name: str,
+    program: Program,
+    server: Server,
+    before: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
+    stdin: bytes = b"",
+) -> Contender:
+    """A command that speaks with `server`."""
+    return Contender(name, lambda: run_client(program, server, stdin), before, check)
+
+
+class Race:
+    """Samples of contenders that run in turn; one that fails is reported and left out from then on."""
+
+    def __init__(self, contenders: Sequence[Contender], repetitions: int) -> None:
+        self.alive = list(contenders)
+        self.repetitions = repetitions
+        self.samples: dict[str, list[Sample]] = {each.name: [] for each in contenders}
+        self.left_out: dict[str, str] = {}
+
+    def once(self, each: Contender, checked: bool) -> Sample | None:
+        """One run, `checked` if its outcome is to be compared."""
+        try:
+            each.before()
+            sample = each.run()
+            if checked:
+                each.check()
+            return sample
+        except (RuntimeError, OSError) as error:
+            say(f"{each.name}: left out: {error}")
+            self.left_out[each.name] = str(error)[:300]
+            self.alive.remove(each)
+            return None
+
+    def is_spent(self, each: Contender) -> bool:
+        taken = self.samples[each.name]
+        return len(taken) >= LEAST_SAMPLES and sum(sample.seconds for sample in taken) > BUDGET_S
+
+    def round(self, number: int) -> None:
+        """Everybody once; the last round's bytes are compared."""
+        turn = number % max(len(self.alive), 1)
+        for each in self.alive[turn:] + self.alive[:turn]:
+            if not self.is_spent(each):
+                sample = self.once(each, checked=number == self.repetitions - 1)
+                if sample:
+                    self.samples[each.name].append(sample)
+
+
+def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, dict]:
+    """Runs every contender once to warm up, compared to the last byte, then `repetitions` times in turn; the outcome as JSON has it."""
+    race = Race(contenders, repetitions)
+    start = time.monotonic()
+    for each in contenders:
+        race.once(each, checked=True)
+    say(f"   about {repetitions * (time.monotonic() - start):.0f} s more: {len(race.alive)} contenders, {repetitions} times")
+    for number in range(repetitions):
+        race.round(number)
+    runs = {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in race.samples.items() if taken}
+    return {"runs": runs, "left_out": race.left_out}
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:

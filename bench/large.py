@@ -1,85 +1,174 @@
-"""Jobs (a) and (b): one large file down and up, over loopback, each client with its own server and across.
+"""Jobs (a) and (b): one large file down and up, over loopback, each client with its own server and across; plain and over TLS; in memory and on disk.
 
-What is compared is not quite alike: over XRootD towpath and xrdcp check a CRC32C for each page, and towpath keeps digests of what it writes; curl and rclone check nothing.
+The bare loops stand beside the downloads: `sendfile` into a receiving loop and nothing else, as the limit of this machine in the same run.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import os
 import pathlib
 
-from contenders import Machine
-from harness import Contender, Server, run_client
+from contenders import RCLONE_STREAMS, Machine
+from digests import KeptDigests
+from harness import Contender, Program, Server, contender, interleave, run_client, scratch
+from settings import Settings
 
-RCLONE_STREAMS = 4
+Row = tuple[str, str, Program]
+"""A contender's name, the kind of its server, and its command."""
+
+UNKNOWN = ", digest unknown"
+"""What a name ends in if the server does not know the file's digest beforehand."""
+
+CHECKSUM_PAIRS = [
+    ("xrdcp 6.2 --cksum crc32c <- xrootd6", "xrdcp 6.2 <- xrootd6"),
+    ("towpath cp --checksum crc32c <- towpath", "towpath cp <- towpath"),
+    ("towpath cp <- towpath" + UNKNOWN, "towpath cp <- towpath"),
+]
+"""With and without a digest of the whole file: the cost of the first over the second is the checksum's."""
 
 
-def write_pattern(path: pathlib.Path, size: int) -> None:
-    """A file in which every page of 4 KiB starts with its own offset, so that no misplaced page goes unseen."""
-    rest = bytes(range(256))[8:] + bytes(range(256)) * 15
-    with path.open("wb") as file:
-        for block in range(0, size, 1 << 20):
-            file.write(b"".join(offset.to_bytes(8, "little") + rest for offset in range(block, min(block + (1 << 20), size), 4096)))
+@dataclasses.dataclass
+class Clients:
+    """The commands of all clients, quiet and replacing what is there."""
+
+    machine: Machine
+
+    def __post_init__(self) -> None:
+        self.towpath = self.machine.towpath("cp", "-q", "-f")
+        self.xrdcp6 = self.machine.xrootd6("xrdcp")("-f", "-s")
+        self.xrdcp5 = self.machine.installed("xrdcp")("-f", "-s")
+        self.curl = self.machine.installed("curl")("-s", "-S", "-f")
+        streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M")
+        self.rclone = self.machine.rclone("copyto", *streams)
 
 
 def same_file(a: pathlib.Path, b: pathlib.Path) -> None:
     """Compares two files to the last byte."""
-    run_client(["cmp", str(a), str(b)], None)
+    run_client(Program(("cmp", str(a), str(b))))
 
 
-def downloads(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Contender]:
-    """Every pair of server and client that moves `source` into `target`."""
-    name = source.name
-    port = {key: server.port for key, server in servers.items()}
-    commands: list[tuple[str, str, list[str], dict[str, str] | None]] = []
-    for server in ("towpath", "xrootd5", "xrootd6"):
-        url = f"root://127.0.0.1:{port[server]}//{name}"
-        commands.append((f"towpath cp <- {server}", server, [machine.towpath, "cp", "-q", url, str(target)], None))
-        commands.append((f"xrdcp 6.2 <- {server}", server, [machine.program("xrdcp", True), "-f", "-s", url, str(target)], machine.xrootd6))
-        if server != "xrootd6":
-            commands.append((f"xrdcp 5.5 <- {server}", server, [machine.program("xrdcp"), "-f", "-s", url, str(target)], None))
-    for server in ("towpath", "nginx"):
-        url = f"http://127.0.0.1:{port[server]}"
-        commands.append((f"curl <- {server}", server, [machine.program("curl"), "-s", "-S", "-f", "-o", str(target), f"{url}/{name}"], None))
-        rclone = [machine.rclone, "copyto", "--multi-thread-streams", str(RCLONE_STREAMS), "--multi-thread-cutoff", "1M", "--config", "/dev/null"]
-        commands.append((f"rclone <- {server}", server, [*rclone, f":http,url='{url}':{name}", str(target)], None))
+def evict(file: pathlib.Path) -> None:
+    """Takes a file out of the page cache, and lets nothing of an earlier run remain to be written. In memory it does nothing."""
+    os.sync()
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def own_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
+    """What is measured everywhere: each client with its own server, and the most important cross pairs."""
+    root = {kind: server.root(name) for kind, server in servers.items()}
+    nginx = servers["nginx"]
     return [
-        Contender(
-            title,
-            run=lambda command=command, server=servers[server], environment=environment: run_client(command, server, environment),
-            before=lambda: target.unlink(missing_ok=True),
-            check=lambda: same_file(source, target),
-        )
-        for title, server, command, environment in commands
+        ("towpath cp <- towpath", "towpath", clients.towpath(root["towpath"], target)),
+        ("towpath cp <- towpath" + UNKNOWN, "towpath", clients.towpath(root["towpath"], target)),
+        ("towpath cp <- xrootd6", "xrootd6", clients.towpath(root["xrootd6"], target)),
+        ("xrdcp 6.2 <- xrootd6", "xrootd6", clients.xrdcp6(root["xrootd6"], target)),
+        ("xrdcp 6.2 <- towpath", "towpath", clients.xrdcp6(root["towpath"], target)),
+        ("curl <- nginx", "nginx", clients.curl("-o", target, nginx.http(name))),
+        ("rclone <- nginx", "nginx", clients.rclone(f":http,url='{nginx.http()}':{name}", target)),
     ]
 
 
-def uploads(machine: Machine, servers: dict[str, Server], source: pathlib.Path, roots: dict[str, pathlib.Path]) -> list[Contender]:
-    """Every pair that moves `source` to a server, as `up`."""
-    contenders = []
-    for server, client, version6 in (
-        ("towpath", "towpath", False),
-        ("towpath", "xrdcp 6.2", True),
-        ("xrootd6", "xrdcp 6.2", True),
-        ("xrootd6", "towpath", False),
-        ("xrootd5", "xrdcp 5.5", False),
-        ("nginx", "curl", False),
-        ("towpath", "curl", False),
-    ):
-        landed = roots[server] / "up"
-        port = servers[server].port
-        if client == "towpath":
-            command = [machine.towpath, "cp", "-q", "-f", str(source), f"root://127.0.0.1:{port}//up"]
-        elif client == "curl":
-            command = [machine.program("curl"), "-s", "-S", "-f", "-T", str(source), f"http://127.0.0.1:{port}/up"]
-        else:
-            command = [machine.program("xrdcp", version6), "-f", "-s", str(source), f"root://127.0.0.1:{port}//up"]
-        environment = machine.xrootd6 if version6 else None
-        contenders.append(
-            Contender(
-                f"{client} -> {server}",
-                run=lambda command=command, server=servers[server], environment=environment: run_client(command, server, environment),
-                before=lambda landed=landed: landed.unlink(missing_ok=True),
-                check=lambda landed=landed: same_file(source, landed),
-            )
-        )
-    return contenders
+def http_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
+    """From towpath over HTTP."""
+    towpath = servers["towpath"]
+    return [
+        ("towpath cp (HTTP) <- towpath", "towpath", clients.towpath(towpath.http(name), target)),
+        ("curl <- towpath", "towpath", clients.curl("-o", target, towpath.http(name))),
+        ("rclone <- towpath", "towpath", clients.rclone(f":http,url='{towpath.http()}':{name}", target)),
+    ]
+
+
+def further_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
+    """Digests of the whole file asked for, and Debian's XRootD."""
+    root = {kind: server.root(name) for kind, server in servers.items()}
+    return [
+        ("towpath cp --checksum crc32c <- towpath", "towpath", clients.towpath("--checksum", "crc32c", root["towpath"], target)),
+        ("xrdcp 6.2 --cksum crc32c <- xrootd6", "xrootd6", clients.xrdcp6("--cksum", "crc32c", root["xrootd6"], target)),
+        ("xrdcp 5.5 <- xrootd5", "xrootd5", clients.xrdcp5(root["xrootd5"], target)),
+    ]
+
+
+def bare_loops(machine: Machine, servers: dict[str, Server], size: int, target: pathlib.Path) -> list[Row]:
+    """The limit: one and two connections, received data written or spliced."""
+    fetch = machine.example("bare_loop")("fetch", servers["bare"].address, size, target)
+    return [(f"bare loop, {connections} × {how}", "bare", fetch(connections, how)) for connections in (1, 2) for how in ("write", "splice")]
+
+
+def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
+    """The file from each server into a target on the same file system. Over TLS and on disk only the pairs that matter."""
+    full = settings.is_full(parent, tls)
+    source = settings.large_file(parent, part=1 if full else 4)
+    size = source.stat().st_size
+    kinds = ["towpath", "xrootd6", "nginx", *(["xrootd5"] if full else [])]
+    roots = dict.fromkeys(kinds, source.parent) | ({} if tls else {"bare": source})
+    with scratch(str(parent), "down") as directory, settings.machine.serving(roots, tls) as servers:
+        target = directory / "target.bin"
+        clients = Clients(settings.machine)
+        rows = own_downloads(clients, servers, source.name, target)
+        rows += http_downloads(clients, servers, source.name, target) if parent == settings.memory else []
+        rows += further_downloads(clients, servers, source.name, target) if full else []
+        rows += [] if tls else bare_loops(settings.machine, servers, size, target)
+        digests = KeptDigests(settings.machine, servers["towpath"], source)
+
+        def before(name: str) -> None:
+            target.unlink(missing_ok=True)
+            digests.forget() if name.endswith(UNKNOWN) else digests.know()
+            if parent == settings.disk:
+                evict(source)
+
+        check = functools.partial(same_file, source, target)
+        contenders = [contender(name, program, servers[kind], functools.partial(before, name), check) for name, kind, program in rows]
+        return {"shape": "transfer", "bytes": size, "checksum_pairs": CHECKSUM_PAIRS, **interleave(contenders, settings.repetitions)}
+
+
+def own_uploads(clients: Clients, servers: dict[str, Server], source: pathlib.Path) -> list[Row]:
+    """What is measured everywhere."""
+    root = {kind: server.root("up") for kind, server in servers.items()}
+    http = {kind: servers[kind].http("up") for kind in ("towpath", "nginx")}
+    return [
+        ("towpath cp -> towpath", "towpath", clients.towpath(source, root["towpath"])),
+        ("towpath cp (HTTP) -> towpath", "towpath", clients.towpath(source, http["towpath"])),
+        ("towpath cp -> xrootd6", "xrootd6", clients.towpath(source, root["xrootd6"])),
+        ("xrdcp 6.2 -> xrootd6", "xrootd6", clients.xrdcp6(source, root["xrootd6"])),
+        ("xrdcp 6.2 -> towpath", "towpath", clients.xrdcp6(source, root["towpath"])),
+        ("curl -> nginx", "nginx", clients.curl("-T", source, http["nginx"])),
+        ("curl -> towpath", "towpath", clients.curl("-T", source, http["towpath"])),
+    ]
+
+
+def further_uploads(clients: Clients, servers: dict[str, Server], source: pathlib.Path) -> list[Row]:
+    """Debian's XRootD, and rclone, which finds no WebDAV in nginx and so has no pair of its own."""
+    dav = f":webdav,url='{servers['towpath'].http()}',pacer_min_sleep=0:up"
+    return [
+        ("xrdcp 5.5 -> xrootd5", "xrootd5", clients.xrdcp5(source, servers["xrootd5"].root("up"))),
+        ("rclone -> towpath", "towpath", clients.rclone(source, dav)),
+    ]
+
+
+def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
+    """The file to each server, as `up` in a directory of its own. A digest of the source is not known before."""
+    full = settings.is_full(parent, tls)
+    source = settings.large_file(parent, part=2 if full else 4)
+    with scratch(str(parent), "up") as directory:
+        roots = {kind: directory / kind for kind in ("towpath", "xrootd6", "nginx", *(["xrootd5"] if full else []))}
+        for root in roots.values():
+            root.mkdir()
+        with settings.machine.serving(roots, tls) as servers:
+            clients = Clients(settings.machine)
+            rows = own_uploads(clients, servers, source) + (further_uploads(clients, servers, source) if full else [])
+
+            def before() -> None:
+                # Not only the one that is written next: the room is needed.
+                for root in roots.values():
+                    (root / "up").unlink(missing_ok=True)
+                if parent == settings.disk:
+                    evict(source)
+
+            contenders: list[Contender] = []
+            for name, kind, program in rows:
+                check = functools.partial(same_file, source, roots[kind] / "up")
+                contenders.append(contender(name, program, servers[kind], before, check))
+            return {"shape": "transfer", "bytes": source.stat().st_size, **interleave(contenders, settings.repetitions)}

@@ -1,23 +1,42 @@
-"""Job (f): time to the first byte over a path of 100 ms, in round trips.
+"""Job (f): time to the first byte over a path of 100 ms, in round trips: of a first file (cold), and of a second through the session that is up (warm).
 
 A proxy holds every byte back by half the round trip in each direction (it delays connecting too, as SYN and SYN-ACK would be); it neither limits the
 rate nor loses anything. Simulated delay on loopback: TCP's own slow start is not in it.
+
+Cold is from the start of the command to the first byte on its standard output, so the process's own start is in it; the same command through a proxy
+without delay tells how much that is. Warm is from the last byte of the first file to the first byte of the second: of a command that was given both
+(towpath, curl), or from the moment at which the second was asked of a running shell (xrdfs).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import os
+import subprocess
 import threading
+import time
+from collections.abc import Iterator
+
+from harness import HOST, Contender, Program, Sample, Server, interleave, scratch
+from settings import Settings
 
 ROUND_TRIP_S = 0.1
+FILE_BYTES = 4096
+"""More than a line buffer holds back."""
+FIRST, SECOND = b"\1", b"\2"
+"""What the two files consist of."""
+NO_DELAY = ", no delay"
+"""What the name of a contender ends in whose proxy delays nothing."""
 
 
 class DelayingProxy:
     """Listens on `port` and passes bytes on to `target`, each after half of the round trip."""
 
-    def __init__(self, target: int):
+    def __init__(self, target: int, round_trip_s: float) -> None:
         self.target = target
+        self.round_trip_s = round_trip_s
         self.port = 0
         self.loop = asyncio.new_event_loop()
         ready = threading.Event()
@@ -27,15 +46,15 @@ class DelayingProxy:
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.set_event_loop(self.loop)
-        server = self.loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self.loop.run_until_complete(asyncio.start_server(self._serve, HOST, 0))
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
         self.loop.run_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # The client's connect() returned at once; a real one returns after a round trip. Its first bytes wait for that too.
-        await asyncio.sleep(ROUND_TRIP_S)
-        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        await asyncio.sleep(self.round_trip_s)
+        upstream_reader, upstream_writer = await asyncio.open_connection(HOST, self.target)
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await asyncio.gather(self._pipe(reader, upstream_writer), self._pipe(upstream_reader, writer))
 
@@ -55,8 +74,8 @@ class DelayingProxy:
 
         delivery = asyncio.create_task(deliver())
         while data := await reader.read(1 << 18):
-            queue.put_nowait((self.loop.time() + ROUND_TRIP_S / 2, data))
-        queue.put_nowait((self.loop.time() + ROUND_TRIP_S / 2, b""))
+            queue.put_nowait((self.loop.time() + self.round_trip_s / 2, data))
+        queue.put_nowait((self.loop.time() + self.round_trip_s / 2, b""))
         await delivery
 
     def stop(self) -> None:
@@ -69,3 +88,89 @@ class DelayingProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclasses.dataclass
+class FirstBytes(Sample):
+    """`seconds` is of the first file."""
+
+    warm_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """A command that writes both files to its standard output, at once or as its standard input asks; or only the first."""
+
+    name: str
+    program: Program
+    asked: tuple[bytes, bytes] | None = None
+
+    def run(self) -> Sample:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            self.program.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, env=self.program.surroundings()
+        )
+        assert process.stdin and process.stdout
+        with process:
+            ask = iter(self.asked or ())
+            process.stdin.write(next(ask, b""))
+            first = first_done = second = None
+            received = b""
+            while data := os.read(process.stdout.fileno(), 1 << 16):
+                now = time.monotonic()
+                received += data
+                if first is None and FIRST in received:
+                    first = now
+                if first_done is None and received.count(FIRST) == FILE_BYTES:
+                    first_done = now
+                    process.stdin.write(next(ask, b""))
+                    process.stdin.close()
+                if second is None and SECOND in received:
+                    second = now
+        if process.returncode != 0 or first is None or first_done is None:
+            raise RuntimeError(f"{' '.join(self.program.words)} failed with {process.returncode} after {len(received)} bytes")
+        return FirstBytes(first - start, 0.0, 0.0, None if second is None else second - first_done)
+
+
+def probes(settings: Settings, servers: dict[str, int]) -> list[Probe]:
+    """The commands, for servers behind these ports."""
+    machine = settings.machine
+
+    def urls(scheme: str, kind: str) -> list[str]:
+        return [f"{scheme}://{HOST}:{servers[kind]}/{'/' if scheme == 'root' else ''}{name}" for name in ("first", "second")]
+
+    cat, curl, xrdcp, xrdfs = machine.towpath("cat"), machine.installed("curl")("-s", "-f"), machine.xrootd6("xrdcp"), machine.xrootd6("xrdfs")
+    shell = (b"cat /first\n", b"cat /second\n")
+    return [
+        Probe("towpath cat <- towpath", cat(*urls("root", "towpath"))),
+        Probe("towpath cat (HTTP) <- towpath", cat(*urls("http", "towpath"))),
+        Probe("towpath cat <- xrootd6", cat(*urls("root", "xrootd6"))),
+        Probe("xrdcp 6.2 <- xrootd6", xrdcp("-s", urls("root", "xrootd6")[0], "-")),
+        Probe("xrdcp 6.2 <- towpath", xrdcp("-s", urls("root", "towpath")[0], "-")),
+        Probe("xrdfs 6.2 cat <- xrootd6", xrdfs("--no-cwd", f"{HOST}:{servers['xrootd6']}"), shell),
+        Probe("xrdfs 6.2 cat <- towpath", xrdfs("--no-cwd", f"{HOST}:{servers['towpath']}"), shell),
+        Probe("curl <- nginx", curl(*urls("http", "nginx"))),
+        Probe("curl <- towpath", curl(*urls("http", "towpath"))),
+    ]
+
+
+@contextlib.contextmanager
+def behind(servers: dict[str, Server], round_trip_s: float) -> Iterator[dict[str, int]]:
+    """The ports of proxies before servers."""
+    proxies = {kind: DelayingProxy(server.port, round_trip_s) for kind, server in servers.items()}
+    try:
+        yield {kind: proxy.port for kind, proxy in proxies.items()}
+    finally:
+        for proxy in proxies.values():
+            proxy.stop()
+
+
+def first_byte(settings: Settings) -> dict:
+    with scratch(str(settings.memory), "latency") as directory:
+        for name, content in (("first", FIRST), ("second", SECOND)):
+            (directory / name).write_bytes(content * FILE_BYTES)
+        roots = dict.fromkeys(("towpath", "xrootd6", "nginx"), directory)
+        with settings.machine.serving(roots) as servers, behind(servers, ROUND_TRIP_S) as far, behind(servers, 0.0) as near:
+            contenders = [Contender(probe.name, probe.run) for probe in probes(settings, far)]
+            contenders += [Contender(probe.name + NO_DELAY, probe.run) for probe in probes(settings, near)]
+            return {"shape": "first-byte", "round_trip_s": ROUND_TRIP_S, **interleave(contenders, settings.repetitions)}

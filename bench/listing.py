@@ -1,11 +1,19 @@
-"""Job (e): stat and listings: one directory of many entries, and a tree of many directories."""
+"""Job (e): stat and listings: one directory of many entries, a tree of many directories, and stat of single entries.
+
+Listings and stats of many paths are whole commands; stats are also asked by the load generator, from several connections at once.
+"""
 
 from __future__ import annotations
 
 import pathlib
 
-from contenders import Machine
-from harness import Contender, Server, run_client
+import requests_job
+from harness import Contender, Server, contender, interleave, scratch
+from settings import Settings
+
+STATS = 1_000
+"""Paths that one command of the stat job asks for."""
+STAT_CASES = [("stat", clients, depth) for clients in (1, 16) for depth in (1, 16)]
 
 
 def make_flat(root: pathlib.Path, entries: int) -> None:
@@ -22,18 +30,47 @@ def make_deep(root: pathlib.Path, directories: int) -> None:
         (leaf / "f").touch()
 
 
-def contenders(machine: Machine, servers: dict[str, Server], directory: str, recursive: bool) -> list[Contender]:
-    long = ["ls", "-l", "-R"] if recursive else ["ls", "-l"]
-    xrdfs6 = machine.program("xrdfs", True)
-    root = {name: f"root://127.0.0.1:{servers[name].port}" for name in ("towpath", "xrootd6", "xrootd5")}
-    table = [
-        ("towpath ls <- towpath", "towpath", [machine.towpath, *long, f"{root['towpath']}//{directory}"], None),
-        ("towpath ls <- xrootd6", "xrootd6", [machine.towpath, *long, f"{root['xrootd6']}//{directory}"], None),
-        ("xrdfs 6.2 ls <- xrootd6", "xrootd6", [xrdfs6, root["xrootd6"], *long, f"/{directory}"], machine.xrootd6),
-        ("xrdfs 6.2 ls <- towpath", "towpath", [xrdfs6, root["towpath"], *long, f"/{directory}"], machine.xrootd6),
-        ("xrdfs 5.5 ls <- xrootd5", "xrootd5", [machine.program("xrdfs"), root["xrootd5"], *long, f"/{directory}"], None),
+def listings(settings: Settings, servers: dict[str, Server], recursive: bool) -> list[Contender]:
+    machine = settings.machine
+    how = ("ls", "-l", "-R") if recursive else ("ls", "-l")
+    towpath = machine.towpath(*how)
+    xrdfs6, xrdfs5 = machine.xrootd6("xrdfs"), machine.installed("xrdfs")
+    rows = [
+        ("towpath ls <- towpath", "towpath", towpath(servers["towpath"].root("tree"))),
+        ("towpath ls <- xrootd6", "xrootd6", towpath(servers["xrootd6"].root("tree"))),
+        ("xrdfs 6.2 ls <- xrootd6", "xrootd6", xrdfs6(servers["xrootd6"].address, *how, "/tree")),
+        ("xrdfs 6.2 ls <- towpath", "towpath", xrdfs6(servers["towpath"].address, *how, "/tree")),
+        ("xrdfs 5.5 ls <- xrootd5", "xrootd5", xrdfs5(servers["xrootd5"].address, *how, "/tree")),
     ]
-    return [
-        Contender(title, run=lambda command=command, server=servers[server], environment=environment: run_client(command, server, environment))
-        for title, server, command, environment in table
-    ]
+    return [contender(name, program, servers[kind]) for name, kind, program in rows]
+
+
+def list_job(settings: Settings, recursive: bool) -> dict:
+    with scratch(str(settings.memory), "listing") as directory:
+        (make_deep if recursive else make_flat)(directory / "tree", settings.entries)
+        with settings.machine.serving(dict.fromkeys(("towpath", "xrootd5", "xrootd6"), directory)) as servers:
+            contenders = listings(settings, servers, recursive)
+            return {"shape": "seconds", "entries": settings.entries, **interleave(contenders, settings.repetitions)}
+
+
+def stat_command(settings: Settings) -> dict:
+    """One command that asks for many paths."""
+    machine = settings.machine
+    with scratch(str(settings.memory), "stat") as directory:
+        make_flat(directory / "tree", STATS)
+        paths = [f"tree/f{number:06}" for number in range(STATS)]
+        with machine.serving(dict.fromkeys(("towpath", "xrootd6"), directory)) as servers:
+            rows = [(f"towpath stat <- {kind}", kind, machine.towpath("stat", *map(servers[kind].root, paths))) for kind in ("towpath", "xrootd6")]
+            xrdfs = machine.xrootd6("xrdfs")
+            rows += [
+                (f"xrdfs 6.2 stat <- {kind}", kind, xrdfs(servers[kind].address, "stat", *(f"/{path}" for path in paths))) for kind in ("xrootd6", "towpath")
+            ]
+            contenders = [contender(name, program, servers[kind]) for name, kind, program in rows]
+            return {"shape": "seconds", "entries": STATS, **interleave(contenders, settings.repetitions)}
+
+
+def stat_load(settings: Settings) -> dict:
+    """Stats of random entries of one directory by the load generator."""
+    with scratch(str(settings.memory), "stat") as directory:
+        make_flat(directory / "tree", settings.entries)
+        return requests_job.run(settings, directory, requests_job.Load("tree", settings.entries), STAT_CASES)

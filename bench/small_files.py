@@ -2,88 +2,134 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import pathlib
 import shutil
 
-from contenders import Machine
-from harness import Contender, Server, run_client
+from contenders import RCLONE_TRANSFERS, Machine
+from digests import make_known
+from harness import Program, Server, contender, interleave, run_client, scratch
+from settings import Settings
 
 FILE_BYTES = 10_000
 FILES_PER_DIRECTORY = 500
+CURL_PARALLEL = 300
+"""The most that this curl takes; reference measurements found it the fastest."""
+
+
+def names(files: int) -> list[str]:
+    """The files of the tree, relative to it."""
+    return [f"d{number // FILES_PER_DIRECTORY:03}/f{number:05}" for number in range(files)]
 
 
 def make_tree(root: pathlib.Path, files: int) -> None:
     """`files` files of 10 kB, each with its own content."""
-    for number in range(files):
-        directory = root / f"d{number // FILES_PER_DIRECTORY:03}"
+    for number, name in enumerate(names(files)):
+        path = root / name
         if number % FILES_PER_DIRECTORY == 0:
-            directory.mkdir(parents=True)
-        (directory / f"f{number:05}").write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
+            path.parent.mkdir(parents=True)
+        path.write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
 
 
 def same_tree(a: pathlib.Path, b: pathlib.Path) -> None:
-    run_client(["diff", "-rq", str(a), str(b)], None)
+    run_client(Program(("diff", "-rq", str(a), str(b))))
 
 
-def remove(path: pathlib.Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+def fresh(directory: pathlib.Path, owner: str | None = None) -> None:
+    """Makes the directory anew, and lets nothing of an earlier run remain to be written."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    if owner:
+        shutil.chown(directory, owner)
+    os.sync()
 
 
-def downloads(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Contender]:
+def rclone(machine: Machine) -> Program:
+    return machine.rclone("copy", "--transfers", RCLONE_TRANSFERS, "--checkers", RCLONE_TRANSFERS)
+
+
+def curl_list(machine: Machine, path: pathlib.Path, pairs: list[tuple[str, str]], option: str) -> Program:
+    """curl over a list of URLs that the benchmark writes for it: curl cannot list a directory."""
+    path.write_text("".join(f'url = "{url}"\n{option} = "{file}"\n' for url, file in pairs))
+    return machine.installed("curl")("-s", "-S", "-f", "-Z", "--parallel-max", CURL_PARALLEL, "--create-dirs", "-K", path)
+
+
+SLOW = ("towpath cp -r <- towpath, digests unknown", "xrdcp 6.2 -r <- xrootd6", "xrdcp 6.2 -r -> xrootd6")
+"""Contenders that say nothing more on disk than they do in memory."""
+
+
+def downloads(settings: Settings, servers: dict[str, Server], files: int, target: pathlib.Path) -> list[tuple[str, str, Program]]:
     """Each tool at its default, and at the parallelism at which it is best here."""
-    name = source.name
-    xrdcp6 = machine.program("xrdcp", True)
-    root = {server: f"root://127.0.0.1:{servers[server].port}//{name}" for server in ("towpath", "xrootd5", "xrootd6")}
-    http = {server: f"http://127.0.0.1:{servers[server].port}" for server in ("towpath", "nginx")}
-    rclone = [machine.rclone, "copy", "--config", "/dev/null", "--transfers", "32", "--checkers", "32"]
-    table = [
-        ("towpath cp -r <- towpath", "towpath", [machine.towpath, "cp", "-q", "-r", root["towpath"], str(target)], None),
-        ("towpath cp -r <- xrootd6", "xrootd6", [machine.towpath, "cp", "-q", "-r", root["xrootd6"], str(target)], None),
-        ("xrdcp 6.2 -r <- xrootd6", "xrootd6", [xrdcp6, "-s", "-r", root["xrootd6"], str(target)], machine.xrootd6),
-        ("xrdcp 6.2 -r --parallel 16 <- xrootd6", "xrootd6", [xrdcp6, "-s", "-r", "--parallel", "16", root["xrootd6"], str(target)], machine.xrootd6),
-        ("rclone --transfers 32 <- nginx", "nginx", [*rclone, f":http,url='{http['nginx']}':{name}", str(target / name)], None),
-        ("rclone --transfers 32 <- towpath", "towpath", [*rclone, f":http,url='{http['towpath']}':{name}", str(target / name)], None),
-    ]
+    machine = settings.machine
+    cp = machine.towpath("cp", "-q", "-r")
+    xrdcp6 = machine.xrootd6("xrdcp")("-s", "-r")
+    urls = [(servers["nginx"].http(f"tree/{name}"), f"{target}/tree/{name}") for name in names(files)]
 
-    def fresh() -> None:
-        remove(target)
-        target.mkdir()
+    def http(kind: str) -> str:
+        return f":http,url='{servers[kind].http()}':tree"
 
     return [
-        Contender(
-            title,
-            run=lambda command=command, server=servers[server], environment=environment: run_client(command, server, environment),
-            before=fresh,
-            check=lambda: same_tree(source, target / name),
-        )
-        for title, server, command, environment in table
+        ("towpath cp -r <- towpath", "towpath", cp(servers["towpath"].root("tree"), target)),
+        ("towpath cp -r <- towpath, digests unknown", "towpath", cp(servers["towpath"].root("unknown/tree"), target)),
+        ("towpath cp -r <- xrootd6", "xrootd6", cp(servers["xrootd6"].root("tree"), target)),
+        ("xrdcp 6.2 -r <- xrootd6", "xrootd6", xrdcp6(servers["xrootd6"].root("tree"), target)),
+        ("xrdcp 6.2 -r --parallel 16 <- xrootd6", "xrootd6", xrdcp6("--parallel", 16, servers["xrootd6"].root("tree"), target)),
+        (f"rclone --transfers {RCLONE_TRANSFERS} <- nginx", "nginx", rclone(machine)(http("nginx"), target / "tree")),
+        (f"rclone --transfers {RCLONE_TRANSFERS} <- towpath", "towpath", rclone(machine)(http("towpath"), target / "tree")),
+        (f"curl -Z --parallel-max {CURL_PARALLEL}, URLs given <- nginx", "nginx", curl_list(machine, machine.work / "down.curl", urls, "output")),
     ]
 
 
-def uploads(machine: Machine, servers: dict[str, Server], source: pathlib.Path, roots: dict[str, pathlib.Path]) -> list[Contender]:
-    """The same tree the other way."""
-    xrdcp6 = machine.program("xrdcp", True)
-    rclone = [machine.rclone, "copy", "--config", "/dev/null", "--transfers", "32", "--checkers", "32"]
-    url = {server: f"root://127.0.0.1:{servers[server].port}//up" for server in ("towpath", "xrootd6")}
-    dav = f":webdav,url='http://127.0.0.1:{servers['towpath'].port}':up/{source.name}"
-    table = [
-        ("towpath cp -r -> towpath", "towpath", [machine.towpath, "cp", "-q", "-r", str(source), url["towpath"]], None),
-        ("xrdcp 6.2 -r -> xrootd6", "xrootd6", [xrdcp6, "-s", "-r", str(source), url["xrootd6"]], machine.xrootd6),
-        ("xrdcp 6.2 -r --parallel 16 -> xrootd6", "xrootd6", [xrdcp6, "-s", "-r", "--parallel", "16", str(source), url["xrootd6"]], machine.xrootd6),
-        ("rclone --transfers 32 -> towpath", "towpath", [*rclone, str(source), dav], None),
-    ]
+def down(settings: Settings, parent: pathlib.Path) -> dict:
+    files = settings.files_on(parent)
+    with scratch(str(parent), "small") as directory:
+        source = directory / "source" / "tree"
+        make_tree(source, files)
+        make_tree(source.parent / "unknown" / "tree", files)
+        kinds = ("towpath", "xrootd6", "nginx")
+        with settings.machine.serving(dict.fromkeys(kinds, source.parent)) as servers:
+            make_known(settings.machine, servers["towpath"], [f"tree/{name}" for name in names(files)])
+            target = directory / "target"
+            before = functools.partial(fresh, target)
+            check = functools.partial(same_tree, source, target / "tree")
+            rows = [row for row in downloads(settings, servers, files, target) if settings.is_full(parent) or row[0] not in SLOW]
+            contenders = [contender(name, program, servers[kind], before, check) for name, kind, program in rows]
+            return {"shape": "transfer", "bytes": files * FILE_BYTES, "files": files, **interleave(contenders, settings.repetitions)}
 
-    def fresh(landed: pathlib.Path) -> None:
-        remove(landed)
-        landed.mkdir()
-        shutil.chown(landed, "daemon")
 
+def uploads(settings: Settings, servers: dict[str, Server], files: int, source: pathlib.Path) -> list[tuple[str, str, Program]]:
+    """The same tree the other way; rclone finds no WebDAV in nginx and so has no pair of its own."""
+    machine = settings.machine
+    xrdcp6 = machine.xrootd6("xrdcp")("-s", "-r", source)
+    xrootd6 = servers["xrootd6"].root("up")
+    dav = f":webdav,url='{servers['towpath'].http()}',pacer_min_sleep=0:up/tree"
+    urls = [(servers["nginx"].http(f"up/tree/{name}"), f"{source}/{name}") for name in names(files)]
     return [
-        Contender(
-            title,
-            run=lambda command=command, server=servers[server], environment=environment: run_client(command, server, environment),
-            before=lambda landed=roots[server] / "up": fresh(landed),
-            check=lambda landed=roots[server] / "up" / source.name: same_tree(source, landed),
-        )
-        for title, server, command, environment in table
+        ("towpath cp -r -> towpath", "towpath", machine.towpath("cp", "-q", "-r", source, servers["towpath"].root("up"))),
+        ("towpath cp -r -> xrootd6", "xrootd6", machine.towpath("cp", "-q", "-r", source, xrootd6)),
+        ("xrdcp 6.2 -r -> xrootd6", "xrootd6", xrdcp6(xrootd6)),
+        ("xrdcp 6.2 -r --parallel 16 -> xrootd6", "xrootd6", xrdcp6("--parallel", 16, xrootd6)),
+        (f"rclone --transfers {RCLONE_TRANSFERS} -> towpath", "towpath", rclone(machine)(source, dav)),
+        (f"curl -Z --parallel-max {CURL_PARALLEL}, URLs given -> nginx", "nginx", curl_list(machine, machine.work / "up.curl", urls, "upload-file")),
     ]
+
+
+def up(settings: Settings, parent: pathlib.Path) -> dict:
+    files = settings.files_on(parent)
+    owners = {"towpath": None, "xrootd6": "daemon", "nginx": "www-data"}
+    with scratch(str(parent), "small") as directory:
+        source = directory / "source" / "tree"
+        make_tree(source, files)
+        roots = {kind: directory / kind for kind in owners}
+        for root in roots.values():
+            root.mkdir()
+        with settings.machine.serving(roots) as servers:
+            contenders = []
+            for name, kind, program in uploads(settings, servers, files, source):
+                if name in SLOW and not settings.is_full(parent):
+                    continue
+                landed = roots[kind] / "up"
+                before = functools.partial(fresh, landed, owners[kind])
+                contenders.append(contender(name, program, servers[kind], before, functools.partial(same_tree, source, landed / "tree")))
+            return {"shape": "transfer", "bytes": files * FILE_BYTES, "files": files, **interleave(contenders, settings.repetitions)}

@@ -1,6 +1,6 @@
 //! The physical limit beside which transfers are judged: `sendfile` on one side, receive and write on the other, and nothing else.
 //!
-//! `bare_loop serve FILE` prints its port and serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)` fetches
+//! `bare_loop serve FILE HOST:PORT` serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)` fetches
 //! the file over that many connections, a thread each, and writes it to TARGET.
 #![allow(clippy::disallowed_methods, reason = "it measures the bare system, without towpath's seams")]
 
@@ -23,10 +23,9 @@ const PIPE_BYTES: usize = 1 << 20;
 /// Bytes asked of one `sendfile`.
 const SEND_BYTES: u64 = 2 << 20;
 
-fn serve(path: &str) -> io::Result<()> {
+fn serve(path: &str, address: &str) -> io::Result<()> {
     let file = Arc::new(File::open(path)?);
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    println!("{}", listener.local_addr()?.port());
+    let listener = TcpListener::bind(address)?;
     loop {
         let (mut stream, _) = listener.accept()?;
         let file = Arc::clone(&file);
@@ -92,13 +91,13 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["serve", path] => serve(path),
+        ["serve", path, address] => serve(path, address),
         ["fetch", address, bytes, target, connections, how] => match (bytes.parse(), connections.parse()) {
             (Ok(bytes), Ok(connections)) => fetch(address, bytes, target, connections, *how == "splice"),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         },
         _ => Err(io::Error::other(
-            "usage: bare_loop serve FILE | fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)",
+            "usage: bare_loop serve FILE HOST:PORT | fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice)",
         )),
     };
     match outcome {

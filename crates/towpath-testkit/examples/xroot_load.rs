@@ -1,7 +1,10 @@
-//! Load on an XRootD server, ours or another: random reads or vector reads from several connections, several requests in flight on each.
+//! Load on an XRootD server, ours or another: the same requests from several connections, several in flight on each.
 //!
-//! `xroot_load HOST:PORT PATH FILE_BYTES CLIENTS DEPTH SECONDS (read|readv)` prints one JSON object:
-//! requests, file bytes, seconds, and latencies (mean, median, 99th percentile) in microseconds.
+//! `xroot_load HOST:PORT PATH SIZE CLIENTS DEPTH SECONDS (read|readv|mixed|stat)` prints one JSON object:
+//! requests, bytes received, seconds, and latencies (mean, median, 99th percentile) in microseconds.
+//!
+//! Reads are of random places of the file PATH, which has SIZE bytes; `mixed` draws small reads, large reads and vectors alike.
+//! `stat` asks for random entries of the directory PATH, which has SIZE of them: `f000000`, `f000001` and so on.
 //!
 //! All servers get the same load from the same program, so that their figures can be compared. Data are received and dropped.
 
@@ -17,9 +20,9 @@ use tokio::{
     net::TcpStream,
 };
 use towpath_proto::xrootd::{
-    FileHandle, OpenOptions, PathAndCgi, Request, ResponseFramer, Status, StreamId, VectorElement,
+    FileHandle, OpenOptions, PathAndCgi, Request, ResponseFramer, StatOptions, Status, StreamId, Target, VectorElement,
     handshake::HANDSHAKE,
-    request::{Login, Open, Protocol, Read, Readv},
+    request::{Login, Open, Protocol, Read, Readv, Stat},
     response::{Body as _, OpenReply},
 };
 use towpath_store::sys::{clock, net};
@@ -28,8 +31,19 @@ use towpath_store::sys::{clock, net};
 const READ_BYTES: u32 = 4096;
 /// What is received at once, at most: a client that received in smaller pieces would be the limit, not the server.
 const RECEIVE_BYTES: usize = 256 << 10;
+/// Bytes of a large read, as a copy asks.
+const LARGE_READ_BYTES: u32 = 1 << 20;
 /// A vector as the analysis of a few branches sends it.
 const VECTOR: (usize, u32) = (1024, 1536);
+
+/// What is asked for, over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Readv,
+    Mixed,
+    Stat,
+}
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -37,24 +51,30 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 struct Plan {
     address: SocketAddr,
     path: Bytes,
-    file_bytes: u64,
+    size: u64,
     clients: u64,
     depth: u16,
     time: Duration,
-    vectors: bool,
+    kind: Kind,
 }
 
 fn plan() -> Option<Plan> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, path, file_bytes, clients, depth, seconds, kind] = arguments.as_slice() else { return None };
+    let [address, path, size, clients, depth, seconds, kind] = arguments.as_slice() else { return None };
     Some(Plan {
         address: address.parse().ok()?,
         path: Bytes::from(path.clone().into_bytes()),
-        file_bytes: file_bytes.parse().ok()?,
+        size: size.parse().ok()?,
         clients: clients.parse().ok()?,
         depth: depth.parse().ok()?,
         time: Duration::from_secs_f64(seconds.parse().ok()?),
-        vectors: kind == "readv",
+        kind: match kind.as_str() {
+            "read" => Kind::Read,
+            "readv" => Kind::Readv,
+            "mixed" => Kind::Mixed,
+            "stat" => Kind::Stat,
+            _ => return None,
+        },
     })
 }
 
@@ -87,7 +107,11 @@ impl Client {
         Request::Protocol(Protocol { client_version: 0x520, ..Protocol::default() })
             .encode(StreamId::from_number(1), &mut out);
         Request::Login(login).encode(StreamId::from_number(2), &mut out);
-        Request::Open(open).encode(StreamId::from_number(3), &mut out);
+        // The last of these answers tells that the connection is ready.
+        let last = if plan.kind == Kind::Stat { 2 } else { 3 };
+        if plan.kind != Kind::Stat {
+            Request::Open(open).encode(StreamId::from_number(3), &mut out);
+        }
         stream.write_all(&out).await?;
         let offsets = Offsets(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let mut client = Self { stream, framer: ResponseFramer::new(1 << 20), handle: FileHandle::default(), offsets };
@@ -96,8 +120,10 @@ impl Client {
             if status != Status::ok {
                 return Err(format!("the server answered {status:?}: {}", String::from_utf8_lossy(&body)).into());
             }
-            if stream_id == StreamId::from_number(3) {
-                client.handle = OpenReply::decode(body)?.handle;
+            if stream_id == StreamId::from_number(last) {
+                if plan.kind != Kind::Stat {
+                    client.handle = OpenReply::decode(body)?.handle;
+                }
                 return Ok(client);
             }
         }
@@ -131,18 +157,38 @@ impl Client {
     }
 
     fn request(&mut self, plan: &Plan, stream_id: u16, out: &mut BytesMut) {
-        let handle = self.handle;
-        let request = if plan.vectors {
-            let elements = (0..VECTOR.0).map(|_| {
-                let offset = self.offsets.next(plan.file_bytes - u64::from(VECTOR.1));
-                VectorElement { handle, length: VECTOR.1, offset }
-            });
-            Request::Readv(Readv { elements: elements.collect(), ..Readv::default() })
-        } else {
-            let offset = self.offsets.next(plan.file_bytes / u64::from(READ_BYTES)) * u64::from(READ_BYTES);
-            Request::Read(Read { handle, offset, length: READ_BYTES, ..Read::default() })
+        let request = match plan.kind {
+            Kind::Read => self.read(plan.size, READ_BYTES),
+            Kind::Readv => self.vector(plan.size),
+            Kind::Stat => self.stat(plan),
+            Kind::Mixed => match self.offsets.next(3) {
+                0 => self.read(plan.size, READ_BYTES),
+                1 => self.read(plan.size, LARGE_READ_BYTES),
+                _ => self.vector(plan.size),
+            },
         };
         request.encode(StreamId::from_number(stream_id), out);
+    }
+
+    /// One aligned read at a random place.
+    fn read(&mut self, file_bytes: u64, length: u32) -> Request {
+        let offset = self.offsets.next(file_bytes / u64::from(length)) * u64::from(length);
+        Request::Read(Read { handle: self.handle, offset, length, ..Read::default() })
+    }
+
+    fn vector(&mut self, file_bytes: u64) -> Request {
+        let handle = self.handle;
+        let elements = (0..VECTOR.0).map(|_| {
+            let offset = self.offsets.next(file_bytes - u64::from(VECTOR.1));
+            VectorElement { handle, length: VECTOR.1, offset }
+        });
+        Request::Readv(Readv { elements: elements.collect(), ..Readv::default() })
+    }
+
+    fn stat(&mut self, plan: &Plan) -> Request {
+        let name = format!("{}/f{:06}", String::from_utf8_lossy(&plan.path), self.offsets.next(plan.size));
+        let target = Target::Path(PathAndCgi::new(name.into_bytes()));
+        Request::Stat(Stat { options: StatOptions::default(), wants: 0, target })
     }
 
     /// Keeps `depth` requests in flight until `end`, and gives the latency of each and the bytes received.
@@ -174,7 +220,7 @@ impl Client {
                 match header.status {
                     Status::oksofar => continue,
                     Status::ok => {}
-                    other => return Err(format!("a read was answered with {other:?}").into()),
+                    other => return Err(format!("a request was answered with {other:?}").into()),
                 }
                 let now = Instant::from(clock::now());
                 latencies.push(u32::try_from(now.duration_since(sent[slot]).as_micros()).unwrap_or(u32::MAX));
@@ -219,7 +265,7 @@ async fn run(plan: Plan) -> Result<serde_json::Value, Failure> {
 
 fn main() -> ExitCode {
     let Some(plan) = plan() else {
-        eprintln!("usage: xroot_load HOST:PORT PATH FILE_BYTES CLIENTS DEPTH SECONDS (read|readv)");
+        eprintln!("usage: xroot_load HOST:PORT PATH SIZE CLIENTS DEPTH SECONDS (read|readv|mixed|stat)");
         return ExitCode::from(2);
     };
     // One thread: the load must not take the processor that the server needs.

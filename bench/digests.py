@@ -1,0 +1,42 @@
+"""Makes a server know the digests of what it serves, as it does after an upload through towpath, or forget them.
+
+They are kept in extended attributes (`user.XrdCks.crc32c`), which towpath and XRootD read alike.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from contenders import Machine
+from harness import Server, run_client
+
+ALGORITHMS = ("crc32c", "adler32")
+
+
+def make_known(machine: Machine, server: Server, names: list[str]) -> None:
+    """Has the server compute and keep the digests of files."""
+    for algorithm in ALGORITHMS:
+        run_client(machine.towpath("sum", "-a", algorithm, *map(server.root, names)))
+
+
+class KeptDigests:
+    """The digests of one served file, which can be taken away and given back without reading it again."""
+
+    def __init__(self, machine: Machine, server: Server, file: pathlib.Path) -> None:
+        self.file = file
+        make_known(machine, server, [file.name])
+        self.kept = {name: os.getxattr(file, name) for name in self._attributes()}
+        if not self.kept:
+            raise RuntimeError(f"no digest of {file} was kept: does the file system have extended attributes?")
+
+    def _attributes(self) -> list[str]:
+        return [name for name in os.listxattr(self.file) if name.startswith("user.")]
+
+    def know(self) -> None:
+        for name, value in self.kept.items():
+            os.setxattr(self.file, name, value)
+
+    def forget(self) -> None:
+        for name in self._attributes():
+            os.removexattr(self.file, name)

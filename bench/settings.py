@@ -1,0 +1,55 @@
+"""What the command line asks, and the data that jobs share: made once in a run, where the first job needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from contenders import Machine
+
+GIB = 1 << 30
+PAGE_BYTES = 4096
+
+
+def write_pattern(path: pathlib.Path, size: int) -> None:
+    """A file in which every page of 4 KiB starts with its own offset, so that no misplaced page goes unseen."""
+    rest = bytes(range(256))[8:] + bytes(range(256)) * 15
+    with path.open("wb") as file:
+        for block in range(0, size, 1 << 20):
+            file.write(b"".join(offset.to_bytes(8, "little") + rest for offset in range(block, min(block + (1 << 20), size), PAGE_BYTES)))
+
+
+@dataclasses.dataclass
+class Settings:
+    """The run: where, how often, how much."""
+
+    machine: Machine
+    repetitions: int
+    quick: bool
+    memory: pathlib.Path
+    """Scratch space on a tmpfs, and on a disk; both are gone after the run."""
+    disk: pathlib.Path
+    large_bytes: int
+    """Size of the large file that is downloaded; uploads have half of it, TLS and disk a quarter, so that a whole run stays below an hour."""
+    files: int
+    """Number of small files; on disk half of that."""
+    entries: int
+    """Entries of the directory that is listed, and directories of the tree."""
+    load_s: float
+    """How long one sample of the load generator takes."""
+
+    def is_full(self, parent: pathlib.Path, tls: bool = False) -> bool:
+        """Whether a job has all contenders: in memory and without TLS."""
+        return parent == self.memory and not tls
+
+    def large_file(self, parent: pathlib.Path, part: int = 1) -> pathlib.Path:
+        """The large file, or one of a `part`th of its size, below `parent` and alone in its directory."""
+        size = self.large_bytes // part
+        path = parent / f"source-{size}" / "large.bin"
+        if not path.exists():
+            path.parent.mkdir()
+            write_pattern(path, size)
+        return path
+
+    def files_on(self, parent: pathlib.Path) -> int:
+        return self.files if self.is_full(parent) else self.files // 2
