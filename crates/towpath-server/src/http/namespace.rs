@@ -168,19 +168,16 @@ impl Destination {
     /// The destination of a request for `source`, which the caller may write to, and which may be overwritten if it exists.
     pub(super) async fn of(exchange: &Exchange, source: &Metadata) -> Result<Self, Refusal> {
         let path = path_of_destination(exchange)?;
-        if path == *exchange.path() {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "source and destination are the same"));
-        }
-        if path.is_within(exchange.path()) || path.is_root() {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "a directory cannot go into itself, nor onto the root"));
-        }
+        // Who may not ask about it does not learn from the refusal whether it exists.
+        exchange.identity.check(Activity::Stat, &path)?;
         let existing = exchange.metadata_of(&path).await?;
-        let activity = match (&existing, source.kind) {
-            (Some(_), _) => Activity::Modify,
-            (None, FileKind::Directory) => Activity::CreateDirectory,
-            (None, _) => Activity::Create,
-        };
-        exchange.identity.check(activity, &path)?;
+        // To create a directory with what is in it takes more than `CreateDirectory`, which holds also above the granted paths.
+        exchange.identity.check(if existing.is_some() { Activity::Modify } else { Activity::Create }, &path)?;
+        let (from, to) = ((exchange.path(), Some(source)), (&path, existing.as_ref()));
+        if lies_in(exchange, to.0, from).await? || lies_in(exchange, from.0, to).await? {
+            let text = "source and destination are the same, or one lies in the other";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, text));
+        }
         let overwrites = match exchange.custom_field("overwrite").as_deref().map(str::trim) {
             None | Some("T" | "t") => true,
             Some("F" | "f") => false,
@@ -216,6 +213,28 @@ impl Destination {
     }
 }
 
+/// Whether `path` is the directory given with its metadata, or lies in it: as it is spelled, or by way of a link.
+async fn lies_in(
+    exchange: &Exchange,
+    path: &StorePath,
+    (directory, metadata): (&StorePath, Option<&Metadata>),
+) -> Result<bool, Refusal> {
+    if path.is_within(directory) {
+        return Ok(true);
+    }
+    let Some(id) = metadata.filter(|metadata| metadata.is_directory()).and_then(|metadata| metadata.file_id) else {
+        return Ok(false);
+    };
+    let mut above = Some(path.clone());
+    while let Some(path) = above {
+        if exchange.metadata_of(&path).await?.is_some_and(|found| found.is_directory() && found.file_id == Some(id)) {
+            return Ok(true);
+        }
+        above = path.parent();
+    }
+    Ok(false)
+}
+
 fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
     let text =
         exchange.custom_field("destination").ok_or_else(|| Refusal::bad_request("the Destination is missing"))?;
@@ -234,6 +253,7 @@ fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
 /// Answers a MOVE.
 pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
+    exchange.may(Activity::Stat)?;
     let source = exchange.store().stat(exchange.caller(), path).await?;
     exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;
     if source.is_directory() && depth(exchange)? != Depth::Infinity {

@@ -53,6 +53,8 @@ impl<'a> Put<'a> {
         if exchange.target.slash {
             return Err(not_a_directory());
         }
+        // Who may not ask about it does not learn from the refusal whether it exists.
+        exchange.may(Activity::Stat)?;
         let existing = exchange.metadata().await?;
         exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
         if existing.as_ref().is_some_and(Metadata::is_directory) {

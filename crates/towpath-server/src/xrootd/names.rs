@@ -48,6 +48,7 @@ pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
 pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
     let (identity, from) = exchange.subject(&request.from).await?;
     let (_, to) = exchange.subject(&request.to).await?;
+    identity.check(Activity::Stat, &from)?;
     let store = &exchange.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
     identity.check(if is_directory { Activity::Modify } else { Activity::Rename }, &from)?;

@@ -23,7 +23,7 @@ use towpath_server::{
     config::{AnonymousRule, Right},
 };
 use towpath_store::{
-    Caller, Store, StorePath,
+    Caller, CreateOptions, Expectation, Store, StorePath,
     local::{LocalOptions, LocalStore},
     memory::MemoryStore,
     sys::net,
@@ -34,7 +34,7 @@ struct Site {
     address: SocketAddr,
     service: Arc<Service>,
     stopped: tokio::task::JoinHandle<()>,
-    _directory: Option<tempfile::TempDir>,
+    directory: Option<tempfile::TempDir>,
 }
 
 /// Everybody may do everything.
@@ -49,7 +49,7 @@ impl Site {
     fn start(store: Arc<dyn Store>, config: &ServeConfig) -> Self {
         let server = Server::bind(store, config).unwrap();
         let (address, service) = (server.addresses()[0], server.service());
-        Self { address, service, stopped: tokio::spawn(server.run()), _directory: None }
+        Self { address, service, stopped: tokio::spawn(server.run()), directory: None }
     }
 
     fn in_memory_with(config: &ServeConfig) -> Self {
@@ -63,7 +63,7 @@ impl Site {
     fn in_directory() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
-        Self { _directory: Some(directory), ..Self::start(Arc::new(store), &open_config()) }
+        Self { directory: Some(directory), ..Self::start(Arc::new(store), &open_config()) }
     }
 
     /// One request on a connection of its own. `what` is the method and the target.
@@ -107,6 +107,20 @@ impl Site {
 
     async fn connect(&self) -> TcpStream {
         net::connect(self.address).await.unwrap()
+    }
+
+    /// A symbolic link in the exported directory.
+    fn link(&self, target: &str, name: &str) {
+        let directory = self.directory.as_ref().expect("the site has a directory");
+        std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
+    }
+
+    /// Puts a file into the store, past the server.
+    async fn plant(&self, path: &str) {
+        let path = StorePath::parse(path.as_bytes()).unwrap();
+        let options = CreateOptions { parents: true, ..CreateOptions::default() };
+        let file = self.service.store.create(&Caller::local(), &path, options).await.unwrap();
+        file.commit(Expectation::default()).await.unwrap();
     }
 
     async fn exists(&self, path: &str) -> bool {

@@ -1,8 +1,9 @@
 //! DELETE, MKCOL, MOVE, COPY.
 
 use http::StatusCode;
+use towpath_server::config::{AnonymousRule, Right};
 
-use super::Site;
+use super::{Site, open_config};
 
 /// `/tree` with a file, a directory, and a file in that.
 async fn plant(site: &Site) {
@@ -65,5 +66,83 @@ async fn trees_are_copied_and_moved() {
         site.ask("MOVE /tree", &elsewhere, "").await.expect(StatusCode::BAD_GATEWAY);
         site.ask("COPY /x", &[("source", "https://elsewhere.example/x")], "").await.expect(StatusCode::NOT_IMPLEMENTED);
         site.ask("MOVE /tree", &[], "").await.expect(StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn nothing_goes_onto_what_holds_it() {
+    for site in [Site::in_memory(), Site::in_directory()] {
+        plant(&site).await;
+        for (what, destination) in [
+            ("MOVE /tree/d/b", "/tree"),
+            ("COPY /tree/d/b", "/tree/d"),
+            ("MOVE /tree/d", "/tree"),
+            ("MOVE /tree/d", "/"),
+            ("COPY /tree", "/tree/d"),
+        ] {
+            site.ask(what, &[("destination", destination)], "").await.expect(StatusCode::FORBIDDEN);
+        }
+        assert_eq!(site.get("/tree/d/b").await.text(), "b");
+    }
+}
+
+#[tokio::test]
+async fn links_do_not_hide_that_one_lies_in_the_other() {
+    let site = Site::in_directory();
+    plant(&site).await;
+    site.link("tree", "by-link");
+    for (what, destination) in [
+        ("MOVE /tree/d", "/by-link"),
+        ("MOVE /tree/d/b", "/by-link/d"),
+        ("MOVE /tree/d", "/by-link/d"),
+        ("COPY /tree", "/by-link/copy"),
+        ("COPY /tree/d", "/by-link"),
+    ] {
+        site.ask(what, &[("destination", destination)], "").await.expect(StatusCode::FORBIDDEN);
+    }
+    assert_eq!(site.get("/tree/d/b").await.text(), "b");
+}
+
+#[tokio::test]
+async fn a_right_to_make_the_way_is_none_to_fill_it() {
+    let mut config = open_config();
+    let rule = |path: &str, right| AnonymousRule { path: path.into(), allow: vec![right] };
+    config.access.anonymous =
+        vec![rule("/tree", Right::Read), rule("/tree", Right::Create), rule("/vo/data/run7", Right::Create)];
+    let site = Site::in_memory_with(&config);
+    plant(&site).await;
+    for (destination, status) in [("/vo/data", StatusCode::UNAUTHORIZED), ("/vo", StatusCode::UNAUTHORIZED)] {
+        site.ask("COPY /tree", &[("destination", destination)], "").await.expect(status);
+    }
+    site.ask("MKCOL /vo", &[], "").await.expect(StatusCode::CREATED);
+    site.ask("MKCOL /vo/data", &[], "").await.expect(StatusCode::CREATED);
+    site.ask("COPY /tree", &[("destination", "/vo/data/run7")], "").await.expect(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn refusals_do_not_tell_what_exists() {
+    let mut config = open_config();
+    config.access.anonymous =
+        vec![AnonymousRule { path: "/mine".into(), allow: vec![Right::Read, Right::Create, Right::Modify] }];
+    let site = Site::in_memory_with(&config);
+    site.plant("/private/there").await;
+    site.put("/mine/f", "f").await.expect(StatusCode::CONFLICT);
+    site.ask("MKCOL /mine", &[], "").await.expect(StatusCode::CREATED);
+    site.put("/mine/f", "f").await.expect(StatusCode::CREATED);
+    for (method, headers) in [
+        ("PUT", vec![]),
+        ("MOVE", vec![("destination", "/mine/x")]),
+        ("COPY", vec![("destination", "/mine/x")]),
+        ("DELETE", vec![]),
+    ] {
+        let [there, missing] = ["there", "missing"].map(|name| format!("{method} /private/{name}"));
+        let answers = [site.ask(&there, &headers, "").await, site.ask(&missing, &headers, "").await];
+        let [there, missing] = answers.map(|answer| (answer.status, answer.text().replace("missing", "there")));
+        assert_eq!(there, missing, "{method}");
+    }
+    for destination in ["/private/there", "/private/missing"] {
+        let answer = site.ask("MOVE /mine/f", &[("destination", destination)], "").await;
+        assert_eq!(answer.status, 401);
+        assert!(answer.text().contains("ask about"), "{}", answer.text());
     }
 }
