@@ -3,13 +3,16 @@
 //! The answer is made batch by batch as the client takes it, so that a directory of any size costs the same memory. Depth infinity is
 //! refused, as RFC 4918 §9.1 allows.
 
-use std::sync::Arc;
+use std::{sync::Arc, vec};
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{
+    Stream, StreamExt as _,
+    stream::{self, Fuse},
+};
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use towpath_proto::http::dav::{Depth, Multistatus, Name, OWNCLOUD, Property, Propfind, error_body};
-use towpath_store::{Caller, Entry, FileKind, ListOptions, Listing, Metadata, Result, Space, Store, StorePath};
+use towpath_store::{Caller, Entry, Fault, FileKind, ListOptions, Listing, Metadata, Result, Space, Store, StorePath};
 
 use super::{
     body::{Chunk, Content},
@@ -22,34 +25,34 @@ use super::{
 };
 use crate::{Service, access::Activity};
 
-/// The memory for one batch of entries: a thousand of them at some 800 bytes.
+/// How much of an answer is made before it is sent: a thousand entries at some 800 bytes. The last entry may pass it.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 
 /// Answers a PROPFIND.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    exchange.may(Activity::Stat)?;
     let text = upload::text(exchange, body).await?;
     let request = Propfind::parse(&text).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let depth = namespace::depth(exchange)?;
     if depth == Depth::Infinity {
         return Err(Refusal::condition(StatusCode::FORBIDDEN, error_body("propfind-finite-depth", None)));
     }
-    exchange.may(Activity::Stat)?;
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     let teller = Teller::new(exchange, request).await;
     let mut multistatus = Multistatus::new();
-    teller.tell(&mut multistatus, exchange.path(), &metadata).await?;
+    teller.tell(&mut multistatus, exchange.path(), &metadata).await;
     if depth == Depth::Zero || !metadata.is_directory() {
         return Ok(respond::multistatus(Content::text(multistatus.finish())));
     }
     exchange.may(Activity::List)?;
-    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options());
+    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
     // An error before the first entry can still be told by the status.
-    let first = listing.next().await.transpose()?;
+    let first = listing.next().await.transpose()?.unwrap_or_default();
     let members = Members {
         teller,
         multistatus,
         directory: exchange.path().clone(),
-        first,
+        entries: first.into_iter(),
         listing,
         link: Arc::clone(&exchange.link),
     };
@@ -99,7 +102,8 @@ impl Teller {
         &*self.service.store
     }
 
-    async fn tell(&self, multistatus: &mut Multistatus, path: &StorePath, metadata: &Metadata) -> Result<()> {
+    async fn tell(&self, multistatus: &mut Multistatus, path: &StorePath, metadata: &Metadata) {
+        let href = target::encode(path, metadata.is_directory());
         let mut properties = live(path, metadata, &self.service.http.locks);
         if self.digests && metadata.kind == FileKind::File {
             properties.push(Property::Checksums(metadata.digests.clone()));
@@ -109,11 +113,14 @@ impl Teller {
             properties.push(Property::QuotaUsedBytes(space.total.saturating_sub(space.free)));
         }
         if self.dead {
-            properties.extend(proppatch::dead(self.store(), &self.caller, path).await?);
+            match proppatch::dead(self.store(), &self.caller, path).await {
+                Ok(dead) => properties.extend(dead),
+                // A link that leads nowhere or out of the export, or an entry that has gone meanwhile: it has none.
+                Err(error) if matches!(error.fault(), Fault::NotFound | Fault::PermissionDenied) => {}
+                Err(error) => return multistatus.status(&href, error.fault().http_status()),
+            }
         }
-        let href = target::encode(path, metadata.is_directory());
         multistatus.properties(&href, &self.request, &properties);
-        Ok(())
     }
 }
 
@@ -144,8 +151,9 @@ struct Members {
     teller: Teller,
     multistatus: Multistatus,
     directory: StorePath,
-    first: Option<Vec<Entry>>,
-    listing: Listing,
+    /// Those of the last batch that have not been told of.
+    entries: vec::IntoIter<Entry>,
+    listing: Fuse<Listing>,
     link: Arc<Link>,
 }
 
@@ -155,30 +163,29 @@ impl Members {
             let Some(mut members) = members else { return Ok(None) };
             let reserved = members.link.reserve(BATCH_BYTES).await.owed_to_client(&members.link);
             let chunk = |text: String| Chunk::Bytes(text.into(), Some(reserved));
-            match members.next_batch().await? {
-                Some(entries) => {
-                    members.tell(entries).await?;
-                    Ok(Some((chunk(members.multistatus.take()), Some(members))))
-                }
-                None => Ok(Some((chunk(members.multistatus.finish()), None))),
+            match members.tell().await? {
+                true => Ok(Some((chunk(members.multistatus.take()), Some(members)))),
+                false => Ok(Some((chunk(members.multistatus.finish()), None))),
             }
         })
     }
 
-    async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
-        match self.first.take() {
-            Some(first) => Ok(Some(first)),
-            None => self.listing.next().await.transpose(),
-        }
-    }
-
-    async fn tell(&mut self, entries: Vec<Entry>) -> Result<()> {
-        for entry in entries {
-            // A name that is none cannot be asked about either.
-            if let Ok(path) = self.directory.join(&entry.name) {
-                self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await?;
+    /// Tells of the next batch, or of what is left of the last one, until there is enough to send; `false` if there are no more.
+    async fn tell(&mut self) -> Result<bool> {
+        if self.entries.len() == 0 {
+            match self.listing.next().await.transpose()? {
+                Some(entries) => self.entries = entries.into_iter(),
+                None => return Ok(false),
             }
         }
-        Ok(())
+        while self.multistatus.pending_bytes() < BATCH_BYTES
+            && let Some(entry) = self.entries.next()
+        {
+            // A name that is none cannot be asked about either.
+            if let Ok(path) = self.directory.join(&entry.name) {
+                self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await;
+            }
+        }
+        Ok(true)
     }
 }

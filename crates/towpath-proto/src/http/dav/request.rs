@@ -1,5 +1,7 @@
 //! The bodies of PROPFIND, PROPPATCH and LOCK.
 
+use std::collections::HashSet;
+
 use super::{
     property::LockScope,
     xml::{Element, InvalidXml, Limits, Name},
@@ -26,7 +28,6 @@ impl Propfind {
             return Ok(Self::AllProp { include: Vec::new() });
         }
         let root = root(body, "propfind")?;
-        let names = |element: &Element| element.children.iter().map(|child| child.name.clone()).collect();
         let kinds = ["allprop", "propname", "prop"].map(|kind| root.dav_child(kind));
         match kinds {
             [Some(_), None, None] => {
@@ -37,6 +38,12 @@ impl Propfind {
             _ => Err(InvalidXml::Unexpected("exactly one of allprop, propname and prop is needed")),
         }
     }
+}
+
+/// The names of the elements in `list`, each once: to repeat one must not multiply the answer.
+fn names(list: &Element) -> Vec<Name> {
+    let mut seen = HashSet::new();
+    list.children.iter().map(|child| &child.name).filter(|name| seen.insert(*name)).cloned().collect()
 }
 
 /// What a PROPPATCH wants to have changed, in this order (RFC 4918 §9.2).

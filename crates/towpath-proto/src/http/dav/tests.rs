@@ -458,3 +458,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn names_do_not_multiply() {
+    let long = "x".repeat(300);
+    for body in [
+        format!("<p xmlns:x=\"{long}\" xmlns=\"DAV:\"><x:a/></p>"),
+        format!("<{long} xmlns=\"DAV:\"/>"),
+        format!("<p>{}</p>", "<a/>".repeat(600)),
+    ] {
+        assert_eq!(Element::parse(body.as_bytes(), Limits::REQUEST), Err(InvalidXml::TooLarge));
+    }
+    let body = b"<propfind xmlns='DAV:'><prop><a/><b/><a/><a xmlns='x'/></prop></propfind>";
+    let names = vec![Name::dav("a"), Name::dav("b"), Name::new("x", "a")];
+    assert_eq!(Propfind::parse(body), Ok(Propfind::Prop(names)));
+}

@@ -22,11 +22,15 @@ pub struct Limits {
 
 impl Limits {
     /// For a request: no client asks for more than a few dozen properties.
-    pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 2048 };
+    pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 512 };
 
     /// For one `response` of an answer; answers with many are read one by one.
     pub const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
 }
+
+/// The longest namespace, and the longest name in one, in bytes. An element in a namespace declared once, far above it, is short; its name
+/// in memory is not.
+const MAX_NAME_BYTES: usize = 256;
 
 /// The name of an element or property: a namespace, empty for none, and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,7 +72,7 @@ pub struct Element {
 /// Why bytes are not the XML that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidXml {
-    /// More bytes, depth or elements than the [`Limits`].
+    /// More bytes, depth or elements than the [`Limits`], or a name of more than 256 bytes.
     #[error("the XML is too large or too deeply nested")]
     TooLarge,
     /// It is not well-formed, or not UTF-8.
@@ -281,11 +285,15 @@ fn name_of(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<Name
         return Err(InvalidXml::Malformed);
     }
     let namespace = match namespace {
+        ResolveResult::Bound(namespace) if namespace.0.len() > MAX_NAME_BYTES => return Err(InvalidXml::TooLarge),
         ResolveResult::Bound(namespace) => escape::unescape(namespace.0).map_err(|_| InvalidXml::Entity)?.into_owned(),
         ResolveResult::Unbound => String::new(),
         ResolveResult::Unknown(_) => return Err(InvalidXml::Malformed),
     };
     let local = start.local_name();
+    if local.as_ref().len() > MAX_NAME_BYTES {
+        return Err(InvalidXml::TooLarge);
+    }
     if !is_name(local.as_ref()) {
         return Err(InvalidXml::Malformed);
     }

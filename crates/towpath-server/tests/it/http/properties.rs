@@ -3,7 +3,7 @@
 use http::StatusCode;
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
 
-use super::{Answer, Site};
+use super::{Answer, Site, open_config};
 
 async fn propfind(site: &Site, target: &str, depth: &str, body: &str) -> Answer {
     site.ask(&format!("PROPFIND {target}"), &[("depth", depth)], body.to_owned()).await
@@ -127,4 +127,12 @@ async fn the_root_can_be_changed_but_stays() {
         site.ask("MOVE /", &[("destination", &destination)], "").await.expect(StatusCode::FORBIDDEN);
         site.ask("PUT /", &[], "x").await.expect(StatusCode::METHOD_NOT_ALLOWED);
     }
+}
+
+#[tokio::test]
+async fn who_may_not_ask_is_told_so_before_the_question_is_read() {
+    let mut config = open_config();
+    config.access.anonymous.clear();
+    let site = Site::in_memory_with(&config);
+    site.ask("PROPFIND /", &[("depth", "0")], "<this is no XML").await.expect(StatusCode::UNAUTHORIZED);
 }
