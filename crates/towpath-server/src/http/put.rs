@@ -24,13 +24,10 @@ use crate::access::Activity;
 
 /// Answers a PUT.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
-    let waits = exchange.headers.contains_key(header::EXPECT);
     match Put::begin(exchange, &body).await {
         Ok(put) => put.carry_out(body).await,
         Err(refusal) => {
-            if !waits {
-                upload::discard(body, &exchange.service.limits).await;
-            }
+            upload::discard(&exchange.headers, body, &exchange.service.limits).await;
             Err(refusal)
         }
     }
@@ -80,7 +77,7 @@ impl<'a> Put<'a> {
             length: body.size_hint().exact(),
             promised: digests::promised(exchange)?,
             promised_of_content: digests::promised_of_content(exchange)?,
-            mtime_ns: exchange.custom_field("x-oc-mtime").and_then(|text| mtime_ns(&text)),
+            mtime_ns: mtime(exchange)?,
             exchange,
         })
     }
@@ -162,6 +159,9 @@ impl<'a> Put<'a> {
             return Ok(incomplete(Some(&upload)));
         }
         let promise = Promise { length: Some(range.end - range.start), digests: self.promised_of_content.clone() };
+        if !promise.digests.is_empty() {
+            upload.forget(&range);
+        }
         let mut intake = Intake::new(self.exchange, &*upload.handle, range.start, &promise);
         let outcome = intake.take(body, &promise).await;
         let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
@@ -192,7 +192,7 @@ impl<'a> Put<'a> {
     ) -> Result<Response<Content>, Refusal> {
         match uploads.close(key) {
             Some(_) => self.commit(&*upload.handle, size, upload.promised()).await,
-            // Another request brought the last piece at the same time, and commits.
+            // Another request brought the last piece at the same time, and commits. (Nothing else closes an upload that is in use.)
             None => Ok(incomplete(Some(upload))),
         }
     }
@@ -214,12 +214,24 @@ fn incomplete(upload: Option<&Upload>) -> Response<Content> {
     response
 }
 
+/// The time that the file is to have.
+fn mtime(exchange: &Exchange) -> Result<Option<i64>, Refusal> {
+    let Some(text) = exchange.custom_field("x-oc-mtime") else { return Ok(None) };
+    let unreadable = || Refusal::bad_request("X-OC-Mtime is a time in seconds since 1970");
+    mtime_ns(&text).map(Some).ok_or_else(unreadable)
+}
+
 /// `X-OC-Mtime`: seconds since the Unix epoch, with or without a fraction.
 fn mtime_ns(text: &str) -> Option<i64> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let seconds: i64 = whole.parse().ok()?;
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let nanoseconds: i64 = digits.parse().ok()?;
-    let seconds: i64 = whole.parse().ok()?;
+    // Of a time before 1970 the fraction counts downwards, as all of it does.
+    let nanoseconds = if whole.starts_with('-') { -nanoseconds } else { nanoseconds };
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
@@ -233,6 +245,8 @@ mod tests {
             ("1700000000", Some(1_700_000_000_000_000_000)),
             ("1700000000.5", Some(1_700_000_000_500_000_000)),
             ("1.0000000019", Some(1_000_000_001)),
+            ("-1.5", Some(-1_500_000_000)),
+            ("1.+5", None),
             ("", None),
             ("x", None),
             ("9999999999999", None),

@@ -52,7 +52,7 @@ async fn carry_out(
     let (target, identity) = match begin(&service, link, &parts).await {
         Ok(begun) => begun,
         Err(refusal) => {
-            upload::discard(body, &service.limits).await;
+            upload::discard(&parts.headers, body, &service.limits).await;
             return (Err(refusal), account);
         }
     };

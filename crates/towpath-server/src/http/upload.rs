@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -63,8 +63,11 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     Ok(text)
 }
 
-/// Reads a little of a body that nobody wants. Not for clients that wait for `100 Continue`: they have not sent it.
-pub(super) async fn discard(mut body: Incoming, limits: &Limits) {
+/// Reads a little of a body that nobody wants; not of one that waits for `100 Continue`, and would be invited by that.
+pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Limits) {
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
     let mut discarded = 0;
     while discarded < DISCARDED_BYTES {
         match next(&mut body, limits).await {

@@ -8,11 +8,13 @@
 //!
 //! Pieces may come in any order and at once if the store can write so. What arrived of a piece that broke off counts. `Digest`,
 //! `Repr-Digest` and `OC-Checksum` are of the whole file and may come with any piece; `Content-Digest` and `Content-MD5` are of the
-//! piece. An upload belongs to the one who sends it, its path and its size; it is given up when nothing comes for
-//! [`IDLE`], and when the server stops. At most [`UPLOADS`] are open at once.
+//! piece. An upload belongs to the one who sends it (for anonymous callers, to their address), its path and its size; it is given up
+//! when no request has been about it for [`IDLE`], and when the server stops. At most [`UPLOADS`] are open at once, of one caller
+//! [`UPLOADS_OF_ONE`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -27,8 +29,14 @@ use towpath_store::{
 /// How long an upload waits for its next piece.
 const IDLE: Duration = Duration::from_secs(900);
 
+/// How soon an upload that is in use is looked at again. What a request that broke off leaves is kept up to this much shorter.
+const RECHECK: Duration = Duration::from_secs(60);
+
 /// Uploads that may be open at once: each holds a descriptor.
 const UPLOADS: usize = 1024;
+
+/// Uploads of one caller that may be open at once, so that nobody keeps others from theirs.
+const UPLOADS_OF_ONE: usize = 128;
 
 /// Pieces with gaps between them that one upload may have.
 const EXTENTS: usize = 1024;
@@ -36,16 +44,25 @@ const EXTENTS: usize = 1024;
 /// Whose upload it is, and of what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    issuer: Option<Arc<str>>,
-    subject: Option<Arc<str>>,
+    owner: Owner,
     path: StorePath,
     size: u64,
+}
+
+/// Who sends an upload. What two tokens of one subject have in common is enough; without a token there is only the address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Owner {
+    issuer: Option<Arc<str>>,
+    subject: Option<Arc<str>>,
+    address: Option<IpAddr>,
 }
 
 impl Key {
     /// The key of an upload of `size` bytes by `caller`.
     pub(super) fn new(caller: &Caller, path: &StorePath, size: u64) -> Self {
-        Self { issuer: caller.issuer.clone(), subject: caller.subject.clone(), path: path.clone(), size }
+        let address = caller.address.filter(|_| caller.issuer.is_none());
+        let owner = Owner { issuer: caller.issuer.clone(), subject: caller.subject.clone(), address };
+        Self { owner, path: path.clone(), size }
     }
 }
 
@@ -74,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    /// The upload of that key, if it is open.
+    /// The upload of that key, if it is open. It stays open for as long as the caller holds it, and [`IDLE`] longer.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Upload>> {
         lock(&self.0).get(key).map(Arc::clone)
     }
@@ -85,7 +102,8 @@ impl Uploads {
     /// `Overloaded` if too many are open.
     pub(super) fn open(&self, key: Key, handle: Arc<dyn WriteHandle>) -> Result<Arc<Upload>> {
         let mut uploads = lock(&self.0);
-        if uploads.len() >= UPLOADS && !uploads.contains_key(&key) {
+        let of_one = uploads.keys().filter(|other| other.owner == key.owner).count();
+        if (uploads.len() >= UPLOADS || of_one >= UPLOADS_OF_ONE) && !uploads.contains_key(&key) {
             return Err(Error::new(Fault::Overloaded, "too many uploads in pieces are open"));
         }
         match uploads.entry(key.clone()) {
@@ -104,15 +122,26 @@ impl Uploads {
         lock(&self.0).remove(key)
     }
 
+    /// Gives the upload up if it has been idle for long; if not, when to ask again; none if it is not there any more.
+    fn give_up_if_idle(&self, key: &Key) -> Option<Instant> {
+        let mut uploads = lock(&self.0);
+        let upload = uploads.get(key)?;
+        let now = clock::now();
+        // A request that holds it may be in the middle of a long piece. Nobody gets hold of it while the map is locked.
+        if Arc::strong_count(upload) > 1 {
+            lock(&upload.state).touched = now;
+            return Some(now + RECHECK);
+        }
+        let idle_at = lock(&upload.state).touched + IDLE;
+        if idle_at <= now {
+            uploads.remove(key);
+            return None;
+        }
+        Some(idle_at)
+    }
+
     async fn give_up_when_idle(self, key: Key) {
-        loop {
-            let Some(upload) = self.get(&key) else { return };
-            let idle_at = lock(&upload.state).touched + IDLE;
-            if idle_at <= clock::now() {
-                self.close(&key);
-                return;
-            }
-            drop(upload);
+        while let Some(idle_at) = self.give_up_if_idle(&key) {
             tokio::time::sleep_until(idle_at).await;
         }
     }
@@ -142,6 +171,11 @@ impl Upload {
             return Err(Error::new(Fault::InvalidArgument, "the pieces of the upload leave too many gaps"));
         }
         Ok(())
+    }
+
+    /// What was written there counts no more: it is about to be overwritten by what may turn out damaged.
+    pub(super) fn forget(&self, piece: &Range<u64>) {
+        remove(&mut lock(&self.state).extents, piece);
     }
 
     /// What has been written.
@@ -177,24 +211,71 @@ fn insert(extents: &mut Vec<Range<u64>>, mut piece: Range<u64>) {
     extents.insert(place, piece);
 }
 
+/// Takes a range out of sorted ones.
+fn remove(extents: &mut Vec<Range<u64>>, piece: &Range<u64>) {
+    if piece.is_empty() {
+        return;
+    }
+    let rest = extents
+        .iter()
+        .flat_map(|known| [known.start..known.end.min(piece.start), known.start.max(piece.end)..known.end]);
+    *extents = rest.filter(|range| !range.is_empty()).collect();
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use towpath_store::{CreateOptions, Store as _, memory::MemoryStore};
 
     use super::*;
 
     proptest! {
         #[test]
-        fn extents_are_what_a_map_of_bytes_says(pieces in proptest::collection::vec((0..40u64, 0..10u64), 0..20)) {
+        fn extents_are_what_a_map_of_bytes_says(pieces in proptest::collection::vec((0..40u64, 0..10u64, any::<bool>()), 0..20)) {
             let (mut extents, mut map) = (Vec::new(), [false; 64]);
-            for (start, length) in pieces {
-                insert(&mut extents, start..start + length);
-                map[start as usize..(start + length) as usize].fill(true);
+            for (start, length, written) in pieces {
+                match written {
+                    true => insert(&mut extents, start..start + length),
+                    false => remove(&mut extents, &(start..start + length)),
+                }
+                map[start as usize..(start + length) as usize].fill(written);
                 prop_assert!(extents.is_sorted_by(|a: &Range<u64>, b| a.end < b.start), "{extents:?}");
             }
             for (at, there) in map.iter().enumerate() {
                 prop_assert_eq!(extents.iter().any(|range| range.contains(&(at as u64))), *there);
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_in_use_is_not_given_up() {
+        let store = MemoryStore::new(1 << 20);
+        let (caller, path) = (Caller::local(), StorePath::parse(b"/f").unwrap());
+        let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
+        let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10));
+        let upload = uploads.open(key.clone(), handle).unwrap();
+        tokio::time::sleep(3 * IDLE).await;
+        assert!(uploads.get(&key).is_some(), "a long piece is under way");
+        drop(upload);
+        tokio::time::sleep(IDLE + RECHECK).await;
+        assert!(uploads.get(&key).is_none());
+    }
+
+    #[tokio::test]
+    async fn one_caller_does_not_take_all() {
+        let store = MemoryStore::new(1 << 20);
+        let path = StorePath::parse(b"/f").unwrap();
+        let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
+        let uploads = Uploads::default();
+        let open = async |octet, size| {
+            let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();
+            uploads.open(Key::new(&caller(octet), &path, size), handle).map(drop)
+        };
+        for size in 0..UPLOADS_OF_ONE as u64 {
+            open(1, size).await.unwrap();
+        }
+        assert_eq!(open(1, 1 << 20).await.unwrap_err().fault(), Fault::Overloaded);
+        open(1, 0).await.unwrap();
+        open(2, 0).await.unwrap();
     }
 }

@@ -169,3 +169,29 @@ async fn anonymous_writers_are_asked_for_a_token() {
         assert_eq!((answer.status, answer.field("www-authenticate")), (401, "Bearer"), "{what} {}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn a_damaged_piece_unmakes_what_it_overwrote() {
+    let site = Site::in_memory();
+    let piece = |range, digest: &'static str| vec![("content-range", range), ("content-digest", digest)];
+    let none = &[("content-range", "bytes 0-3/8")];
+    let answer = site.ask("PUT /f", none, "abcd").await.expect(StatusCode::PERMANENT_REDIRECT);
+    assert_eq!(answer.field("range"), "bytes=0-3");
+    let damaged = piece("bytes 2-5/8", "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:");
+    site.ask("PUT /f", &damaged, "XXXX").await.expect(StatusCode::UNPROCESSABLE_ENTITY);
+    let answer = site.ask("PUT /f", &[("content-range", "bytes */8")], "").await.expect(StatusCode::PERMANENT_REDIRECT);
+    assert_eq!(answer.field("range"), "bytes=0-1");
+}
+
+#[tokio::test]
+async fn who_waits_to_be_invited_is_not_invited_to_be_refused() {
+    let mut config = open_config();
+    config.limits.header_bytes = towpath_server::units::ByteSize(600);
+    let site = Site::in_memory_with(&config);
+    let long = "x".repeat(700);
+    let request = format!(
+        "PUT /f HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    );
+    let answer = site.say(request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
