@@ -18,7 +18,7 @@ use super::{body::Chunk, link::Link, wire::FileSpan};
 /// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
 const READ_BYTES: u64 = 256 << 10;
 
-/// Bytes of one span. The file's version is compared before each.
+/// Bytes of one span. The file's version is compared before the last byte of each.
 const SPAN_BYTES: u64 = 4 << 20;
 
 /// Shorter pieces are copied: header and data then leave in one segment.
@@ -75,7 +75,7 @@ impl FileBody {
             }
             Segment::Part(rest) => {
                 let whole = rest.clone();
-                if let Some(span) = self.by_sendfile.then(|| span(&*self.handle, &whole)).flatten() {
+                if let Some(span) = self.by_sendfile.then(|| span(&self.handle, &whole)).flatten() {
                     self.skip(span.length);
                     return Some(Pending::Done(Ok(Chunk::File(span))));
                 }
@@ -98,15 +98,16 @@ impl FileBody {
     }
 }
 
-/// The next span of `range`, if its ends are in memory: `sendfile` would else wait for the disk on a network thread.
-fn span(handle: &dyn ReadHandle, range: &Range<u64>) -> Option<FileSpan> {
+/// The next span of `range`, if its ends are in memory. What is read from the disk anyway is sent from where it was read to.
+fn span(handle: &Arc<dyn ReadHandle>, range: &Range<u64>) -> Option<FileSpan> {
     let length = SPAN_BYTES.min(range.end - range.start);
     if length < LEAST_SPAN_BYTES {
         return None;
     }
     let file = handle.local_file()?;
     let in_memory = |offset| matches!(handle.read_now(offset, 1, &mut Vec::with_capacity(1)), Some(Ok(1)));
-    (in_memory(range.start + length - 1) && in_memory(range.start)).then_some(FileSpan {
+    (in_memory(range.start + length - 1) && in_memory(range.start)).then(|| FileSpan {
+        handle: Arc::clone(handle),
         file,
         offset: range.start,
         length,

@@ -8,6 +8,9 @@
 //! Bytes of `MARK` never leave: [`Wire`] tells hyper that it writes vectors, so hyper keeps buffers apart rather than
 //! copying them together. Should it ever copy one, or drop one half sent, the outbox notices that bytes were taken which no
 //! `sendfile` sent, and the connection fails before its next byte.
+//!
+//! A network thread does not wait for the disk: what a `sendfile` is to send is looked for in memory right before it, and fetched by a
+//! disk thread if it is not there.
 
 use std::{
     collections::VecDeque,
@@ -18,13 +21,19 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures::{FutureExt as _, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
 
+use towpath_store::ReadHandle;
+
 use super::pulse::Pulse;
 use crate::Socket;
+
+/// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
+const PROBE_BYTES: usize = 128 * 1024;
 
 /// What spans show in place of their bytes. Its length bounds one `sendfile`, so that connections take turns.
 pub(super) static MARK: [u8; 512 * 1024] = [0; 512 * 1024];
@@ -36,6 +45,8 @@ pub(super) struct Outbox(Mutex<Spans>);
 #[derive(Debug, Default)]
 struct Spans {
     waiting: VecDeque<FileSpan>,
+    /// What brings the next bytes of the first span into memory.
+    fetching: Option<Fetching>,
     /// Bytes sent by `sendfile` that hyper does not yet know of.
     ahead: u64,
     broken: bool,
@@ -44,12 +55,50 @@ struct Spans {
 /// A piece of a file.
 #[derive(Debug, Clone)]
 pub(super) struct FileSpan {
-    /// The file.
+    /// The version of the file.
+    pub(super) handle: Arc<dyn ReadHandle>,
+    /// The file itself.
     pub(super) file: Arc<File>,
     /// Its first byte.
     pub(super) offset: u64,
     /// Number of bytes, at least one.
     pub(super) length: u64,
+}
+
+/// A read for the sake of the page cache: what it gives is not looked at.
+struct Fetching(BoxFuture<'static, towpath_store::Result<Vec<u8>>>);
+
+impl std::fmt::Debug for Fetching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fetching")
+    }
+}
+
+impl FileSpan {
+    /// How much to send next, at most `limit` bytes. The last byte goes alone, once the file was found to be still the version that was
+    /// opened ([`Outbox::send`]): whoever gets all bytes has got one version.
+    fn next_bytes(&self, limit: usize) -> usize {
+        let but_last = usize::try_from(self.length - 1).unwrap_or(usize::MAX);
+        but_last.clamp(1, limit)
+    }
+
+    /// Whether the next `count` bytes are in the page cache, as far as a look at some of them shows.
+    fn is_in_memory(&self, count: usize) -> towpath_store::Result<bool> {
+        let mut byte = Vec::with_capacity(1);
+        for at in (0..count).step_by(PROBE_BYTES).chain([count - 1]) {
+            byte.clear();
+            match self.handle.read_now(self.offset + at as u64, 1, &mut byte) {
+                None => return Ok(false),
+                Some(read) => drop(read?),
+            }
+        }
+        Ok(true)
+    }
+
+    fn fetch(&self, count: usize) -> Fetching {
+        let (handle, offset) = (Arc::clone(&self.handle), self.offset);
+        Fetching(Box::pin(async move { handle.read_into(offset, count, Vec::with_capacity(count)).await }))
+    }
 }
 
 impl Outbox {
@@ -83,13 +132,33 @@ impl Outbox {
         Ok(())
     }
 
+    /// Waits until what [`Self::send`] sends next is in memory: `sendfile` would else wait for the disk on this thread.
+    fn poll_in_memory(&self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<()>> {
+        let Spans { waiting, fetching, .. } = &mut *self.spans();
+        let Some(first) = waiting.front() else { return Poll::Ready(Ok(())) };
+        let count = first.next_bytes(limit);
+        if fetching.is_none() {
+            if first.is_in_memory(count).map_err(io::Error::other)? {
+                return Poll::Ready(Ok(()));
+            }
+            *fetching = Some(first.fetch(count));
+        }
+        let Some(Fetching(read)) = fetching else { return Poll::Ready(Ok(())) };
+        let read = ready!(read.poll_unpin(cx));
+        *fetching = None;
+        Poll::Ready(read.map(drop).map_err(io::Error::other))
+    }
+
     /// Sends at most `limit` bytes of the first span.
     fn send(&self, socket: &TcpStream, limit: usize) -> io::Result<usize> {
         let mut spans = self.spans();
         let Some(first) = spans.waiting.front_mut() else {
             return Err(io::Error::other("a span of a file was announced that is not there"));
         };
-        let count = usize::try_from(first.length).map_or(limit, |length| length.min(limit));
+        if first.length == 1 {
+            first.handle.check_version().map_err(io::Error::other)?;
+        }
+        let count = first.next_bytes(limit);
         let mut offset = first.offset;
         let sent = rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count)?;
         if sent == 0 {
@@ -135,6 +204,7 @@ impl Wire {
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
+            ready!(self.outbox.poll_in_memory(cx, limit))?;
             match stream.try_io(Interest::WRITABLE, || self.outbox.send(stream, limit)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
