@@ -218,6 +218,17 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Of the memory for all answers, the part that one connection may take: so that a few clients who do not read what they asked for
+    /// cannot keep the others waiting.
+    const SHARE_OF_ALL: u64 = 16;
+
+    /// The memory that answers in the making on one connection may take.
+    pub fn memory_of_connection(&self) -> u64 {
+        self.bytes_per_connection.0.min(self.bytes.0 / Self::SHARE_OF_ALL)
+    }
+}
+
 impl Default for AccessLogConfig {
     fn default() -> Self {
         Self { path: String::new(), format: LogFormat::Text }

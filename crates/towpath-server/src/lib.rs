@@ -21,6 +21,7 @@ pub mod xrootd;
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_store::Store;
 
@@ -69,6 +70,8 @@ pub struct Service {
     pub http: http::State,
     /// The memory that answers in the making may take.
     pub buffers: Buffers,
+    /// Threads that may send files at once: they wait for the disk and a little for clients, beside the store's own.
+    pub file_senders: Arc<Semaphore>,
     /// Counters.
     pub metrics: metrics::Metrics,
     /// One line for each request.

@@ -54,6 +54,7 @@ impl Server {
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone()),
             buffers: Buffers::new(config.limits.bytes.0),
+            file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             metrics: Metrics::default(),
             access_log: AccessLog::start(&config.access_log)?,
             tls: Tls::new(&config.tls)?,

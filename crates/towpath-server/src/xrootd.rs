@@ -77,7 +77,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
 
 async fn serve_session(session: Arc<Session>, admitted: Admitted) {
     let (receiving, sending) = split(admitted.socket);
-    let outbox = Outbox::new(sending, session.service.limits.stall.0, session.ended.clone());
+    let outbox = Outbox::new(sending, &session.service, session.ended.clone());
     let connection = Connection {
         session,
         receiving,
@@ -95,7 +95,7 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted) {
 async fn serve_bound(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
     let (mut receiving, sending) = split(admitted.socket);
     let end = session.ended.child_token();
-    let outbox = Arc::new(Outbox::new(sending, session.service.limits.stall.0, end.clone()));
+    let outbox = Arc::new(Outbox::new(sending, &session.service, end.clone()));
     let bound = session.bind(&outbox);
     let mut answer = admitted.unsent;
     answer.extend_from_slice(&login::bound(stream_id, &bound));

@@ -200,7 +200,10 @@ impl Buf for Piece {
                 outbox.taken(count as u64);
             }
         }
-        self.owed.moved();
+        // What holds memory must be taken whole in the time that a client may take over one bit of a file.
+        if self._reserved.is_none() {
+            self.owed.moved();
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl Link {
             encrypted: socket.is_encrypted(),
             pulse: Arc::new(Pulse::new()),
             outbox: Arc::default(),
-            own: Buffers::new(service.limits.bytes_per_connection.0),
+            own: Buffers::new(service.limits.memory_of_connection()),
             all: service.buffers.clone(),
         }
     }

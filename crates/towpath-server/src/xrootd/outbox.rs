@@ -25,12 +25,12 @@ use rustix::{
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _, Interest, WriteHalf},
     net::{TcpStream, tcp::OwnedWriteHalf},
-    sync::{Mutex, OwnedMutexGuard},
+    sync::{Mutex, OwnedMutexGuard, Semaphore},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::Socket;
+use crate::{Service, Socket};
 
 /// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
@@ -53,6 +53,8 @@ pub(super) struct Outbox {
     half: Arc<Mutex<Sending>>,
     plain: bool,
     stall: Duration,
+    /// Threads that [`Self::send_file`] of all connections may keep waiting for disks and clients.
+    threads: Arc<Semaphore>,
     state: State,
 }
 
@@ -65,11 +67,12 @@ struct State {
 }
 
 impl Outbox {
-    /// Sends on `half`, to a client that may take `stall` over each bit; cancels `end` when that has failed.
-    pub(super) fn new(half: Sending, stall: Duration, end: CancellationToken) -> Self {
+    /// Sends on `half`; cancels `end` when that has failed.
+    pub(super) fn new(half: Sending, service: &Service, end: CancellationToken) -> Self {
+        let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
         let state = State { torn: AtomicBool::new(false), end };
-        Self { half: Arc::new(Mutex::new(half)), plain, stall, state }
+        Self { half: Arc::new(Mutex::new(half)), plain, stall, threads, state }
     }
 
     /// Whether [`Self::send_file`] works.
@@ -114,8 +117,12 @@ impl Outbox {
         let mut sent = 0;
         while sent < length {
             let (at, left) = (offset + sent, length - sent);
+            let thread = Arc::clone(&self.threads).acquire_owned().await.map_err(io::Error::other)?;
             let job = SendFile { half, file: Arc::clone(file), offset: at, length: left };
-            let outcome = tokio::task::spawn_blocking(move || job.run());
+            let outcome = tokio::task::spawn_blocking(move || {
+                let _thread = thread;
+                job.run()
+            });
             let (half_again, outcome) = outcome.await.map_err(io::Error::other)?;
             half = half_again;
             match outcome? {

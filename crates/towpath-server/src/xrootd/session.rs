@@ -26,10 +26,6 @@ use crate::{Buffers, Room, Service, access::Identity, access_log::Record, metric
 /// Further connections that may join a session, as `query config bind_max` tells.
 pub(super) const BIND_MAX: usize = 15;
 
-/// Of the memory for all answers, the part that one connection may take: so that a few clients who do not read what they asked
-/// for cannot keep the others waiting.
-const SHARE_OF_ALL: u64 = 16;
-
 /// Memory for attributes that wait, counted in units of 4 KiB: 512 small ones. It is not of the memory for all answers, because
 /// it is held for as long as the client likes.
 const ATTRIBUTES_BYTES: u64 = 2 << 20;
@@ -90,7 +86,7 @@ impl Session {
     /// Begins a session.
     pub(super) fn begin(service: &Arc<Service>, terms: Terms) -> Arc<Self> {
         let limits = &service.limits;
-        let share = limits.bytes_per_connection.0.min(limits.bytes.0 / SHARE_OF_ALL);
+        let share = limits.memory_of_connection();
         let session = Arc::new(Self {
             service: Arc::clone(service),
             id: terms.id,
@@ -230,7 +226,8 @@ impl Sessions {
     /// Ends the session `id` for `asking`, which must be of the same identity. An unknown session has ended already.
     pub(super) fn end(&self, id: SessionId, asking: &Session) -> Served<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
-        if session.identity.caller.subject != asking.identity.caller.subject {
+        let who = |session: &Session| (session.identity.caller.issuer.clone(), session.identity.caller.subject.clone());
+        if who(&session) != who(asking) {
             return Err(Refusal::with_code(ErrorCode::NotAuthorized, "the session belongs to somebody else").into());
         }
         session.end();
