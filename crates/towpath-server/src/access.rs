@@ -4,11 +4,12 @@
 //! Either way it ends as an [`Identity`]: a [`Caller`] with [`Grant`]s. [`Identity::check`] is asked before each call of the
 //! store. Paths are compared by whole components.
 
+pub mod bearer;
 pub mod tokens;
 
 use std::{net::IpAddr, sync::Arc};
 
-use towpath_store::{Caller, Error, Fault, Result, StorePath};
+use towpath_store::{Caller, Error, Fault, Result, Secret, StorePath};
 
 use crate::{
     StartError,
@@ -151,7 +152,19 @@ impl Access {
         Identity { caller, grants: Arc::clone(&self.anonymous), expires_s: None }
     }
 
-    /// Somebody at `address` with a bearer token.
+    /// Somebody at `address`, with a bearer token if the request carried one. A server without issuers treats everybody alike: clients
+    /// send the token they have to whomever they ask.
+    ///
+    /// # Errors
+    /// As [`Self::bearer`].
+    pub async fn identify(&self, token: Option<&Secret>, address: IpAddr) -> Result<Identity> {
+        match token.filter(|_| self.takes_tokens()) {
+            Some(token) => self.bearer(token.expose(), address).await,
+            None => Ok(self.anonymous(address)),
+        }
+    }
+
+    /// Somebody at `address` who logs in with a bearer token.
     ///
     /// # Errors
     /// `AuthenticationFailed` if the token is malformed, forged, expired, not for this server, or of an issuer that is not believed here;

@@ -88,8 +88,6 @@ impl std::fmt::Debug for ZtnCredentials {
 impl ZtnCredentials {
     /// Name of the protocol in `auth`.
     pub const TYPE: [u8; 4] = *b"ztn\0";
-    /// Longest token accepted, in bytes, unless the caller says otherwise.
-    pub const MAX_TOKEN_BYTES: usize = 4096;
     const VERSION: u8 = 0;
     const KIND_TOKEN: u8 = b'T';
 

@@ -84,6 +84,11 @@ impl RequestFramer {
         Self { inlet: Inlet::default(), limits, handshaken: false }
     }
 
+    /// From the next request on, lists may be of `bytes`: for a client that is known now.
+    pub fn allow_lists(&mut self, bytes: u32) {
+        self.limits.list_bytes = bytes;
+    }
+
     /// Where received bytes are to be appended. Nothing may be taken out of it here.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.inlet.buffer

@@ -25,6 +25,8 @@ use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use towpath_store::{Caller, Error, Secret, StorePath, sys::clock};
 
+pub(crate) use jwt::MAX_TOKEN_BYTES;
+
 use self::{
     claims::Audiences,
     discovery::Discovery,

@@ -1,10 +1,11 @@
 //! Paths of the store in URLs, both ways. Names are bytes: each odd one survives the way there and back.
 
 use http::Uri;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_decode_str};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode};
 use towpath_store::{Secret, StorePath};
 
 use super::refusal::Refusal;
+use crate::access::bearer;
 
 /// What stands for itself in a path: unreserved characters (RFC 3986 §2.3) and the slash.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -53,10 +54,7 @@ pub(super) fn encode(path: &StorePath, directory: bool) -> String {
 }
 
 fn token_in(query: &str) -> Option<Secret> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("authz="))?;
-    let text = percent_decode_str(value).decode_utf8().ok()?;
-    let token = text.strip_prefix("Bearer ").unwrap_or(&text).trim();
-    (!token.is_empty()).then(|| Secret::new(token))
+    bearer::in_authz(query.split('&').find_map(|pair| pair.strip_prefix("authz="))?.as_bytes())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use towpath_store::sys::clock;
 
 use super::{
     exchange::{Exchange, Outcome, Refusal, verb},
-    job::Job,
+    job::{Job, path_id},
     outbox::Outbox,
     session::Session,
     write,
@@ -179,7 +179,14 @@ impl Connection {
 
     async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
         let place = self.place().await?;
-        let exchange = Exchange::new(&self.session, &self.outbox, header.code, header.stream_id);
+        let outbox = match self.session.path(path_id(&request)) {
+            Ok(path) => path.unwrap_or_else(|| Arc::clone(&self.outbox)),
+            Err(refusal) => {
+                self.refused(header, &refusal);
+                return Ok(());
+            }
+        };
+        let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
         match Job::new(&self.session, request).await {
             Ok(job) => {
                 self.tasks.spawn(async move {

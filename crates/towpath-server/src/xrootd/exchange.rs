@@ -1,20 +1,19 @@
 //! One request and its answer: who asked, where the answer goes, how it is counted and logged.
 
 use std::{
-    borrow::Cow,
     io::{self, IoSlice},
     sync::{Arc, OnceLock},
 };
 
 use bytes::BytesMut;
 use towpath_proto::xrootd::{
-    DecodeError, ErrorCode, PathAndCgi, PathId, RequestCode, ResponseHeader, StreamId,
+    DecodeError, ErrorCode, PathAndCgi, RequestCode, ResponseHeader, StreamId,
     response::{self, Attn, Body, Response, WaitResp},
 };
 use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 
 use super::{outbox::Outbox, session::Session};
-use crate::access::Identity;
+use crate::access::{Identity, bearer};
 
 /// Why a request is not answered as wished.
 #[derive(Debug)]
@@ -113,7 +112,7 @@ impl Answer {
 }
 
 /// A request being served.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) session: Arc<Session>,
     pub(super) stream_id: StreamId,
@@ -141,25 +140,14 @@ impl Exchange {
         }
     }
 
-    /// The same exchange, answered on the connection that `path_id` names.
-    ///
-    /// # Errors
-    /// `ArgInvalid` if it names none.
-    pub(super) fn redirected(&self, path_id: PathId) -> Result<Cow<'_, Self>, Refusal> {
-        Ok(match self.session.path(path_id)? {
-            None => Cow::Borrowed(self),
-            Some(outbox) => Cow::Owned(Self { outbox, ..self.clone() }),
-        })
-    }
-
     /// Who asks, and the path to act on. A token in the request's opaque part speaks for this request alone.
     pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
         let at = StorePath::parse(&path.path)?;
         self.about(&at);
-        let Some(token) = path.cgi_value("authz").and_then(bearer) else {
+        let Some(token) = path.cgi_value("authz").and_then(bearer::in_authz) else {
             return Ok((Arc::clone(&self.session.identity), at));
         };
-        let identity = self.session.service.access.bearer(&token, self.session.peer.ip()).await?;
+        let identity = self.session.service.access.identify(Some(&token), self.session.peer.ip()).await?;
         if let Some(subject) = &identity.caller.subject {
             let _ = self.subject.set(Arc::clone(subject));
         }
@@ -265,16 +253,4 @@ pub(super) struct Outcome<'a> {
 /// The protocol's name of a request, without its prefix; all unknown ones share one, as labels must come from a fixed set.
 pub(super) fn verb(code: RequestCode) -> &'static str {
     code.name().and_then(|name| name.strip_prefix("kXR_")).unwrap_or("unknown")
-}
-
-/// The token in the value of `authz`: `Bearer%20...`, percent-encoded; none if there is no such token.
-fn bearer(value: &[u8]) -> Option<String> {
-    let text = percent_encoding::percent_decode(value).decode_utf8().ok()?;
-    let text = text.trim();
-    let token = match text.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-        Some(_) => return None,
-        None => text,
-    };
-    (!token.is_empty()).then(|| token.to_owned())
 }

@@ -110,6 +110,14 @@ impl Files {
         slots.get_mut(index(handle)).and_then(Option::take).ok_or_else(not_open)
     }
 
+    /// Takes the handle of `slot` back, if it still is that one's: `close` may have freed it, and another `open` got it.
+    pub(super) fn release_slot(&self, slot: &Arc<Slot>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = slots.get_mut(index(slot.handle())) {
+            place.take_if(|other| Arc::ptr_eq(other, slot));
+        }
+    }
+
     /// Takes all handles back. Files that are still in use close when that use ends.
     pub(super) fn clear(&self) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).clear();

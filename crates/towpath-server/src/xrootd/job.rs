@@ -13,7 +13,7 @@ use std::{
 };
 
 use towpath_proto::xrootd::{
-    FattrOperation, FileHandle, Request, Target,
+    FattrOperation, FileHandle, PathId, Request, Target,
     request::{Open, Query, Readv},
 };
 
@@ -98,13 +98,20 @@ impl Job {
         }
         match self.subject {
             Subject::Open(request, slot) => open::open(exchange, &slot, &request).await,
-            Subject::Vector(request, slots) => {
-                let exchange = &*exchange.redirected(request.path_id)?;
-                vector::readv(exchange, &slots, &request).await
-            }
+            Subject::Vector(request, slots) => vector::readv(exchange, &slots, &request).await,
             Subject::File(request, slot) => on_file(exchange, &slot, &request).await,
             Subject::Other(request) => on_names(exchange, request).await,
         }
+    }
+}
+
+/// The connection of the session on which the whole answer goes out, errors and last frame too.
+pub(super) fn path_id(request: &Request) -> PathId {
+    match request {
+        Request::Read(request) => request.path_id,
+        Request::PgRead(request) => request.path_id,
+        Request::Readv(request) => request.path_id,
+        _ => PathId::MAIN,
     }
 }
 
@@ -151,8 +158,8 @@ async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served 
     let file = slot.file()?;
     exchange.about(&file.path);
     match request {
-        Request::Read(request) => read::read(&*exchange.redirected(request.path_id)?, file, request).await,
-        Request::PgRead(request) => pages::pgread(&*exchange.redirected(request.path_id)?, file, request).await,
+        Request::Read(request) => read::read(exchange, file, request).await,
+        Request::PgRead(request) => pages::pgread(exchange, file, request).await,
         Request::Stat(request) => metadata::stat_file(exchange, file, request).await,
         Request::Fattr(request) => attributes::on_file(exchange, file, &request.operation).await,
         Request::Sync(_) => {

@@ -21,7 +21,10 @@ use super::{
     exchange::Refusal,
     session::{Session, Terms},
 };
-use crate::{Service, Socket, access::Identity};
+use crate::{
+    Service, Socket,
+    access::{Identity, tokens::MAX_TOKEN_BYTES},
+};
 
 /// The longest payloads of other requests than writes: a vector of 1,024 elements takes 16 KiB, 16 attributes 1 MiB.
 pub(super) const MAX_LIST_BYTES: u32 = 2 << 20;
@@ -58,7 +61,8 @@ pub(super) async fn admit(
     local: SocketAddr,
 ) -> io::Result<Option<Admitted>> {
     let argument_bytes = u32::try_from(service.limits.header_bytes.0).unwrap_or(u32::MAX).min(MAX_LIST_BYTES);
-    let limits = Limits { argument_bytes, list_bytes: MAX_LIST_BYTES, bulk_bytes: MAX_WRITE_BYTES };
+    // Nothing that comes before the session is a list.
+    let limits = Limits { argument_bytes, list_bytes: argument_bytes, bulk_bytes: MAX_WRITE_BYTES };
     let framer = RequestFramer::new(limits);
     let mut gate = Gate { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
     gate.run(socket).await
@@ -106,7 +110,8 @@ impl Gate<'_> {
                     socket = self.start_tls(socket).await?;
                 }
                 Some(Step::Admit(place)) => {
-                    let framer = std::mem::replace(&mut self.framer, RequestFramer::new(Limits::default()));
+                    let mut framer = std::mem::replace(&mut self.framer, RequestFramer::new(Limits::default()));
+                    framer.allow_lists(MAX_LIST_BYTES);
                     return Ok(Some(Admitted { socket, framer, unsent: self.out.split(), place }));
                 }
                 Some(Step::Close) => {
@@ -159,10 +164,12 @@ impl Gate<'_> {
             Err(_) if self.login.is_none() => Ok(self.too_early(&incoming.header)),
             Err(error) => Err(error.into()),
         };
-        Ok(Some(step.unwrap_or_else(|refusal| {
+        let step = step.unwrap_or_else(|refusal| {
             response::error(stream_id, refusal.code, &refusal.message, &mut self.out);
             Step::Next
-        })))
+        });
+        // The data of a write would follow. They are not worth receiving, and nothing behind them can be found without.
+        Ok(Some(if self.framer.bulk_remaining() > 0 { Step::Close } else { step }))
     }
 
     fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> Step {
@@ -210,7 +217,7 @@ impl Gate<'_> {
     fn offers(&self, encrypted: bool) -> Vec<Offer> {
         let mut offers = Vec::new();
         if self.service.access.takes_tokens() && encrypted {
-            offers.push(Offer::ztn(ZtnCredentials::MAX_TOKEN_BYTES));
+            offers.push(Offer::ztn(MAX_TOKEN_BYTES));
             if self.anonymous_is_welcome() {
                 offers.push(Offer::unix());
             }
@@ -229,7 +236,7 @@ impl Gate<'_> {
         let access = &self.service.access;
         match request.credential_type {
             ZtnCredentials::TYPE => {
-                let token = ZtnCredentials::decode(request.credentials, ZtnCredentials::MAX_TOKEN_BYTES)?.token;
+                let token = ZtnCredentials::decode(request.credentials, MAX_TOKEN_BYTES)?.token;
                 let token = std::str::from_utf8(&token)
                     .map_err(|_| Refusal::new(Fault::AuthenticationFailed, "the token is not text"))?;
                 Ok(access.bearer(token, self.peer.ip()).await?)
@@ -274,8 +281,7 @@ impl Gate<'_> {
             Some(_) => (ErrorCode::NotAuthorized, "authenticate first", Step::Next),
         };
         response::error(header.stream_id, code, message, &mut self.out);
-        // Data of a write would follow: they are not worth receiving.
-        if self.framer.bulk_remaining() > 0 { Step::Close } else { step }
+        step
     }
 }
 

@@ -5,6 +5,8 @@
 //! changes it in place, visible at once, and readers of the old version are told that it changed.
 //! A connection that ends takes its uploads with it.
 
+use std::sync::Arc;
+
 use towpath_proto::xrootd::{OpenOptions, PathAndCgi, request::Open, response::OpenReply};
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, StorePath};
 
@@ -17,7 +19,7 @@ use super::{
 use crate::access::{Activity, Identity};
 
 /// Answers `open`; the file goes into `slot`, which is given back if it cannot be opened.
-pub(super) async fn open(exchange: &Exchange, slot: &Slot, request: &Open) -> Served {
+pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> Served {
     let opened = open_file(exchange, request).await;
     let retstat = request.options.contains(OpenOptions::retstat);
     let answer = async {
@@ -29,8 +31,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Slot, request: &Open) -> Se
     };
     let answer = answer.await;
     if answer.is_err() {
-        // The handle is free again unless the session ended meanwhile and took it.
-        let _ = exchange.session.files.release(slot.handle());
+        exchange.session.files.release_slot(slot);
     }
     answer
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 use towpath_proto::xrootd::{
-    FileHandle, PageFlags, Request, RequestHeader, WritevOptions,
+    ErrorCode, FileHandle, PageFlags, PathId, Request, RequestHeader, WritevOptions,
     page::{self, Page},
     request::{PgWrite, Write, Writev},
     response::PgWriteStatus,
@@ -59,6 +59,15 @@ struct Piece {
 
 /// Receives the data of a request and starts the task that writes them.
 pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader, request: Request) -> Result<(), End> {
+    if path_id(&request) != PathId::MAIN {
+        // Its data come on another connection, where nobody can tell them from those of other writes; what comes here is the next request.
+        connection.refused(
+            header,
+            &Refusal::with_code(ErrorCode::ArgInvalid, "data of writes are taken with the request only"),
+        );
+        connection.flush().await?;
+        return Err(End::Dropped);
+    }
     let incoming = match understand(connection, request) {
         Ok(incoming) => incoming,
         Err(refusal) => {
@@ -85,6 +94,15 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
         receive_extent(connection, &sender, extent, offset, wire_bytes, paged).await?;
     }
     Ok(())
+}
+
+/// The connection on which the data are to come.
+fn path_id(request: &Request) -> PathId {
+    match request {
+        Request::Write(request) => request.path_id,
+        Request::PgWrite(request) => request.path_id,
+        _ => PathId::MAIN,
+    }
 }
 
 async fn receive_extent(
@@ -254,8 +272,11 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
     let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
     known.extend(new);
     if bad.len() > PgWriteStatus::MAX_BAD_PAGES || known.len() > MAX_BAD_PAGES_OF_FILE {
-        let code = towpath_proto::xrootd::ErrorCode::TooManyErrs;
-        return Err(Refusal::with_code(code, "too many pages came damaged: the path to this server is broken").into());
+        return Err(Refusal::with_code(
+            ErrorCode::TooManyErrs,
+            "too many pages came damaged: the path to this server is broken",
+        )
+        .into());
     }
     let mut frame = BytesMut::new();
     PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(exchange.stream_id, &mut frame);

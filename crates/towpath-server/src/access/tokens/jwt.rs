@@ -12,7 +12,7 @@ use serde::{
 use super::refusal::{Refusal, clip};
 
 /// The longest token. HTTP servers seldom take a header of more than 8 KiB, so this leaves room for XRootD's.
-pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
+pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The longest subject (WLCG profile §2.1.1).
 const MAX_SUBJECT_BYTES: usize = 255;
 /// The longest key identifier; there is no rule, and real ones are below 100.

@@ -2,12 +2,12 @@
 
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions,
-    request::{Endsess, Read, Sync, Write},
+    request::{Close, Endsess, Read, Sync, Write},
 };
 use towpath_server::units::ByteSize;
 use towpath_store::memory::MemoryStore;
 
-use super::peer::{Peer, Site, open_request};
+use super::peer::{Peer, Site, encode, open_request};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 
@@ -86,4 +86,22 @@ async fn endsess_ends_the_uploads_of_an_earlier_session() {
     old.closed().await;
     assert_eq!(site.get("/f").await, None);
     new.open("/f", NEW).await;
+}
+
+#[tokio::test]
+async fn a_failed_open_takes_nobody_elses_handle() {
+    let site = Site::empty();
+    site.put("/b", b"x").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let (first, open_read) = (FileHandle([0; 4]), OpenOptions::open_read);
+    let flight = [
+        encode(1, open_request("/missing", open_read)),
+        encode(2, Close { handle: first }),
+        encode(3, open_request("/b", open_read)),
+    ];
+    peer.send(&flight.concat()).await;
+    for _ in 0..3 {
+        peer.any_answer().await.unwrap();
+    }
+    peer.ask(read(first)).await.ok();
 }

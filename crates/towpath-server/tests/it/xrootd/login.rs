@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsConnector, client::TlsStream, rustls};
 use towpath_proto::xrootd::{
-    ErrorCode, OpenOptions, PathAndCgi, ProtocolRequestFlags, Response, ResponseFramer, ServerFlags,
+    ErrorCode, FileHandle, OpenOptions, PathAndCgi, ProtocolRequestFlags, Response, ResponseFramer, ServerFlags,
     auth::{UnixCredentials, ZtnCredentials},
     handshake::HANDSHAKE,
-    request::{Auth, Open, Ping, Protocol},
+    request::{Auth, Open, Ping, Protocol, Write},
     response::{Body as _, LoginReply, ProtocolReply},
 };
 use towpath_server::{ServeConfig, config::IssuerConfig};
@@ -122,7 +122,7 @@ async fn a_token_in_tls_opens_what_it_is_for() {
     secure.site.put("/vo/foo/bargain", b"x").await;
     let mut client = secure.client().await;
     let reply = LoginReply::decode(client.ok(login()).await).unwrap();
-    assert_eq!(reply.security, "&P=ztn,0:4096:");
+    assert_eq!(reply.security, "&P=ztn,0:16384:");
     assert_eq!(client.code(open_request("/vo/foo/bar/x", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
     client.ok(Ping).await;
     assert_eq!(client.code(ztn("not.a.token")).await, ErrorCode::AuthFailed);
@@ -175,4 +175,27 @@ async fn a_token_may_speak_for_one_request() {
     peer.ask(open(format!("x=1&authz=Bearer%20{token}"))).await.ok();
     assert_eq!(peer.ask(open("authz=Bearer%20forged".into())).await.code(), ErrorCode::AuthFailed);
     assert_eq!(peer.ask(open(String::new())).await.code(), ErrorCode::AuthFailed, "the session stays anonymous");
+}
+
+#[tokio::test]
+async fn data_before_the_authentication_end_the_connection() {
+    let secure = secure(|_| {});
+    let mut client = secure.client().await;
+    client.ok(login()).await;
+    let mut write = encode(5, Write { handle: FileHandle([0; 4]), length: 1 << 30, ..Write::default() });
+    // A negative offset: the request cannot be read, but data follow it all the same.
+    write[8] = 0x80;
+    client.stream.write_all(&write).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = client.stream.read_to_end(&mut rest).await;
+    assert_ne!(rest.len(), 0, "the refusal");
+}
+
+#[tokio::test]
+async fn tokens_mean_nothing_to_a_server_without_issuers() {
+    let site = Site::empty();
+    site.put("/f", b"x").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let path = PathAndCgi::from("/f").with_cgi("authz=Bearer%20for.somebody.else".to_owned());
+    peer.ask(Open { options: OpenOptions::open_read, path, ..Open::default() }).await.ok();
 }

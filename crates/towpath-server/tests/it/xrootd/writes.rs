@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, Target, WritevOptions, page,
+    ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Target, WritevOptions, page,
     request::{Open, PgWrite, Ping, Read, Stat, Sync, Truncate, VectorElement, Write, Writev},
     response::{Body as _, OpenReply, StatInfo},
 };
@@ -241,4 +241,14 @@ async fn many_uploads_share_one_connection() {
         peer.close(FileHandle(n.to_le_bytes())).await.ok();
         assert_eq!(site.get(&format!("/f{n}")).await.unwrap(), n.to_string());
     }
+}
+
+#[tokio::test]
+async fn data_on_another_connection_end_the_connection() {
+    let site = Site::empty();
+    let mut peer = Peer::logged_in(&site).await;
+    let handle = peer.open("/f", OpenOptions::new | OpenOptions::open_updt).await;
+    peer.send(&encode(9, Write { path_id: PathId(1), ..write(handle, 0, b"abc") })).await;
+    assert_eq!(peer.answer(9).await.code(), ErrorCode::ArgInvalid);
+    peer.closed().await;
 }
