@@ -26,6 +26,8 @@ HOST = "127.0.0.1"
 BUDGET_S = 120.0
 """A contender that has used this much keeps the samples it has, if they are at least `LEAST_SAMPLES`."""
 LEAST_SAMPLES = 3
+LIMIT_S = 60.0
+"""A command that takes longer is ended, and its contender left out."""
 
 
 def say(line: str) -> None:
@@ -137,7 +139,10 @@ def run_client(program: Program, server: Server | None = None, stdin: bytes = b"
     server_before = server.cpu_s() if server else 0.0
     children_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
-    done = subprocess.run(program.words, input=stdin, capture_output=True, env=program.surroundings(), check=False)
+    try:
+        done = subprocess.run(program.words, input=stdin, capture_output=True, env=program.surroundings(), timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"not done after {LIMIT_S:.0f} s") from error
     seconds = time.monotonic() - start
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
@@ -211,7 +216,9 @@ def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, d
     race = Race(contenders, repetitions)
     start = time.monotonic()
     for each in contenders:
-        race.once(each, checked=True)
+        sample = race.once(each, checked=True)
+        if sample:
+            say(f"   {sample.seconds:7.2f} s {each.name}")
     say(f"   about {repetitions * (time.monotonic() - start):.0f} s more: {len(race.alive)} contenders, {repetitions} times")
     for number in range(repetitions):
         race.round(number)

@@ -52,6 +52,7 @@ JOBS = {
     "small-up-disk": Job(lambda settings: small_files.up(settings, settings.disk), 2),
     "listing-flat": Job(lambda settings: listing.list_job(settings, recursive=False), 1),
     "listing-deep": Job(lambda settings: listing.list_job(settings, recursive=True), 4),
+    "listing-deep-fifth": Job(lambda settings: listing.list_job(settings, recursive=True, part=5), 1.5),
     "stat-command": Job(listing.stat_command, 0.5),
     "stat-load": Job(listing.stat_load, 2),
     "first-byte": Job(latency.first_byte, 1),
