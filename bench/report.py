@@ -53,8 +53,9 @@ Made by `make bench` (see [how](../README.md)); the raw samples are in the JSON 
 - `ratio` is the contender's median rate over the best median rate (or the best median time over its own) of all pairs in which towpath has no part.
   `target` is what [the roadmap](../../docs/roadmap.md) or the job asks of the pair of two towpaths; where nothing is asked, 1.00.
 - Latency is simulated by a proxy on loopback that delays each direction and the connecting; slow start is not in it. Round trips are the median time over
-  what the same command takes without delay; the targets allow a tenth more for proxy and clock. Cold is from the start of a command to the first byte; warm from the last byte of a first file to the first
-  of a second, through one command given both files (towpath, curl) or a shell asked for one after the other (xrdfs).
+  what the same command takes without delay; the targets allow a tenth more for proxy and clock. Cold is from the start of a command to the first byte;
+  warm from the last byte of a first file to the first of a second, through one command given both files (towpath, curl) or a shell asked for one after the
+  other (xrdfs).
 - Memory is the peak of all resident pages of the server, mapped files too.
 """
 
