@@ -99,7 +99,8 @@ impl Shared {
     /// Puts a whole file under its name.
     fn publish(&self, tree: &mut Tree, path: &StorePath, file: Arc<Mutex<Inode>>, overwrite: Overwrite) -> Result<()> {
         expect_replaceable(tree, path, overwrite)?;
-        if lock(&file).size() > self.free_bytes(tree) {
+        let given_back = tree.get(path).map_or(0, |replaced| lock(replaced).size());
+        if lock(&file).size() > self.free_bytes(tree).saturating_add(given_back) {
             return Err(Error::new(Fault::NoSpace, "the store is full"));
         }
         tree.insert(path.clone(), file);
@@ -378,7 +379,7 @@ fn expect_parent(tree: &Tree, path: &StorePath) -> Result<()> {
 
 fn expect_name(path: &StorePath) -> Result<()> {
     match path.is_root() {
-        true => Err(Error::new(Fault::InvalidArgument, "this cannot be done to the root of the store")),
+        true => Err(Error::new(Fault::InvalidArgument, "this operation is not allowed on the root directory")),
         false => Ok(()),
     }
 }

@@ -133,8 +133,8 @@ async fn read_batch(file: &LocalFile, batch: Batch) -> Vec<(usize, Result<Bytes>
     let outcome = fill_batch(file, Arc::clone(&batch)).await.map_err(|error| error.at(&file.path));
     let results = batch.pieces.iter().map(|piece| {
         let result = outcome.as_ref().map_err(Clone::clone).and_then(|(buffer, runs)| {
-            let run = runs.get(piece.run).unwrap_or(&Ok(0));
-            run.clone().map_err(|error| error.at(&file.path))?;
+            let missing = || Err(Error::new(Fault::Internal, "a range was not read"));
+            runs.get(piece.run).cloned().unwrap_or_else(missing).map_err(|error| error.at(&file.path))?;
             Ok(buffer.slice(piece.position..piece.position + piece.length))
         });
         (piece.index, result)

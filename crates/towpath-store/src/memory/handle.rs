@@ -125,14 +125,15 @@ impl MemoryWriter {
         body.as_mut().ok_or_else(finished).and_then(job).map_err(|error| error.at(&self.path))
     }
 
-    /// Changes the content, which may grow to the capacity of the store; it counts against the others when it is committed.
+    /// Changes the content. A new file may grow to the capacity of the store, and counts against the others when it is committed.
     fn edit(&self, change: impl FnOnce(&mut Vec<u8>, u64) -> Result<()>) -> Result<()> {
         self.with_body(|body| match body {
             Body::New { content, .. } => change(content, self.shared.capacity_bytes),
             Body::Existing(inode) => {
+                let free = self.shared.free_bytes(&self.shared.lock());
                 let mut inode = lock(inode);
                 let mut content = Vec::from(inode.expect_file()?.clone());
-                change(&mut content, self.shared.capacity_bytes)?;
+                change(&mut content, free.saturating_add(inode.size()))?;
                 inode.set_content(content.into());
                 Ok(())
             }

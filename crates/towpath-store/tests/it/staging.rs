@@ -36,7 +36,7 @@ async fn failed_commits_and_dropped_calls_leave_nothing_staged() {
     file.commit(Expectation { size: Some(5), ..Expectation::default() }).await.unwrap_err();
     assert!(directory.staged().is_empty());
     let file = directory.create("/file").await.unwrap();
-    // The write has begun when the future is dropped; the commit comes after it, for the body is locked.
+    // The write has begun when the future is dropped; the abort comes after it, for the body is locked.
     let _ = futures::poll!(file.write(0, Bytes::from(vec![7; 1 << 20])));
     file.abort().await.unwrap();
     assert!(directory.staged().is_empty());
