@@ -42,6 +42,7 @@ use towpath_proto::checksum::{Algorithm, Digest};
 use self::{
     digest_cache::DigestCache,
     errno::Doing as _,
+    in_order::EarlyRoom,
     inode::Inode,
     pool::DiskPool,
     read::LocalFile,
@@ -62,7 +63,8 @@ pub enum Durability {
     /// The data are on the disk before the file gets its name: it is there whole, or not at all.
     #[default]
     File,
-    /// The name is on the disk too before the commit returns; so are directories made, renamed and removed.
+    /// The name is on the disk too before the commit returns; so are directories made, renamed and removed. Names can be changed
+    /// only in directories that the process may read.
     FileAndDirectory,
 }
 
@@ -91,6 +93,7 @@ struct Local {
     root: Root,
     staging: Staging,
     digest_cache: DigestCache,
+    early_room: EarlyRoom,
     pool: DiskPool,
     options: LocalOptions,
     capabilities: Capabilities,
@@ -107,7 +110,8 @@ impl LocalStore {
         staging.clean_root(&root)?;
         let capabilities = capabilities(&root)?;
         let pool = DiskPool::new(options.disk_jobs);
-        Ok(Self(Arc::new(Local { root, staging, digest_cache: DigestCache::default(), pool, options, capabilities })))
+        let (digest_cache, early_room) = (DigestCache::default(), EarlyRoom::default());
+        Ok(Self(Arc::new(Local { root, staging, digest_cache, early_room, pool, options, capabilities })))
     }
 
     /// Runs `job` for `path` in the disk pool.
@@ -296,13 +300,14 @@ impl Local {
 impl Local {
     fn make_directory(&self, path: &StorePath, mode: Option<u32>) -> Result<()> {
         let parent = self.root.parent(path)?;
+        let names = self.names_to_sync(&parent)?;
         let initial = Mode::from_raw_mode(mode.unwrap_or(0o777) & 0o7777);
         fs::mkdirat(&parent.directory, parent.name, initial).doing("making the directory")?;
         if let Some(mode) = mode {
             // What the process's umask took away.
             Inode::open(&self.root, path)?.set_mode(mode)?;
         }
-        self.sync_names(&parent)
+        sync_names(names)
     }
 
     /// Makes `path` and all that is missing above it.
@@ -323,19 +328,20 @@ impl Local {
 
     fn remove(&self, path: &StorePath, flags: AtFlags) -> Result<()> {
         let parent = self.root.parent(path)?;
+        let names = self.names_to_sync(&parent)?;
         fs::unlinkat(&parent.directory, parent.name, flags).doing("removing")?;
-        self.sync_names(&parent)
+        sync_names(names)
     }
 
     fn rename(&self, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
         let (source, target) = (self.root.parent(from)?, self.root.parent(to)?);
+        let names = [self.names_to_sync(&source)?, self.names_to_sync(&target)?];
         match overwrite {
             Overwrite::Replace => fs::renameat(&source.directory, source.name, &target.directory, target.name),
             Overwrite::Refuse => staging::rename_without_replacing(&source.directory, source.name, &target),
         }
         .map_err(|errno| errno::across_devices(errno, "renaming"))?;
-        self.sync_names(&source)?;
-        self.sync_names(&target)
+        names.into_iter().try_for_each(sync_names)
     }
 
     /// The size is changed first: it takes the known digests with it, which a new time alone must not. The mode comes last:
@@ -363,11 +369,14 @@ impl Local {
         Ok((file, known))
     }
 
-    /// Makes a staged file durable and gives it its name.
+    /// Makes a staged file durable, with its attributes, mode and time, and gives it its name.
     fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
-        self.sync_file(staged.file())?;
+        let names = self.names_to_sync(target)?;
+        if self.options.durability != Durability::None {
+            fs::fsync(&**staged.file()).doing("syncing the file")?;
+        }
         staged.publish(target, overwrite)?;
-        self.sync_names(target)
+        sync_names(names)
     }
 
     fn sync_file(&self, file: &File) -> Result<()> {
@@ -377,12 +386,19 @@ impl Local {
         }
     }
 
-    fn sync_names(&self, directory: &Parent<'_>) -> Result<()> {
+    /// For [`sync_names`], if the store's policy wants it. Called before names are changed: a directory that cannot be opened
+    /// then fails the call before anything is visible.
+    fn names_to_sync(&self, directory: &Parent<'_>) -> Result<Option<OwnedFd>> {
         match self.options.durability {
-            Durability::None | Durability::File => Ok(()),
-            Durability::FileAndDirectory => directory.sync(),
+            Durability::None | Durability::File => Ok(None),
+            Durability::FileAndDirectory => directory.open().map(Some),
         }
     }
+}
+
+/// Brings the entries of a directory to stable storage.
+fn sync_names(directory: Option<OwnedFd>) -> Result<()> {
+    directory.map_or(Ok(()), |directory| fs::fsync(directory).doing("syncing the directory"))
 }
 
 fn capabilities(root: &Root) -> Result<Capabilities> {

@@ -2,7 +2,8 @@
 //!
 //! Rules that hold for every method, and that the conformance suite (`towpath-testkit`) checks:
 //! - No method has a default body: a wrapper that forgets one does not compile.
-//! - Cancellation is dropping the future. After it no handle, lock, temporary file or request in flight is left behind.
+//! - Cancellation is dropping the future. After it no handle, lock or temporary file is left behind. A call that changes something
+//!   may have begun, and still take effect a little later: wholly or not at all, a [`WriteHandle::write`] also in part.
 //! - Reads, listings and questions may be repeated at will; each other method says what a repetition does.
 //! - An error says what happened ([`crate::Fault`]) and whose fault it is ([`crate::Blame`]).
 
@@ -111,7 +112,8 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>>;
 
     /// Reads many ranges; they may lie anywhere and overlap. Each result comes with the index of its range, in any order, and has its
-    /// own fate; a range that passes the end of the file fails with `InvalidArgument`.
+    /// own fate; a range that passes the end of the file fails with `InvalidArgument`. The caller bounds the ranges: a result takes
+    /// the memory of its range, and a store reads few results ahead of those that were taken.
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
 
     /// The open local file, where there is one, for `sendfile` and its like. It stays the version that was opened.
@@ -143,7 +145,8 @@ pub trait WriteHandle: Send + Sync + fmt::Debug {
     async fn metadata(&self) -> Result<Metadata>;
 
     /// Checks what was promised, makes the file durable and visible under its name, in one step, and gives its metadata.
-    /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`.
+    /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`. (One failure
+    /// can come later: that of a disk to which the store's policy has the new name written before this returns.)
     async fn commit(&self, expected: Expectation) -> Result<Metadata>;
 
     /// Gives up: what was written is removed. After `commit`, and repeated, it does nothing.

@@ -44,12 +44,13 @@ pub(super) fn copy(
     copy_data(&source, &copy, stamp.size, cancelled)?;
     let known = digests::known(&source_inode);
     stamp.check(&source)?;
-    fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).doing("setting the mode")?;
     let copy_inode = Inode::of(copy.as_fd())?;
     for (name, value) in attributes::list(&source_inode)? {
         attributes::set(&copy_inode, &name, Some(&value), XattrFlags::empty())?;
     }
     digests::keep(&copy_inode, &known);
+    // Last: with some modes attributes cannot be set.
+    fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).doing("setting the mode")?;
     local.publish(&staged, &parent, overwrite)
 }
 
@@ -64,7 +65,7 @@ fn copy_data(source: &File, copy: &File, size: u64, cancelled: &Cancelled) -> Re
         while offset < end {
             cancelled.check()?;
             match copy_some(source, copy, offset, (end - offset).min(STEP_BYTES)).doing("copying")? {
-                0 => return Err(Error::new(Fault::Changed, "the file was cut while it was copied")),
+                0 => return Err(Error::new(Fault::Changed, "the source was truncated during the copy")),
                 copied => offset += copied,
             }
         }

@@ -105,7 +105,7 @@ pub(super) fn compute_and_keep(
 ) -> Result<Digest> {
     let inode = Inode::of(file.as_fd())?;
     let has_settled = has_settled(&inode);
-    let digests = compute(file, [algorithm].into_iter().collect(), Some(cancelled), progress)?;
+    let digests = compute(file, [algorithm].into_iter().collect(), cancelled, progress)?;
     Stamp::of(inode.status()).check(file)?;
     if has_settled {
         keep(&inode, &digests);
@@ -117,7 +117,7 @@ pub(super) fn compute_and_keep(
 pub(super) fn compute(
     file: &File,
     algorithms: Algorithms,
-    cancelled: Option<&Cancelled>,
+    cancelled: &Cancelled,
     mut progress: impl FnMut(u64),
 ) -> Result<Digests> {
     // Only advice: without it the kernel reads ahead less.
@@ -125,9 +125,7 @@ pub(super) fn compute(
     let mut hasher = Hasher::new(algorithms);
     let mut piece = vec![0; PIECE_BYTES];
     loop {
-        if let Some(cancelled) = cancelled {
-            cancelled.check()?;
-        }
+        cancelled.check()?;
         let length = super::read::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).doing("reading")?;
         if length == 0 {
             return Ok(hasher.finish());
@@ -135,14 +133,6 @@ pub(super) fn compute(
         hasher.update(piece.get(..length).unwrap_or_default());
         progress(hasher.bytes());
     }
-}
-
-/// Fails with `ChecksumMismatch` if `actual` is another value of the same algorithm.
-pub(super) fn compare(expected: &Digest, actual: &Digest) -> Result<()> {
-    if expected == actual {
-        return Ok(());
-    }
-    Err(Error::new(Fault::ChecksumMismatch, format!("the data have {actual:#}, but {expected:#} was promised")))
 }
 
 fn has_settled<Fd: AsFd>(inode: &Inode<Fd>) -> bool {

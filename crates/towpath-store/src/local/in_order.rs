@@ -2,51 +2,79 @@
 //!
 //! Writers run side by side, so pieces overtake each other; one that is early waits here until its turn, up to a bound.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_proto::checksum::{Algorithms, Digests, Hasher};
 
-/// How much early data may wait. It is memory that the network has filled already; beyond this the pieces are not in order
-/// in any useful sense, and the digest will be computed by reading the file.
-const EARLY_BYTES: usize = 32 << 20;
+/// How much early data may wait, of all uploads of a store together: enough for a few clients that send 8 MiB pieces on several
+/// connections. An upload that finds no room is not in order in any useful sense; its digest will be computed by reading the file.
+const EARLY_BYTES: usize = 64 << 20;
+
+/// What a piece takes beside its data, for its place in the map.
+const PIECE_BYTES: usize = 128;
+
+/// The memory in which early pieces wait. Clones are the same room.
+#[derive(Debug, Clone)]
+pub(super) struct EarlyRoom(Arc<Semaphore>);
+
+impl Default for EarlyRoom {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(EARLY_BYTES)))
+    }
+}
+
+impl EarlyRoom {
+    /// A copy of `data`, which may be a small part of a large buffer; none if there is no room.
+    fn keep(&self, data: &[u8]) -> Option<Early> {
+        let taken_bytes = u32::try_from(data.len().checked_add(PIECE_BYTES)?).ok()?;
+        let room = Arc::clone(&self.0).try_acquire_many_owned(taken_bytes).ok()?;
+        Some(Early { data: data.to_vec(), _room: room })
+    }
+}
+
+/// A piece that waits.
+#[derive(Debug)]
+struct Early {
+    data: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
 
 /// The digests of a file that grows from the start.
 #[derive(Debug)]
 pub(super) struct InOrder {
     hasher: Hasher,
-    early: BTreeMap<u64, Bytes>,
-    early_bytes: usize,
+    early: BTreeMap<u64, Early>,
+    room: EarlyRoom,
 }
 
-/// The pieces were not in order, or written twice.
+/// The pieces were not in order, or written twice, or there was no room to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfOrder;
 
 impl InOrder {
-    pub(super) fn new(algorithms: Algorithms) -> Self {
-        Self { hasher: Hasher::new(algorithms), early: BTreeMap::new(), early_bytes: 0 }
+    pub(super) fn new(algorithms: Algorithms, room: &EarlyRoom) -> Self {
+        Self { hasher: Hasher::new(algorithms), early: BTreeMap::new(), room: room.clone() }
     }
 
     /// Takes the piece at `offset`.
-    pub(super) fn add(&mut self, offset: u64, data: &Bytes) -> Result<(), OutOfOrder> {
+    pub(super) fn add(&mut self, offset: u64, data: &[u8]) -> Result<(), OutOfOrder> {
         if data.is_empty() {
             return Ok(());
         }
-        self.early_bytes += data.len();
-        if offset < self.hasher.bytes() || self.early_bytes > EARLY_BYTES.max(data.len()) {
+        if offset < self.hasher.bytes() {
             return Err(OutOfOrder);
         }
-        if self.early.insert(offset, data.clone()).is_some() {
-            return Err(OutOfOrder);
+        if offset > self.hasher.bytes() {
+            let early = self.room.keep(data).ok_or(OutOfOrder)?;
+            return self.early.insert(offset, early).map_or(Ok(()), |_| Err(OutOfOrder));
         }
+        self.hasher.update(data);
         while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= self.hasher.bytes()) {
             if *first.key() < self.hasher.bytes() {
                 return Err(OutOfOrder);
             }
-            let data = first.remove();
-            self.early_bytes -= data.len();
-            self.hasher.update(&data);
+            self.hasher.update(&first.remove().data);
         }
         Ok(())
     }
@@ -66,8 +94,8 @@ mod tests {
     const MD5: Algorithms = Algorithms::of(&[Algorithm::Md5]);
 
     fn of_pieces(pieces: &[(u64, &'static [u8])]) -> Result<Option<Digests>, OutOfOrder> {
-        let mut in_order = InOrder::new(MD5);
-        pieces.iter().try_for_each(|(offset, data)| in_order.add(*offset, &Bytes::from_static(data)))?;
+        let mut in_order = InOrder::new(MD5, &EarlyRoom::default());
+        pieces.iter().try_for_each(|(offset, data)| in_order.add(*offset, data))?;
         Ok(in_order.finish(6))
     }
 
@@ -92,10 +120,20 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
-        let mut in_order = InOrder::new(MD5);
-        let piece = Bytes::from(vec![0; EARLY_BYTES / 4]);
-        let outcomes: Vec<_> = (1..6).map(|n| in_order.add(n * piece.len() as u64, &piece)).collect();
-        assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), Ok(()), Err(OutOfOrder)]);
+    fn what_waits_is_bounded_for_all_uploads_together() {
+        let room = EarlyRoom::default();
+        let piece = vec![0; EARLY_BYTES / 4 - PIECE_BYTES];
+        let early = |upload: &mut InOrder, number: u64| upload.add(number * piece.len() as u64, &piece);
+        let (mut one, mut other) = (InOrder::new(MD5, &room), InOrder::new(MD5, &room));
+        for number in 1..4 {
+            assert_eq!(early(&mut one, number), Ok(()));
+        }
+        assert_eq!(early(&mut other, 1), Ok(()));
+        assert_eq!(early(&mut other, 2), Err(OutOfOrder));
+        assert_eq!(early(&mut one, 0), Ok(()), "what comes in its turn needs no room, and makes some");
+        assert_eq!(early(&mut other, 2), Ok(()));
+        drop(one);
+        drop(other);
+        assert_eq!(room.0.available_permits(), EARLY_BYTES);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is tokio's blocking threads behind a semaphore: more calls at once than a disk can queue only cost memory and
 //! context switches, and one store must not take all threads of the process. Jobs that read whole files (digests,
-//! copies) may take only a part of it, so that short reads always find a thread.
+//! also those a commit needs, and copies) may take only a part of it, so that short reads always find a thread.
 
 use std::sync::{Arc, Weak};
 
@@ -28,7 +28,7 @@ impl Cancelled {
     /// Fails with `Cancelled` once the future that waits for this job is gone.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.strong_count() == 0 {
-            return Err(Error::new(Fault::Cancelled, "nobody waits for it any more"));
+            return Err(Error::new(Fault::Cancelled, "the request was cancelled"));
         }
         Ok(())
     }

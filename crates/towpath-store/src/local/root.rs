@@ -116,7 +116,7 @@ impl Root {
     /// Opens the directory that holds `path`, for calls that take a directory and a name. Fails for the root, which has no name.
     pub(super) fn parent<'a>(&self, path: &'a StorePath) -> Result<Parent<'a>> {
         let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
-            return Err(Error::new(Fault::InvalidArgument, "this cannot be done to the root of the store"));
+            return Err(Error::new(Fault::InvalidArgument, "this operation is not allowed on the root directory"));
         };
         if is_reserved(name) {
             return Err(Error::new(Fault::PermissionDenied, "the name .towpath is reserved"));
@@ -147,17 +147,11 @@ pub(super) struct Parent<'a> {
 }
 
 impl Parent<'_> {
-    /// Brings the directory's entries to stable storage.
-    pub(super) fn sync(&self) -> Result<()> {
-        sync_directory(&self.directory)
+    /// Another descriptor of the directory, one that can be synced.
+    pub(super) fn open(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fs::openat(&self.directory, ".", flags, Mode::empty()).doing("opening the directory to sync it")
     }
-}
-
-/// Brings the entries of `directory`, which may be an `O_PATH` descriptor, to stable storage.
-pub(super) fn sync_directory(directory: &OwnedFd) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = fs::openat(directory, ".", flags, Mode::empty()).doing("opening the directory")?;
-    fs::fsync(readable).doing("syncing the directory")
 }
 
 /// The kind of the file system that an open file or directory lies on.

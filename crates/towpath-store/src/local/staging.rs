@@ -179,7 +179,13 @@ impl Drop for Staged {
 pub(super) fn rename_without_replacing(from: &OwnedFd, name: &OsStr, target: &Parent<'_>) -> rustix::io::Result<()> {
     match fs::renameat_with(from, name, &target.directory, target.name, RenameFlags::NOREPLACE) {
         Err(errno @ Errno::INVAL) => match fs::linkat(from, name, &target.directory, target.name, AtFlags::empty()) {
-            Ok(()) => fs::unlinkat(from, name, AtFlags::empty()),
+            Ok(()) => {
+                // The new name is visible: to fail now would be a lie.
+                if let Err(errno) = fs::unlinkat(from, name, AtFlags::empty()) {
+                    tracing::warn!(name = %name.display(), %errno, "a file that was renamed keeps its old name too");
+                }
+                Ok(())
+            }
             // A directory: the first answer was about something else (it was to be moved into itself).
             Err(Errno::PERM) => Err(errno),
             Err(other) => Err(other),

@@ -5,7 +5,8 @@
 //! keeps the digests with the file, brings it to the disk as the store's policy says, and renames it to its name. An update has no
 //! staged file and no rename, and forgets the digests that were known, before its first change and once more when it ends.
 //!
-//! Pieces hold the body's lock shared and `commit` and `abort` hold it alone, so no piece is written after the end.
+//! Pieces hold the body's lock shared; `commit`, `abort` and `set_size` hold it alone, so no piece is written after the end, and
+//! the checksums of pieces and the size agree.
 
 use std::{
     fs::File,
@@ -25,8 +26,9 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes,
 use super::{
     Local, digests,
     errno::Doing as _,
-    in_order::InOrder,
+    in_order::{EarlyRoom, InOrder},
     inode::{self, Inode},
+    pool::Cancelled,
     read, root,
     staging::Staged,
 };
@@ -61,6 +63,21 @@ enum End {
     Stay { is_forgotten: Mutex<bool> },
 }
 
+/// A file that is all that was promised of it, as far as is known without reading it.
+#[derive(Debug)]
+struct Checked {
+    body: Body,
+    expected: Expectation,
+    digests: Digests,
+}
+
+/// How far a commit comes in a short job.
+#[derive(Debug)]
+enum Commit {
+    Done(Metadata),
+    MustRead(Checked),
+}
+
 /// The checksums of what has been written so far.
 #[derive(Debug)]
 struct Sums {
@@ -80,7 +97,7 @@ impl LocalWriter {
             expect_space(&parent.directory, size)?;
         }
         let staged = local.staging.create(&local.root, &parent.directory)?;
-        let sums = Mutex::new(Sums::new(options.digests));
+        let sums = Mutex::new(Sums::new(options.digests, &local.early_room));
         let file = Arc::clone(staged.file());
         let end = End::Publish { staged, overwrite: options.overwrite, mode: options.mode, sums };
         Ok(Self::new(local, path, file, end))
@@ -117,7 +134,9 @@ impl WriteHandle for LocalWriter {
     }
 
     async fn set_size(&self, size: u64) -> Result<()> {
-        self.with_body(move |body| body.set_size(size)).await
+        let body = Arc::clone(&self.body).write_owned().await;
+        let job = move || body.as_ref().ok_or_else(finished)?.set_size(size);
+        self.local.pool.run(job).await.map_err(|error| error.at(&self.path))
     }
 
     async fn sync(&self) -> Result<()> {
@@ -130,8 +149,21 @@ impl WriteHandle for LocalWriter {
 
     async fn commit(&self, expected: Expectation) -> Result<Metadata> {
         let mut body = Arc::clone(&self.body).write_owned().await;
-        let job = move || body.take().ok_or_else(finished)?.commit(&expected);
-        self.local.pool.run(job).await.map_err(|error| error.at(&self.path))
+        let job = move || {
+            let checked = body.take().ok_or_else(finished)?.check(expected)?;
+            match checked.missing().is_empty() {
+                true => checked.finish().map(Commit::Done),
+                false => Ok(Commit::MustRead(checked)),
+            }
+        };
+        let outcome = match self.local.pool.run(job).await {
+            Ok(Commit::Done(metadata)) => Ok(metadata),
+            Ok(Commit::MustRead(checked)) => {
+                self.local.pool.run_long(|cancelled| checked.read(cancelled)?.finish()).await
+            }
+            Err(error) => Err(error),
+        };
+        outcome.map_err(|error| error.at(&self.path))
     }
 
     async fn abort(&self) -> Result<()> {
@@ -151,11 +183,15 @@ impl Body {
             return Err(Error::new(Fault::TooLarge, "the piece ends beyond the largest file"));
         }
         self.forget_digests()?;
-        write_all(&self.file, offset, data).doing("writing")?;
+        let outcome = write_all(&self.file, offset, data).doing("writing");
         if let End::Publish { sums, .. } = &self.end {
-            Sums::add(sums, offset, data);
+            match outcome {
+                Ok(()) => Sums::add(sums, offset, data),
+                // Some of it may be there.
+                Err(_) => lock(sums).give_up(offset),
+            }
         }
-        Ok(())
+        outcome
     }
 
     fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -193,26 +229,34 @@ impl Body {
         Ok(())
     }
 
-    fn commit(self, expected: &Expectation) -> Result<Metadata> {
-        let mut inode = Inode::of(self.file.as_fd())?;
-        let size = inode::size_of(inode.status());
+    /// Compares what can be compared without reading the file.
+    fn check(self, expected: Expectation) -> Result<Checked> {
+        let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         if let Some(promised) = expected.size.filter(|promised| *promised != size) {
             return Err(Error::new(
                 Fault::Truncated,
                 format!("{promised} bytes were promised, but {size} were written"),
             ));
         }
-        let digests = self.verify(size, expected)?;
-        if let End::Publish { mode, .. } = &self.end {
-            self.set_owner_and_mode(*mode)?;
-        }
         let digests = match &self.end {
-            End::Publish { staged, overwrite, .. } => {
+            End::Publish { sums, .. } => lock(sums).finish(size),
+            End::Stay { .. } => Digests::new(),
+        };
+        compare(&expected, &digests)?;
+        Ok(Checked { body: self, expected, digests })
+    }
+
+    /// Makes a checked file durable and visible. The mode comes after the digests: with some modes attributes cannot be set.
+    fn finish(&self, expected: &Expectation, digests: Digests) -> Result<Metadata> {
+        let mut inode = Inode::of(self.file.as_fd())?;
+        let digests = match &self.end {
+            End::Publish { staged, overwrite, mode, .. } => {
                 if let Some(mtime_ns) = expected.mtime_ns {
                     inode.set_mtime(mtime_ns)?;
                     inode.refresh()?;
                 }
                 digests::keep(&inode, &digests);
+                self.set_owner_and_mode(*mode)?;
                 // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
                 self.local.publish(staged, &self.local.root.parent(&self.path)?, *overwrite)?;
                 digests
@@ -233,30 +277,15 @@ impl Body {
         Ok(Metadata { digests, ..inode::metadata(inode.status()) })
     }
 
-    /// The digests of the file, computed in passing or because they are needed now; fails unless they are those promised.
-    fn verify(&self, size: u64, expected: &Expectation) -> Result<Digests> {
-        let mut known = match &self.end {
-            End::Publish { sums, .. } => lock(sums).finish(size),
-            End::Stay { .. } => Digests::new(),
-        };
-        let promised = expected.digests.algorithms();
-        let unknown: Algorithms = promised.iter().filter(|wanted| known.get(*wanted).is_none()).collect();
-        if !unknown.is_empty() {
-            let computed = digests::compute(&self.file, unknown, None, |_| {})?;
-            computed.iter().for_each(|digest| known.insert(*digest));
-        }
-        for promised in expected.digests.iter() {
-            let actual = known.get(promised.algorithm()).unwrap_or(*promised);
-            digests::compare(promised, &actual)?;
-        }
-        Ok(known)
-    }
-
     /// What a file made in its directory would have got at once: the group of a directory with the set-group-ID bit; and the mode.
     fn set_owner_and_mode(&self, mode: Option<u32>) -> Result<()> {
         let parent = Inode::of(self.local.root.parent(&self.path)?.directory)?;
         if Mode::from_raw_mode(parent.status().st_mode).contains(Mode::SGID) {
-            fs::fchown(&*self.file, None, Some(Gid::from_raw(parent.status().st_gid))).doing("setting the group")?;
+            match fs::fchown(&*self.file, None, Some(Gid::from_raw(parent.status().st_gid))) {
+                // Only members may give a file to a group, though a file made in the directory would have got it.
+                Err(io::Errno::PERM) => tracing::debug!(path = %self.path, "the file keeps the group of this process"),
+                outcome => outcome.doing("setting the group")?,
+            }
         }
         match mode {
             Some(mode) => fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode"),
@@ -265,12 +294,32 @@ impl Body {
     }
 }
 
+impl Checked {
+    /// What was promised and is not known yet.
+    fn missing(&self) -> Algorithms {
+        let promised = self.expected.digests.algorithms();
+        promised.iter().filter(|wanted| self.digests.get(*wanted).is_none()).collect()
+    }
+
+    /// Computes what is missing, by reading the file.
+    fn read(mut self, cancelled: &Cancelled) -> Result<Self> {
+        let computed = digests::compute(&self.body.file, self.missing(), cancelled, |_| {})?;
+        computed.iter().for_each(|digest| self.digests.insert(*digest));
+        compare(&self.expected, &self.digests)?;
+        Ok(self)
+    }
+
+    fn finish(self) -> Result<Metadata> {
+        self.body.finish(&self.expected, self.digests)
+    }
+}
+
 impl Sums {
-    fn new(wanted: Algorithms) -> Self {
+    fn new(wanted: Algorithms, room: &EarlyRoom) -> Self {
         let sequential: Algorithms = wanted.iter().filter(|algorithm| !algorithm.is_combinable()).collect();
         Self {
             extents: ExtentDigests::new(wanted.union(Algorithms::DEFAULT)),
-            in_order: (!sequential.is_empty()).then(|| InOrder::new(sequential)),
+            in_order: (!sequential.is_empty()).then(|| InOrder::new(sequential, room)),
         }
     }
 
@@ -289,9 +338,14 @@ impl Sums {
     /// The file was cut or extended to `size`: if something that was written is gone, the sums no longer hold.
     fn truncate(&mut self, size: u64) {
         if self.extents.extents().any(|extent| extent.end() > size) {
-            self.extents.give_up(Unknown::Rewritten { offset: size });
-            self.in_order = None;
+            self.give_up(size);
         }
+    }
+
+    /// What is in the file from `offset` on is not known any more.
+    fn give_up(&mut self, offset: u64) {
+        self.extents.give_up(Unknown::Rewritten { offset });
+        self.in_order = None;
     }
 
     /// The digests of the file of `size` bytes, as far as they are known; what was never written is zeros.
@@ -321,6 +375,18 @@ fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     let space = super::space_of(directory)?;
     if size > space.free {
         return Err(Error::new(Fault::NoSpace, format!("{size} bytes do not fit: {} are free", space.free)));
+    }
+    Ok(())
+}
+
+/// Fails with `ChecksumMismatch` if one of `digests` is not the one promised.
+fn compare(expected: &Expectation, digests: &Digests) -> Result<()> {
+    let of_both = expected.digests.iter().filter_map(|promised| Some((promised, digests.get(promised.algorithm())?)));
+    for (promised, actual) in of_both {
+        if *promised != actual {
+            let message = format!("the data have {actual:#}, but {promised:#} was promised");
+            return Err(Error::new(Fault::ChecksumMismatch, message));
+        }
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use towpath_proto::checksum::Hasher;
 use towpath_store::{Caller, CreateOptions, Expectation, Fault, Store as _};
 
 use crate::directory::{Directory, path};
@@ -61,4 +62,18 @@ async fn an_upload_to_a_full_disk_fails_and_gives_the_room_back() {
     let options = CreateOptions { size_hint: Some(700 * 1024), ..CreateOptions::default() };
     let hinted = store.create(me, &path("/other"), options).await;
     assert_eq!(hinted.unwrap_err().fault(), Fault::NoSpace, "found out before the first byte");
+}
+
+#[tokio::test]
+async fn digests_are_not_those_of_zeros_where_a_part_of_a_failed_piece_is() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(&directory.host("small"), "1m") else { return };
+    let store = directory.store_in("small");
+    let file = store.create(&Caller::local(), &path("/file"), CreateOptions::default()).await.unwrap();
+    file.write(0, vec![1; 1000].into()).await.unwrap();
+    file.write(1000, vec![1; 2 << 20].into()).await.unwrap_err();
+    let written = usize::try_from(file.metadata().await.unwrap().size).unwrap();
+    assert!(written > 1000, "a part was written");
+    let known = file.commit(Expectation::default()).await.unwrap().digests;
+    assert_eq!(known, Hasher::digest(known.algorithms(), &vec![1; written]));
 }

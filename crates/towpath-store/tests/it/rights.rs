@@ -1,12 +1,20 @@
-//! What the file system forbids. Root may do nearly everything, so the tests take what stops root too.
+//! What the file system forbids. Root may do nearly everything, so the tests take what stops root too, or run as nobody.
 
-use std::path::Path;
+use std::{
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::Path,
+    process::Command,
+};
 
 use rustix::{
     fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, open},
     mount::{MountFlags, mount_remount},
 };
-use towpath_store::{Caller, Changes, Fault, Overwrite, Store as _};
+use towpath_proto::checksum::Algorithms;
+use towpath_store::{
+    Caller, Changes, CreateOptions, Expectation, Fault, Overwrite, Store as _,
+    local::{Durability, LocalOptions, LocalStore},
+};
 
 use crate::{
     directory::{Directory, path},
@@ -66,4 +74,66 @@ async fn a_read_only_file_system_says_so() {
     ];
     assert!(outcomes.into_iter().all(|outcome| outcome.unwrap_err().fault() == Fault::ReadOnly));
     assert_eq!(store.stat(me, &path("/file")).await.unwrap().size, 7);
+}
+
+/// Whether this process is an ordinary user's; otherwise `test` is run in one that is.
+fn is_unprivileged(test: &str) -> bool {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    match child.args(["--exact", test]).current_dir("/").uid(NOBODY).gid(NOBODY).status() {
+        Ok(status) => assert!(status.success(), "{test} failed"),
+        Err(error) => eprintln!("skipped: nobody may not run this program ({error})"),
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_file_that_nobody_may_write_keeps_its_digests_and_is_copied() {
+    if !is_unprivileged("rights::a_file_that_nobody_may_write_keeps_its_digests_and_is_copied") {
+        return;
+    }
+    let directory = Directory::new();
+    let (me, at) = (&Caller::local(), path("/file"));
+    let options = CreateOptions { mode: Some(0o644), ..CreateOptions::default() };
+    let file = directory.store.create(me, &at, options).await.unwrap();
+    file.write(0, "content".into()).await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+    directory.store.set_attribute(me, &at, b"colour", Some(b"red"), true).await.unwrap();
+    let changes = Changes { mode: Some(0o444), mtime_ns: Some(86_400_000_000_000), ..Changes::default() };
+    directory.store.change(me, &at, changes).await.unwrap();
+    let options = CreateOptions { mode: Some(0o444), ..CreateOptions::default() };
+    let other = directory.store.create(me, &path("/other"), options).await.unwrap();
+    other.write(0, "other".into()).await.unwrap();
+    other.commit(Expectation::default()).await.unwrap();
+    directory.store.copy(me, &at, &path("/copy"), Overwrite::Refuse).await.unwrap();
+    for name in ["/file", "/other", "/copy"] {
+        let metadata = directory.stat(name).await.unwrap();
+        assert_eq!((metadata.mode, metadata.digests.algorithms()), (Some(0o444), Algorithms::DEFAULT), "{name}");
+    }
+    let attributes = directory.store.attributes(me, &path("/copy")).await.unwrap();
+    assert_eq!(attributes, [("colour".into(), "red".into())]);
+}
+
+#[tokio::test]
+async fn nothing_is_visible_where_the_directory_cannot_be_synced() {
+    if !is_unprivileged("rights::nothing_is_visible_where_the_directory_cannot_be_synced") {
+        return;
+    }
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("box")).unwrap();
+    let set_mode = |mode| {
+        std::fs::set_permissions(directory.host("box"), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let options = LocalOptions { durability: Durability::FileAndDirectory, ..LocalOptions::default() };
+    let store = LocalStore::open(&directory.host(""), options).unwrap();
+    let file = store.create(&Caller::local(), &path("/box/file"), CreateOptions::default()).await.unwrap();
+    set_mode(0o333);
+    assert_eq!(file.commit(Expectation::default()).await.unwrap_err().fault(), Fault::PermissionDenied);
+    directory.put("/box/other", "content").await.unwrap();
+    set_mode(0o700);
+    assert!(!directory.host("box/file").exists());
+    assert!(directory.host("box/other").exists(), "without the sync of the directory it need not be read");
 }
