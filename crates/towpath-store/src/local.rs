@@ -35,7 +35,10 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatVfsMountFlags, XattrFlags};
+use rustix::{
+    fs::{self, AtFlags, Mode, OFlags, StatVfsMountFlags, XattrFlags},
+    io::Errno,
+};
 use tokio::sync::watch;
 use towpath_proto::checksum::{Algorithm, Digest};
 
@@ -329,7 +332,16 @@ impl Local {
     fn remove(&self, path: &StorePath, flags: AtFlags) -> Result<()> {
         let parent = self.root.parent(path)?;
         let names = self.names_to_sync(&parent)?;
-        fs::unlinkat(&parent.directory, parent.name, flags).doing("removing")?;
+        let unlink = || fs::unlinkat(&parent.directory, parent.name, flags);
+        match unlink() {
+            // Perhaps only what listings do not show is in it.
+            Err(Errno::NOTEMPTY) => {
+                staging::remove_areas(&self.root.open_at(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW)?);
+                unlink()
+            }
+            outcome => outcome,
+        }
+        .doing("removing")?;
         sync_names(names)
     }
 

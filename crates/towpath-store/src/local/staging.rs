@@ -236,6 +236,16 @@ fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     if is_ours && !others_write { Ok(area) } else { Err(Errno::PERM) }
 }
 
+/// Removes the areas in `directory` in which no upload is under way: they must not keep the directory from being removed.
+pub(super) fn remove_areas(directory: &OwnedFd) {
+    for name in [RESERVED_NAME, &own_name()] {
+        let Ok(area) = open_area(directory, name) else { continue };
+        // What cannot be removed keeps the directory in place, and its removal says so.
+        let _ = remove_stale(&area);
+        let _ = fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
+    }
+}
+
 /// `start` and the directories above it, up to the store's root or the mount point, lowest first.
 fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Result<Vec<OwnedFd>> {
     let root_place = place_of(root.directory())?;

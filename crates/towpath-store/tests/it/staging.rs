@@ -213,3 +213,20 @@ async fn two_stores_upload_the_same_name_only_once() {
     assert!(refused.into_iter().all(|error| error.fault() == Fault::AlreadyExists));
     assert!(directory.staged().is_empty());
 }
+
+#[tokio::test]
+async fn a_staging_directory_keeps_its_directory_only_while_an_upload_is_under_way() {
+    let directory = Directory::new();
+    let area = directory.host("directory/.towpath");
+    std::fs::create_dir_all(&area).unwrap();
+    std::fs::set_permissions(&area, std::fs::Permissions::from_mode(0o700)).unwrap();
+    disk::write(&area.join("upload-0123456789abcdef"), b"torso").unwrap();
+    disk::write(&area.join("upload-0000000000000000"), b"of another process").unwrap();
+    let other = disk::open(&area.join("upload-0000000000000000")).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let (me, at) = (&Caller::local(), path("/directory"));
+    assert_eq!(directory.store.remove_directory(me, &at).await.unwrap_err().fault(), Fault::NotEmpty);
+    drop(other);
+    directory.store.remove_directory(me, &at).await.unwrap();
+    assert!(!directory.host("directory").exists());
+}
