@@ -6,13 +6,14 @@
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read` and `vector` (reading),
 //! `staging` and `write` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as extended
-//! attributes, as XRootD keeps them; `digest_cache` remembers them), `pool` (threads).
+//! attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
 
 mod attributes;
 mod copy;
 mod digest_cache;
+mod digest_flights;
 mod digests;
 mod errno;
 mod in_order;
@@ -44,6 +45,7 @@ use towpath_proto::checksum::{Algorithm, Digest};
 
 use self::{
     digest_cache::DigestCache,
+    digest_flights::{DigestFlights, Flight},
     errno::Doing as _,
     in_order::EarlyRoom,
     inode::Inode,
@@ -96,10 +98,18 @@ struct Local {
     root: Root,
     staging: Staging,
     digest_cache: DigestCache,
+    digest_flights: DigestFlights,
     early_room: EarlyRoom,
     pool: DiskPool,
     options: LocalOptions,
     capabilities: Capabilities,
+}
+
+/// What is known of a digest that is asked for.
+enum Known {
+    Digest(Digest),
+    /// Nothing: it has to be computed, or somebody does it already.
+    Nothing(Flight),
 }
 
 impl LocalStore {
@@ -113,8 +123,16 @@ impl LocalStore {
         staging.clean_root(&root)?;
         let capabilities = capabilities(&root)?;
         let pool = DiskPool::new(options.disk_jobs);
-        let (digest_cache, early_room) = (DigestCache::default(), EarlyRoom::default());
-        Ok(Self(Arc::new(Local { root, staging, digest_cache, early_room, pool, options, capabilities })))
+        Ok(Self(Arc::new(Local {
+            root,
+            staging,
+            digest_cache: DigestCache::default(),
+            digest_flights: DigestFlights::default(),
+            early_room: EarlyRoom::default(),
+            pool,
+            options,
+            capabilities,
+        })))
     }
 
     /// Runs `job` for `path` in the disk pool.
@@ -125,6 +143,30 @@ impl LocalStore {
     ) -> Result<T> {
         let (local, path) = (Arc::clone(&self.0), path.clone());
         self.0.pool.run(move || job(&local, &path).map_err(|error| error.at(&path))).await
+    }
+
+    /// Computes a digest of `file`, which is at `path`, by reading it.
+    async fn compute(
+        &self,
+        path: &StorePath,
+        file: File,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        let (bytes_read, mut news) = watch::channel(0);
+        let mut job = std::pin::pin!(self.0.pool.run_long(move |cancelled| {
+            let report = |bytes| {
+                bytes_read.send_replace(bytes);
+            };
+            digests::compute_and_keep(&file, algorithm, cancelled, report)
+        }));
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = news.changed() => progress(*news.borrow_and_update()),
+                outcome = &mut job => return outcome.map_err(|error| error.at(path)),
+            }
+        }
     }
 }
 
@@ -220,21 +262,11 @@ impl Store for LocalStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         let (file, known) = self.at(path, move |local, path| local.known_digest(path, algorithm)).await?;
-        if let Some(digest) = known {
-            return Ok(digest);
-        }
-        let (bytes_read, mut news) = watch::channel(0);
-        let mut job = std::pin::pin!(self.0.pool.run_long(move |cancelled| {
-            let report = |bytes| {
-                bytes_read.send_replace(bytes);
-            };
-            digests::compute_and_keep(&file, algorithm, cancelled, report)
-        }));
-        loop {
-            tokio::select! {
-                biased;
-                Ok(()) = news.changed() => progress(*news.borrow_and_update()),
-                outcome = &mut job => return outcome.map_err(|error| error.at(path)),
+        match known {
+            Known::Digest(digest) => Ok(digest),
+            Known::Nothing(flight) => {
+                let computed = flight.get_or_try_init(|| self.compute(path, file, algorithm, progress)).await;
+                computed.copied()
             }
         }
     }
@@ -373,11 +405,14 @@ impl Local {
         changes.mode.map_or(Ok(()), |mode| inode.set_mode(mode))
     }
 
-    fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, Option<Digest>)> {
+    fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, Known)> {
         let file = File::from(self.root.open_at(path, root::READ)?);
         let inode = Inode::of(file.as_fd())?;
         inode::expect_regular(inode.status())?;
-        let known = digests::known(&inode).get(algorithm);
+        let known = match digests::known(&inode).get(algorithm) {
+            Some(digest) => Known::Digest(digest),
+            None => Known::Nothing(self.digest_flights.join(inode.status(), algorithm)),
+        };
         Ok((file, known))
     }
 

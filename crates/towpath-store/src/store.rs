@@ -64,7 +64,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
-    /// `progress` is called now and then with the bytes read so far.
+    /// `progress` is called now and then with the bytes read so far; not if the digest comes from another call that computes it already.
     async fn digest(
         &self,
         caller: &Caller,

@@ -118,7 +118,7 @@ impl<Fd: AsFd> AsFd for Inode<Fd> {
 /// What tells one version of a file's content from another: inode, size and modification time.
 ///
 /// Two changes of one size within one tick of the file system's clock (4 ms or less; Linux 6.13 has finer ones) look alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     inode: u64,
     pub(super) size: u64,

@@ -152,3 +152,20 @@ async fn attributes_are_where_xrootd_looks_for_them() {
     let removed = directory.store.set_attribute(me, &at, b"other", None, false).await;
     assert_eq!(removed.unwrap_err().fault(), Fault::AttributeNotFound);
 }
+
+#[tokio::test]
+async fn many_who_ask_at_once_get_the_same_digest() {
+    let directory = Directory::new();
+    let (me, at, host) = (&Caller::local(), path("/file"), directory.host("file"));
+    let content = vec![7; 3_000_000];
+    disk::write(&host, &content).unwrap();
+    set_mtime(&host, 86_400);
+    let ask = || directory.store.digest(me, &at, Algorithm::Sha256, &|_| {});
+    // Those that are dropped may be the ones that compute it.
+    for _ in 0..4 {
+        let _ = futures::poll!(ask());
+    }
+    let digests = futures::future::join_all((0..20).map(|_| ask())).await;
+    let right = Hasher::digest_of(Algorithm::Sha256, &content);
+    assert!(digests.into_iter().all(|digest| digest.unwrap() == right));
+}
