@@ -22,5 +22,7 @@ mod reference;
 mod script;
 #[path = "it/scripted.rs"]
 mod scripted;
+#[path = "it/silence.rs"]
+mod silence;
 #[path = "it/web.rs"]
 mod web;

@@ -200,10 +200,10 @@ impl Shared {
         self.settled.notify_waiters();
     }
 
-    /// Whether an answer is expected, and whether it may take long.
+    /// Whether an answer is expected, and whether it may take long: never that to the login, whatever waits behind it.
     fn expects(&self) -> (bool, bool) {
-        let table = self.table();
-        (!table.waiting.is_empty() || self.established.get().is_none(), table.patient > 0)
+        let (table, established) = (self.table(), self.established.get().is_some());
+        (!table.waiting.is_empty() || !established, table.patient > 0 && established)
     }
 
     /// A listing, which is not in the table just now, wants the connection for itself: no more requests are taken. Whether

@@ -59,12 +59,20 @@ pub(super) struct Line<I> {
     shared: Arc<Shared>,
     control: Control,
     liveness: Liveness,
+    /// An answer has begun, and its rest is expected: its request is in no table meanwhile.
+    pub(super) within_answer: bool,
 }
 
 impl<I: AsyncRead + Unpin> Line<I> {
     pub(super) fn new(input: I, shared: Arc<Shared>, control: Control) -> Self {
         let now = clock::now();
-        Self { input, shared, control, liveness: Liveness { heard: now, answered: now, pinged: false } }
+        Self {
+            input,
+            shared,
+            control,
+            liveness: Liveness { heard: now, answered: now, pinged: false },
+            within_answer: false,
+        }
     }
 
     /// An answer to a caller's request came.
@@ -88,7 +96,8 @@ impl<I: AsyncRead + Unpin> Line<I> {
                 Err(_) => {}
             }
             let (busy, patient) = self.shared.expects();
-            match self.liveness.silence(clock::now(), busy, patient, stall, self.shared.patience) {
+            match self.liveness.silence(clock::now(), busy || self.within_answer, patient, stall, self.shared.patience)
+            {
                 Verdict::Wait => {}
                 Verdict::Ping => {
                     let mut ping = BytesMut::new();

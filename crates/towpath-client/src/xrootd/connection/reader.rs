@@ -79,7 +79,12 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     pub(super) async fn run(mut self) -> Failure {
         loop {
             let step = match self.framer.next() {
-                Ok(Some(head)) => self.response(head).await,
+                Ok(Some(head)) => {
+                    self.line.within_answer = true;
+                    let step = self.response(head).await;
+                    self.line.within_answer = false;
+                    step
+                }
                 Ok(None) => self.fill().await,
                 Err(error) => Err(End::Broken(error)),
             };

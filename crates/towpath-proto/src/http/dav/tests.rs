@@ -382,7 +382,7 @@ fn answers_that_lead_elsewhere_or_end_early_are_refused() {
     let with_href = |href: &str| {
         entries(&format!("<multistatus xmlns='DAV:'><response><href>{href}</href></response></multistatus>"))
     };
-    for href in ["", "x", "/a/../b", "/%2e%2e/b", "/%00", "/%00"] {
+    for href in ["", "x", "/a/../b", "/%2e%2e/b", "/%00"] {
         assert_eq!(with_href(href), Err(InvalidAnswer::Path), "{href}");
     }
     assert_eq!(with_href("/%ff%0a"), Ok(vec![Entry { path: b"/\xff\n".to_vec(), ..Entry::default() }]));
