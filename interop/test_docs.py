@@ -62,3 +62,12 @@ def test_settings(binary, tmp_path):
     done = subprocess.run([binary, "config", "show", "serve", "--config", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f'site = "EXAMPLE-SITE"  # {file}' in done.stdout
+
+
+def test_faults():
+    """Every test that docs/faults.md names exists, in some crate."""
+    sources = "\n".join(file.read_text() for file in (DOCS.parent / "crates").rglob("*.rs"))
+    rows = [line for line in (DOCS / "faults.md").read_text().splitlines() if line.startswith("| ")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(named) > 30
+    assert [name for name in named if not re.search(rf"fn {name}\(", sources)] == []
