@@ -75,7 +75,15 @@ impl HttpStore {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
         // XRootD's own server removes empty directories only, and says of a link that it is none.
-        if !self.site.facts.is_xrootd.certain() && !self.is_empty(caller, path).await? {
+        if self.site.facts.is_xrootd.certain() {
+            return self.delete(caller, path, &self.directory_place(path)).await.map_err(|error| {
+                match error.message().contains("not empty") {
+                    true => Error::new(Fault::NotEmpty, error.message()).at(path),
+                    false => error,
+                }
+            });
+        }
+        if !self.is_empty(caller, path).await? {
             return Err(Error::new(Fault::NotEmpty, "the directory still has entries").at(path));
         }
         self.delete(caller, path, &self.directory_place(path)).await
@@ -89,13 +97,12 @@ impl HttpStore {
         if !self.stat_path(caller, path).await?.is_directory() {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
-        // Without a slash first: nginx then removes a link to a directory, but asks for the slash (409) to remove a directory.
-        match self.delete(caller, path, &self.place(path)).await {
-            Err(error) if error.fault() == Fault::AlreadyExists => {
-                self.delete(caller, path, &self.directory_place(path)).await
-            }
-            outcome => outcome,
+        let place = self.place(path);
+        // Where nothing can be listed nobody can look at what would go: nginx 1.22 empties even what links lead to.
+        if !self.site.facts.dav.certain() {
+            return Err(stat::no_dav(&place).at(path));
         }
+        self.delete(caller, path, &place).await
     }
 
     pub(super) async fn delete(&self, caller: &Caller, path: &StorePath, place: &Place) -> Result<()> {
