@@ -49,7 +49,7 @@ pub(crate) enum Command {
     Mv(Move),
     /// Remove files and trees.
     Rm(Remove),
-    /// Show the room that a storage has.
+    /// Show the total and free space of a storage.
     Df(Paths),
     /// Measure the round trip to a storage.
     Ping(Ping),
@@ -91,10 +91,14 @@ pub(crate) struct Copy {
     /// Replace existing files.
     #[arg(long, short = 'f')]
     pub force: bool,
+    /// Leave files alone that are there already: of the same size and, as far as both ends tell, the same digest or time of change. A copy
+    /// that was interrupted goes on where it ended.
+    #[arg(long)]
+    pub skip_existing: bool,
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
-    /// Files copied at once [default: as many as the bytes in flight allow].
+    /// Files copied at once [default: 192].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
     /// No progress.
@@ -114,7 +118,7 @@ pub(crate) struct List {
     /// Sizes, times and modes too.
     #[arg(long, short = 'l')]
     pub long: bool,
-    /// Everything below too.
+    /// List recursively.
     #[arg(long, short = 'R')]
     pub recursive: bool,
     /// One JSON object an entry.
@@ -150,7 +154,7 @@ pub(crate) struct Sum {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Which digest: adler32, crc32c, crc32, crc64, md5 or sha256.
+    /// Which digest: adler32, crc32c, crc32, zcrc32, crc64, md5 or sha256.
     #[arg(long, short = 'a', default_value = "adler32")]
     pub algorithm: Algorithm,
     /// One JSON object a file.

@@ -101,7 +101,10 @@ fn environment_layer(
 
 /// The table in which `value` stands at `key`, whose words are joined by `_`: the words that name tables are found in `known`.
 fn nest(key: &str, known: &Table, value: Value) -> Table {
-    for (name, inner) in known {
+    // The longest name first: `access_log` before `access`.
+    let mut tables: Vec<_> = known.iter().collect();
+    tables.sort_unstable_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    for (name, inner) in tables {
         let rest = key.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('_'));
         if let (Some(rest), Value::Table(inner)) = (rest, inner) {
             return Table::from_iter([(name.clone(), Value::Table(nest(rest, inner, value)))]);
@@ -176,6 +179,15 @@ mod tests {
         assert_eq!(origins["site"].1, "flag");
         assert_eq!(origins["limits.idle"].1, "environment TOWPATH_SERVE_LIMITS_IDLE");
         assert_eq!(origins["limits.stall"].1, "default");
+    }
+
+    #[test]
+    fn every_setting_can_be_made_in_the_environment() {
+        for (key, (value, _)) in load_with(&[], "").unwrap().origins {
+            let name = format!("TOWPATH_SERVE_{}", key.replace('.', "_").to_uppercase());
+            let origins = load_with(&[(&name, &value.to_string())], "").unwrap().origins;
+            assert_eq!(origins[&key].1, format!("environment {name}"));
+        }
     }
 
     #[test]

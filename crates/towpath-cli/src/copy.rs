@@ -4,6 +4,7 @@
 //! and by the bytes in flight ([`file::Window`]); [`file::copy`] moves one file. Errors of single files are printed and counted, the others go on.
 
 mod clash;
+mod existing;
 mod file;
 mod plan;
 mod standard;
@@ -17,7 +18,7 @@ use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
-    failure::{Failure, Tally, print_error},
+    failure::{Failure, Tally, complain, print_error},
     location::{Place, Places},
     output,
     progress::Progress,
@@ -38,6 +39,7 @@ struct Job {
 struct Order<'a> {
     places: &'a Places,
     overwrite: Overwrite,
+    skip_existing: bool,
     checksum: Option<Algorithm>,
     window: file::Window,
     progress: Progress,
@@ -47,6 +49,7 @@ struct Order<'a> {
 struct Total {
     files: u64,
     bytes: u64,
+    skipped: u64,
     failed: Tally,
 }
 
@@ -55,6 +58,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let order = Order {
         places,
         overwrite: if arguments.force { Overwrite::Replace } else { Overwrite::Refuse },
+        skip_existing: arguments.skip_existing,
         checksum: arguments.checksum,
         window: file::Window::default(),
         progress: Progress::new(arguments.quiet),
@@ -67,12 +71,14 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     order.progress.finish();
     let seconds = start.elapsed().as_secs_f64();
     if arguments.json {
-        let line =
-            json!({"files": total.files, "bytes": total.bytes, "failed": total.failed.count, "seconds": seconds});
+        let line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failed.count, "seconds": seconds});
         writeln!(std::io::stdout(), "{line}")?;
-    } else if !arguments.quiet && total.files > 0 {
+    } else if !arguments.quiet && total.files + total.skipped > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
-        eprintln!("{} files, {} in {seconds:.2} s, {rate}/s", total.files, output::size(total.bytes));
+        let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
+        let (files, bytes) = (total.files, output::size(total.bytes));
+        // As all that is said on that stream: if nobody reads it, nothing is lost.
+        let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{skipped}");
     }
     total.failed.outcome()
 }
@@ -84,7 +90,7 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
         .map(|job| async move {
             match job {
                 Ok(job) => {
-                    let outcome = file::copy(&job, order).await.map_err(Failure::from);
+                    let outcome = copy_unless_there(&job, order).await.map_err(Failure::from);
                     (Some(job), outcome)
                 }
                 Err(failure) => (None, Err(failure)),
@@ -93,7 +99,8 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
         .buffer_unordered(at_once);
     while let Some((job, outcome)) = running.next().await {
         match outcome {
-            Ok(copied) => {
+            Ok(None) => total.skipped += 1,
+            Ok(Some(copied)) => {
                 total.files += 1;
                 total.bytes += copied.bytes;
                 order.progress.file_done();
@@ -106,7 +113,7 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
                 order.progress.say(|| match (&failure, &job) {
                     (Failure::Store(error), Some(job)) => {
                         print_error(error);
-                        eprintln!("towpath: {} was not copied to {}", job.from, job.to);
+                        complain(format_args!("{} was not copied to {}", job.from, job.to));
                     }
                     _ => failure.print(),
                 });
@@ -114,6 +121,14 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
         }
     }
     Ok(total)
+}
+
+/// Copies one file; none if that was not necessary.
+async fn copy_unless_there(job: &Job, order: &Order<'_>) -> towpath_store::Result<Option<file::Copied>> {
+    if order.skip_existing && existing::is_there(job, order.places).await? {
+        return Ok(None);
+    }
+    file::copy(job, order).await.map(Some)
 }
 
 /// A stream of jobs that is one already made.

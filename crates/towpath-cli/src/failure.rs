@@ -1,10 +1,13 @@
 //! How a command fails: what is printed, and the exit code.
 
+use std::io::Write as _;
+
+use rustix::process::Signal;
 use towpath_proto::fault::{Exit, Fault, Retry};
 use towpath_server::StartError;
 use towpath_store::Error;
 
-use crate::config::ConfigError;
+use crate::{config::ConfigError, interrupt};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -26,8 +29,13 @@ pub(crate) enum Failure {
     },
     /// The output cannot be written.
     Output(std::io::Error),
-    /// The user interrupted it.
-    Interrupted,
+    /// A signal ended it.
+    Interrupted {
+        /// Which.
+        signal: Signal,
+        /// What became of what it was doing.
+        consequence: &'static str,
+    },
 }
 
 /// Failures of single things that were printed when they happened, while the others went on.
@@ -67,38 +75,47 @@ impl Failure {
         match self {
             Failure::Store(error) => error.fault().exit_code(),
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
+            Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
             Failure::Start(_) => Fault::Unavailable.exit_code(),
             Failure::Several { exit, .. } => *exit,
-            // The reader of a pipe had enough: that is no failure of ours.
-            Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Success as u8,
+            // As programs end that do not ignore the signal: nothing is said, but it is no success either.
+            Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
             Failure::Output(_) => Fault::Io.exit_code(),
-            Failure::Interrupted => Exit::Cancelled as u8,
+            Failure::Interrupted { signal, .. } => interrupt::exit_code(*signal),
         }
+    }
+
+    /// Whether the reader of the standard output went away: then nothing more can be done, and nobody is to be told.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
     /// Says on the standard error stream what happened, whose fault it is, and what to do.
     pub(crate) fn print(&self) {
         match self {
             Failure::Store(error) => print_error(error),
-            Failure::Usage(message) => eprintln!("towpath: {message}\nTry `towpath --help`."),
-            Failure::Config(error) => eprintln!("towpath: {error}"),
-            Failure::Start(error) => eprintln!("towpath: {error}"),
+            Failure::Usage(message) => complain(format_args!("{message}\nTry `towpath --help`.")),
+            Failure::Config(error) => complain(error),
+            Failure::Start(error) => complain(error),
             Failure::Several { count: 1, .. } => {}
-            Failure::Several { count, .. } => eprintln!("towpath: {count} failed, as said above"),
-            Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            Failure::Output(error) => eprintln!("towpath: cannot write the output: {error}"),
-            Failure::Interrupted => {
-                eprintln!("towpath: interrupted; files that were not whole were not kept: run it again");
-            }
+            Failure::Several { count, .. } => complain(format_args!("{count} errors")),
+            Failure::Output(_) if self.is_broken_pipe() => {}
+            Failure::Output(error) => complain(format_args!("cannot write the output: {error}")),
+            Failure::Interrupted { consequence, .. } => complain(format_args!("interrupted{consequence}")),
         }
     }
 }
 
+/// Prints a line about the program on the standard error stream, if there still is one.
+pub(crate) fn complain(message: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "towpath: {message}");
+}
+
 /// Prints one store's error in one line, and the advice that its fault allows.
 pub(crate) fn print_error(error: &Error) {
-    eprintln!("towpath: {error} [{}; at fault: {}]", error.fault().phrase(), error.blame());
+    complain(format_args!("{error} [{}; at fault: {}]", error.fault().phrase(), error.blame()));
     if error.fault().row().retry != Retry::No {
-        eprintln!("towpath: it may work when tried again");
+        complain("the error may be temporary: a retry may succeed");
     }
 }
 

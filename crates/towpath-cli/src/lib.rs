@@ -9,7 +9,7 @@ mod commands;
 mod config;
 mod copy;
 mod failure;
-mod list;
+mod interrupt;
 mod location;
 mod notify;
 mod output;
@@ -18,13 +18,17 @@ mod remove;
 mod serve;
 mod walk;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use args::{Cli, Command};
 use clap::Parser as _;
-use failure::Failure;
+use failure::{Failure, complain};
+use interrupt::Interrupts;
 use location::Places;
 use tracing_subscriber::EnvFilter;
+
+/// How long an interrupted command waits for threads that are in a system call.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the command line `arguments` (the program's name first) and gives its exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -48,16 +52,30 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn start_tracing(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
-    let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // The flag wins over the environment.
+    let filter = std::env::var("TOWPATH_LOG").ok().filter(|_| verbose == 0).map(EnvFilter::try_new);
+    let filter = match filter {
+        Some(Ok(filter)) => filter,
+        Some(Err(error)) => {
+            complain(format_args!("TOWPATH_LOG is not used: {error}"));
+            EnvFilter::new(level)
+        }
+        None => EnvFilter::new(level),
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
 }
 
 fn start(cli: Cli) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::internal(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(run(cli));
-    // A thread that still waits for a disk or for the terminal must not hold up the exit.
-    runtime.shutdown_background();
+    match outcome {
+        // What a disk thread still holds is removed when the thread comes to its end.
+        Err(Failure::Interrupted { .. }) => runtime.shutdown_timeout(LAST_WAIT),
+        // A thread that still waits for a disk or for the terminal must not hold up the exit.
+        _ => runtime.shutdown_background(),
+    }
     outcome
 }
 
@@ -67,25 +85,33 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(arguments) => return serve::show_config(&arguments),
         command => command,
     };
-    tokio::select! {
-        outcome = run_client(command, Places::new(&cli.remote)) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
-    }
+    let places = Places::new(&cli.remote);
+    let is_copy = matches!(command, Command::Cp(_));
+    let interrupted = Interrupts::new()?.watch();
+    let outcome = tokio::select! {
+        outcome = run_client(command, &places) => Ok(outcome),
+        Ok(signal) = interrupted => Err(signal),
+    };
+    outcome.unwrap_or_else(|signal| {
+        let consequence =
+            if is_copy { "; what is missing is copied by running it again with --skip-existing" } else { "" };
+        Err(Failure::Interrupted { signal, consequence })
+    })
 }
 
-/// The commands that a user may interrupt at any time: dropping them leaves nothing half done.
-async fn run_client(command: Command, places: Places) -> Result<(), Failure> {
+/// The commands that a user may interrupt at any time: uploads that are dropped are not visible.
+async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
     match command {
-        Command::Cp(arguments) => copy::run(&arguments, &places).await,
-        Command::Ls(arguments) => list::list(&arguments, &places).await,
-        Command::Stat(arguments) => commands::stat(&arguments, &places).await,
-        Command::Cat(arguments) => commands::cat(&arguments, &places).await,
-        Command::Sum(arguments) => commands::sum(&arguments, &places).await,
-        Command::Mkdir(arguments) => commands::make_directories(&arguments, &places).await,
-        Command::Mv(arguments) => commands::rename(&arguments, &places).await,
-        Command::Rm(arguments) => remove::run(&arguments, &places).await,
-        Command::Df(arguments) => commands::space(&arguments, &places).await,
-        Command::Ping(arguments) => commands::ping(&arguments, &places).await,
+        Command::Cp(arguments) => copy::run(&arguments, places).await,
+        Command::Ls(arguments) => commands::list(&arguments, places).await,
+        Command::Stat(arguments) => commands::stat(&arguments, places).await,
+        Command::Cat(arguments) => commands::cat(&arguments, places).await,
+        Command::Sum(arguments) => commands::sum(&arguments, places).await,
+        Command::Mkdir(arguments) => commands::make_directories(&arguments, places).await,
+        Command::Mv(arguments) => commands::rename(&arguments, places).await,
+        Command::Rm(arguments) => remove::run(&arguments, places).await,
+        Command::Df(arguments) => commands::space(&arguments, places).await,
+        Command::Ping(arguments) => commands::ping(&arguments, places).await,
         Command::Serve(_) | Command::Config(_) => Err(Failure::internal("not a client's command")),
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    path::Path,
+    path::{Component, Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -109,7 +109,9 @@ impl Places {
     fn local(&self, path: &Path) -> Result<Place, Failure> {
         let absolute =
             std::path::absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-        let bytes = normal(&absolute);
+        let bytes = normal(&absolute).map_err(|error| {
+            Error::from_errno(error.raw_os_error().unwrap_or(0), &format!("resolving {}", path.display()))
+        })?;
         let path = StorePath::parse(&bytes).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         let mut local = self.local.lock().expect("no panic while it is held");
         let store = match &*local {
@@ -140,29 +142,34 @@ impl Places {
     }
 }
 
-/// An absolute path without `..`, resolved by its text as shells show it.
-fn normal(absolute: &Path) -> Vec<u8> {
-    use std::path::Component;
-    let mut names: Vec<&[u8]> = Vec::new();
-    for component in absolute.components() {
-        match component {
-            Component::Normal(name) => names.push(name.as_encoded_bytes()),
-            Component::ParentDir => {
-                names.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    [b"/".as_slice(), &names.join(&b'/')].concat()
+/// An absolute path without `..`. What stands before the last one is resolved by the system, for which `..` of a link is above the directory
+/// that it leads to.
+fn normal(absolute: &Path) -> std::io::Result<Vec<u8>> {
+    let components: Vec<_> = absolute.components().collect();
+    let end = components.iter().rposition(|component| *component == Component::ParentDir).map_or(0, |last| last + 1);
+    let (head, tail) = components.split_at(end);
+    let mut path =
+        if head.is_empty() { PathBuf::from("/") } else { head.iter().collect::<PathBuf>().canonicalize()? };
+    path.extend(tail);
+    Ok(path.into_os_string().into_encoded_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
-    fn parents_are_resolved_by_text() {
-        assert_eq!(normal(Path::new("/a/../b/./c")), b"/b/c");
-        assert_eq!(normal(Path::new("/..")), b"/");
+    fn parents_are_those_of_the_system() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a/b", real.join("link")).unwrap();
+        let of = |name: &str| normal(&real.join(name)).map(|path| PathBuf::from(OsStr::from_bytes(&path)));
+        assert_eq!(of("link/../c").unwrap(), real.join("a/c"));
+        assert_eq!(of("link/./c").unwrap(), real.join("link/c"));
+        assert!(of("missing/../c").is_err());
+        assert_eq!(normal(Path::new("/..")).unwrap(), b"/");
     }
 }

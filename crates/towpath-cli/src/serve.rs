@@ -3,7 +3,6 @@
 use std::{io::Write as _, sync::Arc};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 use toml::{Table, Value};
 use towpath_server::{ServeConfig, Server, config::Durability as Configured};
 use towpath_store::{
@@ -15,12 +14,16 @@ use crate::{
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
     failure::Failure,
+    interrupt::{self, Interrupts},
     notify::tell_systemd,
 };
 
 /// Serves a directory until told to stop by SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
-    let Layered { settings, .. } = load(arguments.config.as_deref(), flags(arguments))?;
+    let Layered { settings, origins } = load(arguments.config.as_deref(), flags(arguments))?;
+    if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
+        return Err(Failure::Usage("name the directory to serve (`.` is this one)".into()));
+    }
     raise_descriptor_limit();
     let options = LocalOptions {
         durability: match settings.durability {
@@ -32,6 +35,8 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     };
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
     let server = Server::bind(store, &settings)?;
+    // Before anybody is told that the server is there: from now on it stops in good order.
+    let mut interrupts = Interrupts::new()?;
     let mut stdout = std::io::stdout();
     for address in server.addresses() {
         writeln!(stdout, "listening on {address}")?;
@@ -40,16 +45,18 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     tell_systemd("READY=1");
 
     let stopping = server.stopping();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let running = tokio::spawn(server.run());
+    let mut running = tokio::spawn(server.run());
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        ended = &mut running => return Err(Failure::internal(format!("the server ended by itself: {ended:?}"))),
+        _ = interrupts.next() => {}
     }
     tell_systemd("STOPPING=1");
     tracing::info!("stopping: requests under way may finish");
     stopping.cancel();
-    running.await.map_err(|error| Failure::internal(format!("the server ended: {error}")))
+    tokio::select! {
+        ended = running => ended.map_err(|error| Failure::internal(format!("the server ended: {error}"))),
+        signal = interrupts.next() => std::process::exit(i32::from(interrupt::exit_code(signal))),
+    }
 }
 
 /// Prints each setting with its value and where it comes from.

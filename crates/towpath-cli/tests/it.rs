@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod it {
     mod copying;
+    mod ending;
     mod idle;
     mod program;
     mod removing;

@@ -38,6 +38,14 @@ pub(super) async fn plan<'a>(arguments: &'a Copy, places: &'a Places) -> Result<
     let from = sources.iter().map(|source| places.end(source)).collect::<Result<Vec<_>, _>>()?;
     let to = match (to, from.as_slice()) {
         (End::Place(to), sources) if sources.iter().all(|source| matches!(source, End::Place(_))) => to,
+        (End::Standard, _) if arguments.json => {
+            return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
+        }
+        _ if arguments.checksum.is_some() || arguments.skip_existing => {
+            return Err(Failure::Usage(
+                "`-` has nothing to compare with: --checksum and --skip-existing need two files".into(),
+            ));
+        }
         (to, [from]) => return Ok(Plan::Standard { from: from.clone(), to }),
         _ => return Err(Failure::Usage("`-` stands alone: one source, one destination".into())),
     };

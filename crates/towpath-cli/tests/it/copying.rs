@@ -59,3 +59,27 @@ fn two_sources_do_not_become_one() {
     assert!(outcome.stderr.contains("two of the sources"), "{outcome:?}");
     assert!(directory.names("out").is_empty());
 }
+
+#[test]
+fn what_is_there_is_skipped_if_asked() {
+    let directory = Directory::new();
+    directory.put("s/same", "same");
+    directory.put("s/changes", "before");
+    std::fs::create_dir(directory.host("t")).unwrap();
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for target in [".", &format!("{root}/"), &format!("{http}/")] {
+        directory.run("rm -r t").expect(0);
+        std::fs::create_dir(directory.host("t")).unwrap();
+        let line = format!("cp -r s {target}t").replace(".t", "t");
+        directory.run(&line).expect(0);
+        directory.run(&line).expect(6);
+        let outcome = directory.run(&format!("{line} --skip-existing")).expect(0);
+        assert!(outcome.stderr.contains("0 files") && outcome.stderr.contains("2 were there already"), "{outcome:?}");
+        directory.put("t/s/changes", "other size");
+        directory.run(&format!("{line} --skip-existing")).expect(6);
+        let outcome = directory.run(&format!("{line} --skip-existing -f --json")).expect(0);
+        assert!(outcome.stdout.contains("\"skipped\":1"), "{outcome:?}");
+        assert_eq!(directory.get("t/s/changes"), "before");
+    }
+}

@@ -1,16 +1,10 @@
 //! GET, HEAD, OPTIONS.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::memory::MemoryStore;
-use towpath_testkit::{
-    fault::{FaultStore, Faults},
-    pattern::Pattern,
-};
+use towpath_testkit::pattern::Pattern;
 
-use super::{Site, open_config};
+use super::Site;
 
 const MB: usize = 1 << 20;
 
@@ -177,22 +171,4 @@ async fn what_is_not_understood_is_told() {
     assert_eq!(options.field("dav"), "1, 2");
     let missing = site.get("/missing").await.expect(StatusCode::NOT_FOUND);
     assert_eq!(missing.text(), "/missing: there is no such file or directory\nAt fault: the request.\n");
-}
-
-#[tokio::test]
-async fn large_files_are_not_read_for_a_digest() {
-    let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
-    let site = Site::start(Arc::new(store.clone()), &open_config());
-    site.put("/small", vec![b'x'; 1 << 20]).await;
-    site.put("/large", vec![b'x'; (16 << 20) + 1]).await;
-    // Neither algorithm is computed in passing: whoever tells such a digest has read the file for it.
-    for (wish, field, name) in [("want-digest", "digest", "md5"), ("want-repr-digest", "repr-digest", "sha-256=5")] {
-        let ask = async |what: &str| site.ask(what, &[(wish, name)], "").await.expect(StatusCode::OK);
-        assert_ne!(ask("HEAD /small").await.field(field), "");
-        // If the large file were read for it, no answer would come.
-        let held = store.hold("digest");
-        assert_eq!(ask("HEAD /large").await.field(field), "");
-        assert_eq!(ask("GET /large").await.field(field), "");
-        drop(held);
-    }
 }

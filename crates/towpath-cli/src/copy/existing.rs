@@ -1,0 +1,30 @@
+//! Whether a file has been copied before. What is visible under its name is whole, so little has to be compared.
+
+use towpath_store::{Fault, FileKind, Metadata, Result};
+
+use super::Job;
+use crate::location::Places;
+
+/// Whether the destination has the file already.
+pub(super) async fn is_there(job: &Job, places: &Places) -> Result<bool> {
+    let found = job.to.store.stat(&places.caller, &job.to.path).await;
+    let found = match found {
+        Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => return Ok(false),
+        outcome => outcome?,
+    };
+    let source = job.from.store.stat(&places.caller, &job.from.path).await?;
+    Ok(are_same(&source, &found, job.to.store.capabilities().set_mtime))
+}
+
+/// Whether a destination, which `keeps_times` of its sources or does not, is a copy of the source as far as both are known.
+fn are_same(source: &Metadata, found: &Metadata, keeps_times: bool) -> bool {
+    if (found.kind, found.size) != (FileKind::File, source.size) {
+        return false;
+    }
+    let mut known = source.digests.iter().filter_map(|digest| Some((digest, found.digests.get(digest.algorithm())?)));
+    if let Some((digest, other)) = known.next() {
+        return *digest == other;
+    }
+    // Whole seconds: not every protocol says more.
+    !keeps_times || source.mtime_ns.is_none() || source.mtime_s() == found.mtime_s()
+}

@@ -1,0 +1,78 @@
+//! The signals that end a command, and the time that it then has.
+//!
+//! The first SIGINT, SIGTERM or SIGHUP lets the command clean up; a second one, or [`GRACE`] later, ends the process whatever it waits for,
+//! be it a storage that no longer answers or a pipe that nobody reads. A signal that the parent had us ignore (`nohup`) stays ignored.
+
+use std::{path::Path, time::Duration};
+
+use rustix::process::Signal;
+use tokio::{
+    signal::unix::{self, SignalKind},
+    sync::oneshot,
+};
+use towpath_store::sys::disk;
+
+/// How long a process lives after a signal: less than batch systems leave between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(7);
+
+/// Signals that ask the process to end.
+#[derive(Debug)]
+pub(crate) struct Interrupts(Vec<(Signal, unix::Signal)>);
+
+impl Interrupts {
+    /// Waits for them from now on; the process no longer ends by itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let ignored = ignored_signals();
+        let wanted = [Signal::INT, Signal::TERM, Signal::HUP].into_iter();
+        let wanted = wanted.filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        wanted
+            .map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) -> Signal {
+        let waiting = self.0.iter_mut().map(|(signal, stream)| {
+            Box::pin(async move {
+                match stream.recv().await {
+                    Some(()) => *signal,
+                    None => std::future::pending().await,
+                }
+            })
+        });
+        futures::future::select_all(waiting).await.0
+    }
+
+    /// Tells the first one through the channel, and ends the process at the second one, or when the time to clean up is over.
+    pub(crate) fn watch(mut self) -> oneshot::Receiver<Signal> {
+        let (tell, first) = oneshot::channel();
+        // A task of its own: the command's may be blocked by a write.
+        tokio::spawn(async move {
+            let signal = self.next().await;
+            let _ = tell.send(signal);
+            tokio::select! {
+                _ = self.next() => {}
+                () = tokio::time::sleep(GRACE) => {},
+            }
+            std::process::exit(i32::from(exit_code(signal)));
+        });
+        first
+    }
+}
+
+/// The exit code of a process that `signal` ended, as shells show it.
+pub(crate) fn exit_code(signal: Signal) -> u8 {
+    128_u8.saturating_add(u8::try_from(signal.as_raw()).unwrap_or(0))
+}
+
+/// The signals that this process was started to ignore, bit by bit; none where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = disk::read(Path::new("/proc/self/status"), 1 << 20).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
