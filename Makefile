@@ -1,22 +1,32 @@
 # Two commands do everything on a fresh Debian 12 machine: `make demo` and `make test`.
-export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/towpath/target
+# Each checkout has a target directory of its own: two of them must not test each other's program.
+CHECKOUT := $(shell pwd -P | sha256sum | cut -c1-8)
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target-$(CHECKOUT)
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
-.PHONY: demo test bench build lint fmt unit interop peers
+SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo peers run xrootd-captures.sh)
 
-demo: build ## two servers, real ROOT files, a verified copy, physics read over the wire
+.PHONY: demo test bench build lint fmt unit interop peers tools
+
+demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire
 	interop/demo $(TOWPATH)
 
 test: lint unit build interop demo ## everything that must hold
+	# Last: on a fresh machine the tool is built first, which takes minutes.
+	.ci/deny
 	@echo "all tests passed"
 
-build:
+tools: ## a C compiler and linker, without which nothing builds
+	interop/peers --tools
+
+build: tools
 	cargo build --release --locked --package towpath-cli
 
-lint:
+lint: tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	.ci/deny
+	python3 -m compileall -q interop bench
+	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	.ci/wasm
 
 unit: peers ## some tests speak with a real xrootd and nginx

@@ -54,6 +54,11 @@ class Area:
         """The HTTP URL of a file here."""
         return self.server.http(f"{self.path}/{name}")
 
+    def left_over(self) -> list[Path]:
+        """What a towpath server keeps of uploads that are under way, beside the files that clients see."""
+        staging = self.server.root / ".towpath"
+        return list(staging.iterdir()) if staging.is_dir() else []
+
     def put(self, name: str, data: bytes) -> Path:
         """Places a file here, behind the server's back."""
         target = self.local / name

@@ -177,6 +177,7 @@ def test_put(area, curl, here):
     assert curl(area.http("file"), "-T", here / "second").status in (200, 204)
     assert (area.local / "file").read_bytes() == second
     assert [p.name for p in area.local.iterdir()] == ["file"], "nothing else is left there"
+    assert eventually(lambda: area.left_over() == []), "no upload is still under way"
 
 
 @pair("PUT with If-None-Match: * does not overwrite")
@@ -224,7 +225,7 @@ def test_put_broken(area, clients, here):
     command = ("curl", "-sS", "--limit-rate", "5M", "--max-time", "1", "-T", here / "file", area.http("file"))
     assert b"timed out" in clients.run(*command, status=28).err
     assert not (area.local / "file").exists()
-    assert eventually(lambda: list(area.local.iterdir()) == []), "nothing else is left there"
+    assert eventually(lambda: list(area.local.iterdir()) == [] and area.left_over() == []), "nothing else is left there"
 
 
 @pair("digests, RFC 3230 (Want-Digest)")

@@ -115,7 +115,7 @@ def test_copy_existing(remote, here):
     old, new = content(5000, 1), content(3000, 2)
     remote.area.put("file", old)
     (here / "file").write_bytes(new)
-    refused = remote.towpath("cp", here / "file", remote.url("file"), status=None)
+    refused = remote.towpath("cp", here / "file", remote.url("file"), status=6)
     assert b"exists" in refused.err
     assert (remote.area.local / "file").read_bytes() == old
     remote.towpath("cp", "-f", here / "file", remote.url("file"))
@@ -124,7 +124,7 @@ def test_copy_existing(remote, here):
 
 @against(XROOTD + NGINX + OURS, "a missing file is refused, nothing is left")
 def test_missing(remote, here):
-    refused = remote.towpath("cp", remote.url("absent"), here / "file", status=None)
+    refused = remote.towpath("cp", remote.url("absent"), here / "file", status=3)
     assert b"no such file" in refused.err.lower()
     assert list(here.iterdir()) == []
 
@@ -160,7 +160,7 @@ def test_stat(remote):
     remote.area.put("file", content(12_345))
     (found,) = json_lines(remote.towpath("stat", "--json", remote.url("file")))
     assert (found["kind"], found["size"]) == ("file", 12_345)
-    assert remote.towpath("stat", remote.url("absent"), status=None).err
+    assert b"/absent: " in remote.towpath("stat", remote.url("absent"), status=3).err
 
 
 @against(XROOTD + OURS, "sum (adler32, crc32c, md5)")
@@ -179,9 +179,19 @@ def test_names(remote):
     remote.area.put("a/b/c/file", data)
     remote.towpath("mv", remote.url("a/b/c/file"), remote.url("a/moved"))
     assert (remote.area.local / "a/moved").read_bytes() == data
-    assert remote.towpath("rm", remote.url("a"), status=None).err
+    assert b"use -r" in remote.towpath("rm", remote.url("a"), status=5).err
     remote.towpath("rm", "-r", remote.url("a"))
     assert not (remote.area.local / "a").exists()
+
+
+@against(XROOTD + OURS, "rm -r keeps what links lead to")
+def test_links(remote):
+    kept = remote.area.put("kept/file", b"content")
+    remote.area.put("tree/d/file", b"x")
+    (remote.area.local / "tree/link").symlink_to("../kept")
+    (remote.area.local / "tree/d/link").symlink_to("../../kept")
+    remote.towpath("rm", "-r", remote.url("tree"))
+    assert not (remote.area.local / "tree").exists() and kept.read_bytes() == b"content"
 
 
 @against(XROOTD + OURS, "df")

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from clients import adler32, content, crc32c, tree
+from clients import adler32, content, crc32c, eventually, tree
 
 SIZE = 9_000_123  # one whole piece of xrdcp's 8 MiB and an odd part of a second
 
@@ -122,6 +122,7 @@ def test_upload(area, clients, here):
     clients.run("xrdcp", "-s", here / "file", area.url("file"))
     assert (area.local / "file").read_bytes() == data
     assert [p.name for p in area.local.iterdir()] == ["file"], "nothing else is left there"
+    assert eventually(lambda: area.left_over() == []), "no upload is still under way"
 
 
 @pair("upload writes pages with checksums (pgwrite)")
