@@ -30,7 +30,7 @@ lint: tools
 	.ci/wasm
 
 unit: peers ## some tests speak with a real xrootd and nginx
-	cargo test --workspace --locked
+	TOWPATH_REQUIRE_PEERS=1 cargo test --workspace --locked
 
 peers: ## the software that towpath is tested with, from apt and PyPI
 	interop/peers

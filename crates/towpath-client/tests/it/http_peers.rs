@@ -4,12 +4,13 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::Arc,
 };
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{
@@ -17,7 +18,8 @@ use towpath_store::{
 };
 
 use crate::{
-    peer::{Xrootd, content},
+    peer::{Xrootd, content, peer},
+    script::HANG,
     web::{error, options, path, store},
 };
 
@@ -37,8 +39,18 @@ struct Nginx {
 impl Nginx {
     /// None (and a word on why) where there is no nginx.
     async fn start() -> Option<Self> {
+        // Somebody may take the port before nginx does.
+        for _ in 0..5 {
+            let server = Self::start_at(free_port())?;
+            if tokio::time::timeout(HANG, server.answers()).await.expect("nginx does not answer") {
+                return Some(server);
+            }
+        }
+        panic!("nginx does not start");
+    }
+
+    fn start_at(port: u16) -> Option<Self> {
         let directory = tempfile::Builder::new().prefix("towpath-nginx").tempdir().unwrap();
-        let port = free_port();
         let root = directory.path().join("root");
         fs::create_dir(&root).unwrap();
         for path in [directory.path(), &root] {
@@ -57,19 +69,26 @@ impl Nginx {
         );
         let file = directory.path().join("nginx.conf");
         disk::write(&file, configuration.as_bytes()).unwrap();
-        let mut command = Command::new("nginx");
+        let mut command = peer("nginx")?;
         command.arg("-c").arg(&file).arg("-e").arg(directory.path().join("log"));
-        let process = match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(process) => process,
-            Err(error) => {
-                eprintln!("SKIPPED: no nginx to test against ({error})");
-                return None;
-            }
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Some(Self { process, port, directory })
+    }
+
+    /// Waits until it answers; whether it does, and has not ended.
+    async fn answers(&self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let ended = || {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), options).is_ok_and(|status| status.is_some())
         };
-        while towpath_store::sys::net::connect(([127, 0, 0, 1], port).into()).await.is_err() {
+        while towpath_store::sys::net::connect(([127, 0, 0, 1], self.port).into()).await.is_err() {
+            if ended() {
+                return false;
+            }
             tokio::task::yield_now().await;
         }
-        Some(Self { process, port, directory })
+        true
     }
 
     fn file(&self, name: &str) -> PathBuf {

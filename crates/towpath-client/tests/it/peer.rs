@@ -1,7 +1,7 @@
 //! A real `xrootd` of its own for each test that wants one.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -15,6 +15,23 @@ use towpath_store::{Caller, Store, StorePath};
 
 /// The number of the user `nobody`.
 const NOBODY: u32 = 65534;
+
+/// A command that runs the server `name`, or none (and a word on why) where it is not installed. Where `TOWPATH_REQUIRE_PEERS` is set,
+/// as `make test` does, that is an error.
+pub(crate) fn peer(name: &str) -> Option<Command> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Servers often lie where only root looks.
+    let directories = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    let found = directories.map(|directory| directory.join(name)).find(|program| program.is_file());
+    if found.is_none() {
+        assert!(
+            env::var_os("TOWPATH_REQUIRE_PEERS").is_none(),
+            "there is no {name} to test against: run interop/peers"
+        );
+        eprintln!("SKIPPED: there is no {name} to test against");
+    }
+    found.map(Command::new)
+}
 
 /// A running server; it ends when it is dropped.
 pub(crate) struct Xrootd {
@@ -59,19 +76,13 @@ impl Xrootd {
             admin = directory.path().display(),
         );
         write(&configuration, text.as_bytes());
-        let mut command = Command::new("xrootd");
+        let mut command = peer("xrootd")?;
         if rustix::process::geteuid().is_root() {
             command.args(["-R", "nobody"]);
         }
         command.arg("-c").arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.current_dir(directory.path());
-        let mut process = match command.spawn() {
-            Ok(process) => process,
-            Err(error) => {
-                eprintln!("SKIPPED: no xrootd to test against ({error}); install xrootd-server");
-                return None;
-            }
-        };
+        let mut process = command.spawn().unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap());
         let mut seen = String::new();
         let port = loop {
