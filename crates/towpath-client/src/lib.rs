@@ -16,27 +16,41 @@ pub mod http;
 pub mod options;
 mod tls;
 pub mod token;
+mod words;
 pub mod xrootd;
 
 use std::sync::Arc;
 
+use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, Fault, Result, Store, StorePath};
 
 pub use options::ClientOptions;
 pub use token::TokenSource;
+use token::Tokens;
 
 /// The ways to remote sites: connections are shared by all stores that come from one client.
 #[derive(Debug)]
 pub struct Client {
     xrootd: Arc<xrootd::Sites>,
     http: Arc<http::Sites>,
+    background: TaskTracker,
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(options: Arc<ClientOptions>) -> Self {
-        Self { xrootd: xrootd::Sites::new(Arc::clone(&options)), http: http::Sites::new(options) }
+        let tokens = Arc::new(Tokens::new(options.token.clone()));
+        let background = TaskTracker::new();
+        let xrootd = xrootd::Sites::new(Arc::clone(&options), Arc::clone(&tokens), background.clone());
+        Self { xrootd, http: http::Sites::new(options, tokens, background.clone()), background }
+    }
+
+    /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends before may leave
+    /// files that are not whole.
+    pub async fn cleaned_up(&self) {
+        self.background.close();
+        self.background.wait().await;
     }
 
     /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.

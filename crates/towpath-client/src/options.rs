@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use crate::TokenSource;
 
-/// How remote sites are spoken to.
+/// Client options.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Where the bearer token comes from, for calls that bring none themselves.

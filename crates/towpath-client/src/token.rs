@@ -1,15 +1,29 @@
 //! Where a bearer token comes from, as WLCG bearer token discovery 1.0 has it: the variable `BEARER_TOKEN`, the file that
 //! `BEARER_TOKEN_FILE` names, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>`; the first that is there counts, even if
-//! what it holds is no token.
+//! what it holds is no token. Of the files that nobody named, only the user's own count: anybody may put one into `/tmp`.
 //!
-//! Tokens are looked up anew for each login, because they live for an hour and are renewed in place.
+//! Tokens live for an hour and are renewed in place, so [`Tokens`] looks again after a while.
 
-use std::{env, io, path::Path, path::PathBuf};
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use towpath_store::{Error, Fault, Result, Secret, sys::disk};
+use towpath_store::{
+    Error, Fault, Result, Secret,
+    sys::{
+        clock::{self, Instant},
+        disk::{self, Maker},
+    },
+};
 
 /// The longest token that is read, in bytes: issuers give out 1 to 16 KiB, and no server takes more than 64 KiB.
 pub const MAX_TOKEN_BYTES: u64 = 64 << 10;
+
+/// How long a token that was found is used before it is looked for again. Tokens are renewed minutes before they expire.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Where the bearer token comes from.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +54,42 @@ impl TokenSource {
     }
 }
 
+/// The token of one client, looked for now and then.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    source: TokenSource,
+    found: Mutex<Option<(Instant, Result<Option<Secret>>)>>,
+}
+
+impl Tokens {
+    /// Nothing is looked for yet.
+    pub(crate) fn new(source: TokenSource) -> Self {
+        Self { source, found: Mutex::default() }
+    }
+
+    /// What was found in the last minute, or is found now.
+    ///
+    /// # Errors
+    /// As [`TokenSource::find`].
+    pub(crate) fn current(&self) -> Result<Option<Secret>> {
+        let now = clock::now();
+        let mut found = self.found();
+        match &*found {
+            Some((when, token)) if now - *when < KEPT => token.clone(),
+            _ => found.insert((now, self.source.find())).1.clone(),
+        }
+    }
+
+    /// A server did not take the token: the next one who needs it looks for another.
+    pub(crate) fn forget(&self) {
+        *self.found() = None;
+    }
+
+    fn found(&self) -> MutexGuard<'_, Option<(Instant, Result<Option<Secret>>)>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Discovery, with the environment as a function.
 fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     if let Some(text) = variable("BEARER_TOKEN") {
@@ -51,18 +101,20 @@ fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>>
     let name = format!("bt_u{}", rustix::process::geteuid().as_raw());
     let directories = [variable("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()), Some("/tmp".to_owned())];
     for path in directories.into_iter().flatten().map(|directory| Path::new(&directory).join(&name)) {
-        match disk::read(&path, MAX_TOKEN_BYTES) {
-            Ok(text) => return parse(&String::from_utf8_lossy(&text), &path.display().to_string()),
+        let shown = path.display().to_string();
+        match disk::read_regular(&path, MAX_TOKEN_BYTES, Maker::Oneself) {
+            Ok(text) => return parse(&String::from_utf8_lossy(&text), &shown),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unusable(&path.display().to_string(), &error.to_string())),
+            // If it were an error, whoever plants a file could keep others from working.
+            Err(error) => tracing::warn!(path = shown, %error, "a bearer token is not used"),
         }
     }
     Ok(None)
 }
 
 fn read_file(path: &Path) -> Result<String> {
-    let text =
-        disk::read(path, MAX_TOKEN_BYTES).map_err(|error| unusable(&path.display().to_string(), &error.to_string()))?;
+    let text = disk::read_regular(path, MAX_TOKEN_BYTES, Maker::Anybody)
+        .map_err(|error| unusable(&path.display().to_string(), &error.to_string()))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -87,6 +139,8 @@ fn unusable(origin: &str, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn found(variables: &[(&str, &str)]) -> Result<Option<Secret>> {
@@ -109,13 +163,73 @@ mod tests {
         assert_eq!(found(&[("BEARER_TOKEN_FILE", "/nonexistent")]).unwrap_err().fault(), Fault::AuthenticationFailed);
     }
 
+    /// Where discovery looks in a runtime directory.
+    fn place(directory: &tempfile::TempDir) -> PathBuf {
+        directory.path().join(format!("bt_u{}", rustix::process::geteuid().as_raw()))
+    }
+
+    fn put(path: &Path, token: &str) {
+        disk::write(path, token.as_bytes()).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     #[test]
     fn a_file_in_the_runtime_directory_counts() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join(format!("bt_u{}", rustix::process::geteuid().as_raw()));
-        disk::write(&path, b"from-file\n\n").unwrap();
+        put(&place(&directory), "from-file\n\n");
         let token = found(&[("XDG_RUNTIME_DIR", directory.path().to_str().unwrap())]).unwrap();
         assert_eq!(token.unwrap().expose(), "from-file");
+    }
+
+    #[test]
+    fn what_others_may_have_put_there_does_not_count() {
+        let spoil: [fn(&Path); 4] = [
+            |path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RUSR).unwrap(),
+            |path| std::fs::create_dir(path).unwrap(),
+            |path| {
+                put(&path.with_extension("real"), "planted");
+                std::os::unix::fs::symlink(path.with_extension("real"), path).unwrap();
+            },
+            |path| {
+                put(path, "planted");
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o622)).unwrap();
+            },
+        ];
+        for spoil in spoil {
+            let directory = tempfile::tempdir().unwrap();
+            spoil(&place(&directory));
+            let token = found(&[("XDG_RUNTIME_DIR", directory.path().to_str().unwrap())]).unwrap();
+            assert!(token.is_none_or(|token| token.expose() != "planted"));
+        }
+    }
+
+    #[test]
+    fn a_named_file_may_be_a_link_and_must_not_be_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        put(&directory.path().join("real"), "token");
+        let (link, fifo) = (directory.path().join("link"), directory.path().join("fifo"));
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(TokenSource::File(link).find().unwrap().unwrap().expose(), "token");
+        let error = TokenSource::File(fifo).find().unwrap_err();
+        assert!(error.message().contains("not a regular file"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_looked_for_again_after_a_while_or_when_it_was_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let tokens = Tokens::new(TokenSource::File(path.clone()));
+        let current = || tokens.current().unwrap().unwrap().expose().to_owned();
+        put(&path, "first");
+        assert_eq!(current(), "first");
+        put(&path, "second");
+        assert_eq!(current(), "first");
+        tokio::time::advance(KEPT).await;
+        assert_eq!(current(), "second");
+        put(&path, "third");
+        tokens.forget();
+        assert_eq!(current(), "third");
     }
 
     #[test]

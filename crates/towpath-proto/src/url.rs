@@ -486,17 +486,24 @@ pub const SECRET_KEYS: [&str; 8] = [
 
 /// A query or opaque information (`k=v&k=v`) with the values of [`SECRET_KEYS`] replaced by `***`.
 pub fn redact(query: &str) -> String {
-    let secret = |key: &str| {
-        // A key may itself be percent-encoded, and opaque information may be joined with a second `?`.
-        let key = percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
-        let key = key.rsplit('?').next().unwrap_or_default();
-        SECRET_KEYS.contains(&key.trim())
-    };
     let hide = |pair: &str| match pair.split_once('=') {
-        Some((key, _)) if secret(key) => format!("{key}=***"),
+        Some((key, _)) if is_secret(key) => format!("{key}=***"),
         _ => pair.to_owned(),
     };
     query.split('&').map(hide).collect::<Vec<_>>().join("&")
+}
+
+/// A query or opaque information without the pairs whose keys are [`SECRET_KEYS`].
+pub fn without_secrets(query: &str) -> String {
+    let open = |pair: &&str| !is_secret(pair.split('=').next().unwrap_or_default());
+    query.split('&').filter(open).collect::<Vec<_>>().join("&")
+}
+
+fn is_secret(key: &str) -> bool {
+    // A key may itself be percent-encoded, and opaque information may be joined with a second `?`.
+    let key = percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
+    let key = key.rsplit('?').next().unwrap_or_default();
+    SECRET_KEYS.contains(&key.trim())
 }
 
 #[cfg(test)]

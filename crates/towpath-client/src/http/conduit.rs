@@ -23,7 +23,7 @@ const WAITING_BYTES: usize = 4 << 20;
 pub(super) struct Conduit {
     length: Option<u64>,
     state: Mutex<State>,
-    /// There is room, or there never will be.
+    /// Told when space is freed, and when the upload failed.
     room: Notify,
     /// The server wants the body.
     started: Notify,

@@ -1,7 +1,7 @@
 //! Directories and names, by WebDAV.
 //!
 //! WebDAV's DELETE takes a directory with all that is in it, and its MOVE and COPY do so with what they replace. A store promises
-//! less, so what is there is looked at before; somebody who is quicker than that is not noticed.
+//! less, so what is there is looked at before; a change in between is not noticed.
 
 use futures::StreamExt as _;
 use http::{HeaderName, Method, StatusCode};
@@ -144,7 +144,7 @@ impl HttpStore {
         };
         let flag = if overwrite == Overwrite::Replace { "T" } else { "F" };
         let mut question = Question::new(&self.site, method(name))
-            .with(HeaderName::from_static("destination"), destination.expose())
+            .with(HeaderName::from_static("destination"), destination.without_query())
             .with(HeaderName::from_static("overwrite"), flag);
         question.repeatable = false;
         // A server may do either by copying the bytes.
@@ -178,7 +178,7 @@ impl HttpStore {
             self.site.ask(caller, &mut self.site.pursuit(place), &question).await.map_err(|error| error.at(path))?;
         let error = match answer.status {
             StatusCode::MULTI_STATUS => {
-                let message = format!("{} did only a part of it", answer.place.root());
+                let message = format!("{} completed only part of the request (207)", answer.place.root());
                 Error::new(Fault::Io, message).blamed_on(Blame::Storage)
             }
             status if status.is_success() => {

@@ -86,9 +86,9 @@ impl Place {
         format!("{}://{}", self.scheme(), authority(&self.endpoint))
     }
 
-    /// The whole URL, for the wire.
-    pub(super) fn expose(&self) -> String {
-        format!("{}{}", self.root(), self.target)
+    /// The URL without its query.
+    pub(super) fn without_query(&self) -> String {
+        format!("{}{}", self.root(), self.path())
     }
 
     /// The value of `Host`.
@@ -157,7 +157,8 @@ mod tests {
             ("https://other/%2f#part", "https://other/%2f"),
             ("https://[::1]:1094", "https://[::1]:1094/"),
         ] {
-            assert_eq!(from.redirected(location).unwrap().expose(), to);
+            let place = from.redirected(location).unwrap();
+            assert_eq!(format!("{}{}", place.root(), place.target), to);
         }
         for location in ["ftp://host/", "https:///c", "https://h:99999/"] {
             assert_eq!(from.redirected(location).unwrap_err().fault(), Fault::Protocol, "{location}");

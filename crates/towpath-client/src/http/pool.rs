@@ -37,6 +37,9 @@ const KEPT: Duration = Duration::from_secs(50);
 /// servers in use close one is 5 s (Apache).
 const FRESH: Duration = Duration::from_secs(4);
 
+/// How long a kept connection may take to be ready: hardly any time, unless it is stuck.
+const READY_WAIT: Duration = Duration::from_secs(1);
+
 /// Idle connections kept to one server.
 const MAX_IDLE: usize = 64;
 
@@ -93,8 +96,9 @@ impl Pools {
     /// hardly be closing at this moment.
     pub(super) async fn connection(&self, pool: &Pool, repeatable: bool) -> Result<Connection, Failure> {
         while let Some(mut kept) = pool.take(repeatable) {
-            // The end of the last answer may not have got through to the connection's task yet.
-            if kept.sender.ready().await.is_ok() {
+            // The end of the last answer may not have got through to the connection's task yet. Or the server answered before it had
+            // all of the last request, and takes the rest slowly or never.
+            if matches!(timeout(READY_WAIT, kept.sender.ready()).await, Ok(Ok(()))) {
                 return Ok(kept);
             }
         }

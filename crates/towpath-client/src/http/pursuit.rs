@@ -26,8 +26,8 @@ pub(super) enum Failure {
     Lost(Error),
     /// The server did not carry it out, and may do so later; it may say when.
     Later(Error, Option<Duration>),
-    /// The server names another place, with a `Location` field.
-    Redirect(String),
+    /// The server names another place.
+    Redirect(Place),
     /// It is of no use to go on.
     Fatal(Error),
 }
@@ -37,6 +37,7 @@ pub(super) enum Failure {
 pub(super) struct Pursuit {
     origin: Place,
     place: Place,
+    starts_away: bool,
     started: Instant,
     retries: u32,
     retry_time: Duration,
@@ -52,6 +53,7 @@ impl Pursuit {
         Self {
             place: origin.clone(),
             origin,
+            starts_away: false,
             started: now,
             retries: options.retries,
             retry_time: options.retry_time,
@@ -70,11 +72,21 @@ impl Pursuit {
     /// Begins at `place`, where an earlier question about the same file was sent.
     #[must_use]
     pub(super) fn starting_at(mut self, place: Option<Place>) -> Self {
+        self.starts_away = place.is_some();
         self.place = place.unwrap_or(self.place);
         self
     }
 
-    /// Data came: what went wrong before does not count any more.
+    /// Goes back to the origin, once, if it began elsewhere. Whether it did.
+    pub(super) fn gives_up_start(&mut self) -> bool {
+        let starts_away = std::mem::take(&mut self.starts_away);
+        if starts_away {
+            self.return_to_origin();
+        }
+        starts_away
+    }
+
+    /// Data came: the counters of failures start anew.
     pub(super) fn progressed(&mut self, now: Instant) {
         self.losses = 0;
         self.waited = Duration::ZERO;
@@ -106,7 +118,7 @@ impl Pursuit {
     ) -> Result<Duration, Error> {
         match failure {
             Failure::Fatal(error) => Err(error),
-            Failure::Redirect(location) => self.redirected(&location),
+            Failure::Redirect(next) => self.redirected(next),
             Failure::Lost(error) if !repeatable => {
                 let message = format!("{}; what was asked for may have been done", error.message());
                 Err(Error::new(error.fault(), message).blamed_on(error.blame()))
@@ -117,8 +129,7 @@ impl Pursuit {
         }
     }
 
-    fn redirected(&mut self, location: &str) -> Result<Duration, Error> {
-        let next = self.place.redirected(location)?;
+    fn redirected(&mut self, next: Place) -> Result<Duration, Error> {
         self.visited.push(std::mem::replace(&mut self.place, next));
         let problem = match () {
             () if self.visited.contains(&self.place) => "redirects in a circle",
@@ -145,7 +156,8 @@ impl Pursuit {
         now: Instant,
         chance: u64,
     ) -> Result<Duration, Error> {
-        // A server that says when gets its time; one that only says 'later' counts as one that does not work.
+        // A server that says when gets its time; one that only says 'later', or 'now', counts as one that does not work.
+        let when = when.filter(|when| *when >= FIRST_PAUSE);
         self.losses += u32::from(when.is_none());
         let pause = when.unwrap_or_else(|| self.pause(chance));
         self.waited += pause;
@@ -230,15 +242,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_says_now_is_not_asked_for_ever() {
+        let mut pursuit = pursuit();
+        let pauses: Vec<_> =
+            (0..5).map(|_| next(&mut pursuit, Failure::Later(broken(), Some(Duration::ZERO))).unwrap()).collect();
+        assert!(pauses.is_sorted() && pauses[0] >= FIRST_PAUSE / 2 && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
+        assert!(next(&mut pursuit, Failure::Later(broken(), Some(Duration::ZERO))).is_err());
+    }
+
+    fn to(location: &str) -> Failure {
+        Failure::Redirect(pursuit().place.redirected(location).unwrap())
+    }
+
+    #[test]
     fn redirects_are_bounded() {
         let mut circle = pursuit();
-        assert_eq!(next(&mut circle, Failure::Redirect("/b".into())).unwrap(), Duration::ZERO);
+        assert_eq!(next(&mut circle, to("/b")).unwrap(), Duration::ZERO);
         assert!(circle.place().target == "/b" && circle.return_to_origin() && !circle.return_to_origin());
-        next(&mut circle, Failure::Redirect("/b".into())).unwrap();
-        let error = next(&mut circle, Failure::Redirect("/a".into())).unwrap_err();
+        next(&mut circle, to("/b")).unwrap();
+        let error = next(&mut circle, to("/a")).unwrap_err();
         assert!(error.message().contains("circle"), "{error}");
         let mut endless = pursuit();
-        let error = (0..100).find_map(|n| next(&mut endless, Failure::Redirect(format!("/{n}"))).err()).unwrap();
+        let error = (0..100).find_map(|n| next(&mut endless, to(&format!("/{n}"))).err()).unwrap();
         assert!(error.message().contains("without end"), "{error}");
     }
 }

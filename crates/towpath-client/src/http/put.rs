@@ -20,6 +20,26 @@ use super::{
 const LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1000)];
 
+/// What was under the name of an upload before it.
+#[derive(Debug)]
+pub(super) enum Before {
+    Nothing,
+    Something(Metadata),
+    /// Whoever may write need not be allowed to look.
+    Unknown,
+}
+
+impl Before {
+    /// Whether `now` is known to be something else.
+    fn differs_from(&self, now: &Metadata) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Something(before) => before.version.is_some() && before.version != now.version,
+            Self::Unknown => false,
+        }
+    }
+}
+
 /// A file to be put somewhere.
 #[derive(Debug)]
 pub(super) struct Put {
@@ -27,8 +47,7 @@ pub(super) struct Put {
     pub(super) caller: Caller,
     pub(super) path: StorePath,
     pub(super) options: CreateOptions,
-    /// There was nothing there a moment ago.
-    pub(super) is_new: bool,
+    pub(super) before: Before,
 }
 
 impl Put {
@@ -139,10 +158,10 @@ impl Put {
         }
     }
 
-    /// Compares what the server has with what was sent, and takes it away if that is something else.
+    /// Compares what the server has with what was sent.
     ///
     /// # Errors
-    /// `Truncated` and `ChecksumMismatch`.
+    /// `Truncated`, `ChecksumMismatch`, and why what was promised could not be checked.
     pub(super) async fn verify(
         &self,
         told: Metadata,
@@ -150,29 +169,37 @@ impl Put {
         digests: &Digests,
         expected: &Expectation,
     ) -> Result<Metadata> {
-        let (metadata, wrong) = match self.compare(&told, size, digests).await {
-            Ok(metadata) => (metadata, self.verify_others(digests, expected).await.err()),
-            Err(error) if error.kind() == Kind::Corrupt => (told, Some(error)),
-            Err(error) => return Err(error),
-        };
-        let Some(error) = wrong else { return Ok(metadata) };
-        if let Err(failed) = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await {
-            tracing::warn!(%failed, path = %self.path, "a damaged upload could not be removed");
+        let metadata = self.compare(told, size, digests).await?;
+        self.verify_others(digests, expected).await?;
+        Ok(metadata)
+    }
+
+    /// Takes away what has just been put.
+    pub(super) async fn remove(&self) -> bool {
+        let removed = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await;
+        if let Err(error) = &removed {
+            tracing::warn!(%error, path = %self.path, "what is left of a failed upload could not be removed");
         }
-        Err(error)
+        removed.is_ok()
     }
 
     /// The metadata of the new file, if size and digests are those of what was sent. Nothing is asked if the answer to the PUT told all.
-    async fn compare(&self, told: &Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
+    async fn compare(&self, told: Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
         if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
         {
-            return Ok(told.clone());
+            return Ok(told);
         }
-        let metadata = self.look().await?;
-        if told.version.is_some() && metadata.version != told.version {
+        let metadata = match self.look().await {
             // Somebody else has replaced it since.
-            return Ok(told.clone());
-        }
+            Ok(metadata) if told.version.is_some() && metadata.version != told.version => return Ok(told),
+            Ok(metadata) => metadata,
+            // Whoever may write need not be allowed to look.
+            Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => {
+                tracing::warn!(%error, path = %self.path, "an upload could not be verified");
+                return Ok(told);
+            }
+            Err(error) => return Err(error),
+        };
         if metadata.kind != FileKind::File || metadata.size != size {
             let message = format!("{} bytes arrived of {size}", metadata.size);
             return Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
@@ -208,11 +235,11 @@ impl Put {
         Ok(())
     }
 
-    /// Removes what a server may show of an upload that broke off after `sent_bytes`. Only where nothing was there before, and what is
-    /// there now is no more than was sent: then it can only be ours.
+    /// Removes what a server may show of an upload that broke off after `sent_bytes`. Only where what is there now was not there before,
+    /// and is no more than was sent: then it can only be ours.
     pub(super) async fn clean_up(&self, sent_bytes: u64) {
         let facts = &self.store.site.facts;
-        if !self.is_new || facts.is_towpath.certain() {
+        if matches!(self.before, Before::Unknown) || facts.is_towpath.certain() {
             return;
         }
         // XRootD may open the file after we have left; other servers seen here show nothing before it is whole.
@@ -228,14 +255,10 @@ impl Put {
     /// Whether there was something that could be removed.
     async fn remove_torso(&self, sent_bytes: u64) -> bool {
         let found = self.store.stat_path(&self.caller, &self.path).await;
-        if !found.is_ok_and(|found| found.kind == FileKind::File && found.size <= sent_bytes) {
-            return false;
-        }
-        let removed = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await;
-        if let Err(error) = &removed {
-            tracing::warn!(%error, path = %self.path, "what is left of an upload could not be removed");
-        }
-        removed.is_ok()
+        let is_ours = |found: Metadata| {
+            found.kind == FileKind::File && found.size <= sent_bytes && self.before.differs_from(&found)
+        };
+        found.is_ok_and(is_ours) && self.remove().await
     }
 }
 

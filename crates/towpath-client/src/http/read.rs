@@ -44,7 +44,7 @@ pub(super) struct RemoteFile {
     pub(super) caller: Caller,
     path: StorePath,
     place: Place,
-    /// The only version that will do.
+    /// If set, any other version fails.
     wanted: Option<VersionTag>,
     /// Held by the call that asks first.
     first: tokio::sync::Mutex<()>,
@@ -168,6 +168,19 @@ impl RemoteFile {
             Ok(credentials) => refusal::of(answer, &Method::GET, &credentials).await,
             Err(error) => error,
         }
+    }
+
+    /// Whether `answer` says that the file is no longer where a redirect led to; `pursuit` then starts from the beginning.
+    pub(super) fn is_gone(&self, answer: &Answer, pursuit: &mut Pursuit) -> bool {
+        let gone = matches!(
+            answer.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
+        );
+        let starts_anew = gone && pursuit.gives_up_start();
+        if starts_anew {
+            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        starts_anew
     }
 
     /// Remembers who answered, so that the next request goes there at once.
@@ -310,13 +323,7 @@ impl Fetch<'_> {
     }
 
     fn judge_refusal(&mut self, answer: &Answer) -> Use {
-        let gone = matches!(
-            answer.status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
-        );
-        // What a redirect led to need not be there for ever.
-        if gone && self.file.moved.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
-            self.pursuit.return_to_origin();
+        if self.file.is_gone(answer, &mut self.pursuit) {
             return Use::Again;
         }
         if self.first.is_some() && self.wishes && stat::may_refuse_wishes(answer) {

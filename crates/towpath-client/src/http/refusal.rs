@@ -1,15 +1,13 @@
-//! Answers that say no, as errors: what happened, in the server's words, and whose fault it is.
+//! HTTP error responses as errors: what happened, in the server's words, and whose fault it is.
 
 use http::{HeaderMap, Method, StatusCode, header};
 use towpath_store::{Blame, Error, Fault};
 
 use super::{answer::Answer, site::Credentials};
+use crate::words::readable;
 
 /// What is read of the text of an error.
 const TEXT_BYTES: usize = 8 << 10;
-
-/// What is shown of it.
-const SHOWN_CHARACTERS: usize = 300;
 
 /// What a status means for one method, where that differs from what it usually means.
 const MEANINGS: &[(&str, u16, Fault)] = &[
@@ -37,7 +35,7 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if let Some(reason) = status.canonical_reason() {
         message = format!("{message} {reason}");
     }
-    let shown = readable(&headers, &text);
+    let shown = words(&headers, &text);
     if !shown.is_empty() {
         message = format!("{message}: {shown}");
     }
@@ -60,19 +58,12 @@ pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
     }
 }
 
-/// The server's own words on one line: printable, without markup, not too long.
-fn readable(headers: &HeaderMap, text: &[u8]) -> String {
+/// The server's own words, without markup.
+fn words(headers: &HeaderMap, text: &[u8]) -> String {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(text);
     let is_markup = media_type.contains("html") || media_type.contains("xml") || text.trim_start().starts_with('<');
-    let text = if is_markup { without_markup(&text) } else { text.into_owned() };
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-    let line = words.join(" ");
-    match line.char_indices().nth(SHOWN_CHARACTERS) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
+    if is_markup { readable(&without_markup(&text)) } else { readable(&text) }
 }
 
 fn without_markup(text: &str) -> String {
@@ -111,10 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_words_are_made_harmless() {
+    fn the_servers_words_are_shown_without_markup() {
         let html = HeaderMap::from_iter([(header::CONTENT_TYPE, "text/html".parse().unwrap())]);
-        assert_eq!(readable(&html, b"<h1>No\x1b[31m</h1>\r\n<p>way</p>"), "No [31m way");
-        assert_eq!(readable(&HeaderMap::new(), b"disk\tfull\n"), "disk full");
-        assert_eq!(readable(&HeaderMap::new(), &[b'x'; 1000]).len(), SHOWN_CHARACTERS + 3);
+        assert_eq!(words(&html, b"<h1>No\x1b[31m</h1>\r\n<p>way</p>"), "No [31m way");
+        assert_eq!(words(&HeaderMap::new(), b"1 < 2\n"), "1 < 2");
     }
 }

@@ -11,6 +11,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
+use tokio_util::task::TaskTracker;
 use towpath_proto::{http::date, url::Endpoint};
 use towpath_store::{
     Blame, Caller, Error, Fault, Result, Secret,
@@ -27,7 +28,7 @@ use super::{
     pursuit::{Failure, Pursuit},
     refusal,
 };
-use crate::ClientOptions;
+use crate::{ClientOptions, token::Tokens};
 
 /// Questions at one site at a time; more wait. Enough to fill long paths with small reads, and a load that any server bears.
 const QUESTIONS: usize = 32;
@@ -44,15 +45,17 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("towpath/", env
 #[derive(Debug)]
 pub struct Sites {
     options: Arc<ClientOptions>,
+    tokens: Arc<Tokens>,
+    background: TaskTracker,
     pools: Arc<Pools>,
     sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
 }
 
 impl Sites {
     /// No sites yet.
-    pub fn new(options: Arc<ClientOptions>) -> Arc<Self> {
+    pub(crate) fn new(options: Arc<ClientOptions>, tokens: Arc<Tokens>, background: TaskTracker) -> Arc<Self> {
         let pools = Arc::new(Pools::new(Arc::clone(&options)));
-        Arc::new(Self { options, pools, sites: Mutex::default() })
+        Arc::new(Self { options, tokens, background, pools, sites: Mutex::default() })
     }
 
     /// The site at `endpoint`.
@@ -61,8 +64,7 @@ impl Sites {
         if sites.len() >= MAX_SITES && !sites.contains_key(endpoint) {
             sites.retain(|_, site| Arc::strong_count(site) > 1);
         }
-        let new = || Arc::new(Site::new(endpoint.clone(), Arc::clone(&self.options), Arc::clone(&self.pools)));
-        Arc::clone(sites.entry(endpoint.clone()).or_insert_with(new))
+        Arc::clone(sites.entry(endpoint.clone()).or_insert_with(|| Arc::new(Site::new(endpoint.clone(), self))))
     }
 }
 
@@ -72,6 +74,9 @@ pub(super) struct Site {
     pub(super) endpoint: Endpoint,
     pub(super) options: Arc<ClientOptions>,
     pub(super) facts: Arc<Facts>,
+    tokens: Arc<Tokens>,
+    /// What clears away what dropped uploads left.
+    pub(super) background: TaskTracker,
     pools: Arc<Pools>,
     places: Arc<Semaphore>,
 }
@@ -105,6 +110,8 @@ pub(super) struct Question {
     pub(super) prompt: bool,
     /// What it is about is a file: a redirect to the same path with a slash says that it is not.
     pub(super) of_file: bool,
+    /// A header field that cannot be sent: without it the question would mean something else, so it is not asked.
+    pub(super) flaw: Option<Error>,
 }
 
 impl Question {
@@ -118,23 +125,43 @@ impl Question {
             repeatable: true,
             prompt: true,
             of_file: false,
+            flaw: None,
         }
     }
 
-    /// The same with a header field; one whose value cannot be in a header is left out.
+    /// The same with a header field. If no header can have this value, asking fails.
     #[must_use]
     pub(super) fn with(mut self, name: impl Into<http::HeaderName>, value: impl AsRef<str>) -> Self {
-        if let Ok(value) = HeaderValue::try_from(value.as_ref()) {
-            self.headers.insert(name.into(), value);
+        let name = name.into();
+        match HeaderValue::try_from(value.as_ref()) {
+            Ok(value) => drop(self.headers.insert(name, value)),
+            Err(_) => {
+                let message = format!("what was to be sent as `{name}` has characters that no header can have");
+                self.flaw = Some(Error::new(Fault::InvalidArgument, message));
+            }
         }
         self
+    }
+
+    /// Whether it names a second place, which is to be at the same server: so a redirect to another cannot be followed, and a gateway's
+    /// trouble means that the second place is elsewhere.
+    fn names_two(&self) -> bool {
+        matches!(self.method.as_str(), "COPY" | "MOVE")
     }
 }
 
 impl Site {
-    fn new(endpoint: Endpoint, options: Arc<ClientOptions>, pools: Arc<Pools>) -> Self {
-        let places = Arc::new(Semaphore::new(QUESTIONS));
-        Self { endpoint, options, facts: Arc::default(), pools, places }
+    fn new(endpoint: Endpoint, sites: &Sites) -> Self {
+        let Sites { options, tokens, background, pools, .. } = sites;
+        Self {
+            endpoint,
+            options: Arc::clone(options),
+            tokens: Arc::clone(tokens),
+            background: background.clone(),
+            facts: Arc::default(),
+            pools: Arc::clone(pools),
+            places: Arc::new(Semaphore::new(QUESTIONS)),
+        }
     }
 
     /// What `caller` can show: the call's own token, or the one that the options tell of. It is sent over TLS, and within this machine.
@@ -144,7 +171,7 @@ impl Site {
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
         let token = match &caller.token {
             Some(token) => Some(token.clone()),
-            None => self.options.token.find()?,
+            None => self.tokens.current()?,
         };
         let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
         Ok(Credentials { withheld: token.is_some() && !safe, token: token.filter(|_| safe) })
@@ -209,10 +236,16 @@ impl Site {
         if place.endpoint == self.endpoint {
             self.facts.learn(&answer.headers);
         }
+        if answer.status == StatusCode::UNAUTHORIZED {
+            self.tokens.forget();
+        }
         judge(answer, question, &credentials).await
     }
 
     fn request(&self, place: &Place, question: &Question, credentials: &Credentials) -> Result<Request<Payload>> {
+        if let Some(flaw) = &question.flaw {
+            return Err(flaw.clone());
+        }
         let uri = Uri::try_from(&place.target)
             .map_err(|_| Error::new(Fault::InvalidArgument, "the path or query of the URL cannot be sent"))?;
         let mut request = Request::new(question.payload.clone());
@@ -223,7 +256,7 @@ impl Site {
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         headers.extend(question.headers.clone());
-        // Only to whom it was meant for, however the question got elsewhere.
+        // Never to where a redirect led: signed URLs are what gives access there.
         if let Some(token) = credentials.token.as_ref().filter(|_| place.endpoint == self.endpoint) {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
                 Error::new(Fault::AuthenticationFailed, "the bearer token has characters that no token has")
@@ -330,28 +363,28 @@ async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -
         | StatusCode::PERMANENT_REDIRECT
             if location.is_some() =>
         {
-            let location = location.unwrap_or_default();
-            let next = answer.place.redirected(&location).map_err(Failure::Fatal)?;
+            let next = answer.place.redirected(&location.unwrap_or_default()).map_err(Failure::Fatal)?;
             if question.of_file && answer.place.is_directory_form(&next) {
                 return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
             }
+            if question.names_two() && next.endpoint != answer.place.endpoint {
+                let message = format!("{} redirects {} to another server", answer.place.root(), question.method);
+                return Err(Failure::Fatal(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)));
+            }
             answer.discard().await;
-            Err(Failure::Redirect(location))
+            Err(Failure::Redirect(next))
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let when = answer.field(header::RETRY_AFTER).and_then(retry_after);
             Err(Failure::Later(refusal::of(answer, &question.method, credentials).await, when))
         }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT if is_plain(question) => {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+            if !question.names_two() =>
+        {
             Err(Failure::Lost(refusal::of(answer, &question.method, credentials).await))
         }
         _ => Ok(answer),
     }
-}
-
-/// Whether a gateway's trouble means just that: to COPY and MOVE it means that the destination is elsewhere.
-fn is_plain(question: &Question) -> bool {
-    !matches!(question.method.as_str(), "COPY" | "MOVE")
 }
 
 /// `Retry-After`: seconds, or a date.
@@ -366,6 +399,21 @@ fn retry_after(value: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_field_that_cannot_be_sent_is_not_left_out() {
+        let options = Arc::new(ClientOptions::default());
+        let tokens = Arc::new(Tokens::new(crate::TokenSource::Nothing));
+        let sites = Sites::new(options, tokens, TaskTracker::new());
+        let url: towpath_proto::url::Url = "http://host/".parse().unwrap();
+        let site = sites.at(&url.endpoint());
+        let place = Place::new(&url.endpoint(), &towpath_store::StorePath::root(), None);
+        let request = |question: &Question| site.request(&place, question, &Credentials::default());
+        let question = Question::new(&site, Method::GET).with(header::IF_MATCH, "\"tag\"");
+        assert_eq!(request(&question).unwrap().headers()[header::IF_MATCH], "\"tag\"");
+        let error = request(&question.with(header::RANGE, "bytes=0-\n")).unwrap_err();
+        assert_eq!(error.fault(), Fault::InvalidArgument);
+    }
 
     #[test]
     fn servers_say_when_to_come_again() {

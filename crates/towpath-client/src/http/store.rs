@@ -1,6 +1,6 @@
 //! The store behind an `http://`, `https://`, `dav://` or `davs://` URL.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use towpath_store::{
 use super::{
     listing,
     place::Place,
+    put::Before,
     read::RemoteFile,
     site::{Site, Sites},
     stat,
@@ -31,10 +32,17 @@ const ROOM_CHECKED_BYTES: u64 = 1 << 30;
 /// What it can do is learnt from its answers; before the first one, [`Store::capabilities`] tells what may be. Some promises depend on the
 /// server. One that ignores `If-None-Match` or `Overwrite: F` is looked at before; what happens between is not seen. One
 /// that shows uploads while they are written is cleaned of those that failed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpStore {
     pub(super) site: Arc<Site>,
+    /// It may hold secrets.
     query: Option<Arc<str>>,
+}
+
+impl fmt::Debug for HttpStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpStore").field(&self.place(&StorePath::root())).finish()
+    }
 }
 
 impl HttpStore {
@@ -111,18 +119,20 @@ impl Store for HttpStore {
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
         }
         self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
-        let mut is_new = false;
-        // Our own server keeps the condition by itself; others may not know it.
-        if options.overwrite == Overwrite::Refuse && !self.site.facts.is_towpath.certain() {
-            match self.stat_path(caller, path).await {
-                Ok(_) => return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path)),
-                Err(error) if error.fault() == Fault::NotFound => is_new = true,
+        // Our own server keeps conditions by itself, and shows nothing of what failed; others may not.
+        let before = match self.site.facts.is_towpath.certain() {
+            true => Before::Unknown,
+            false => match self.stat_path(caller, path).await {
+                Ok(_) if options.overwrite == Overwrite::Refuse => {
+                    return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
+                }
+                Ok(metadata) => Before::Something(metadata),
+                Err(error) if error.fault() == Fault::NotFound => Before::Nothing,
                 Err(error) if error.fault() == Fault::NotDirectory => return Err(error),
-                // Whoever may write need not be allowed to look.
-                Err(_) => {}
-            }
-        }
-        Ok(Arc::new(Upload::new(self.clone(), caller.clone(), path.clone(), options, is_new)))
+                Err(_) => Before::Unknown,
+            },
+        };
+        Ok(Arc::new(Upload::new(self.clone(), caller.clone(), path.clone(), options, before)))
     }
 
     async fn update(&self, _caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {

@@ -12,10 +12,15 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::checksum::{Algorithms, Digests, Hasher};
 use towpath_store::{
-    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle,
+    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, StorePath,
+    WriteHandle,
 };
 
-use super::{conduit::Conduit, put::Put, store::HttpStore};
+use super::{
+    conduit::Conduit,
+    put::{Before, Put},
+    store::HttpStore,
+};
 
 /// What is gathered before a PUT starts: files up to here go in one request that can be sent again.
 const GATHERED_BYTES: usize = 1 << 20;
@@ -57,10 +62,16 @@ enum Accepted {
 }
 
 impl Upload {
-    /// A file at `path` of which nothing is sent yet. `is_new` says that there was nothing there a moment ago.
-    pub(super) fn new(store: HttpStore, caller: Caller, path: StorePath, options: CreateOptions, is_new: bool) -> Self {
+    /// A file at `path` of which nothing is sent yet; `before` was there a moment ago.
+    pub(super) fn new(
+        store: HttpStore,
+        caller: Caller,
+        path: StorePath,
+        options: CreateOptions,
+        before: Before,
+    ) -> Self {
         let algorithms = Algorithms::DEFAULT.union(options.digests);
-        let put = Put { store, caller, path, options, is_new };
+        let put = Put { store, caller, path, options, before };
         let state = State { hasher: Hasher::new(algorithms), stage: Stage::Gathering { pieces: Vec::new() } };
         Self { put: Arc::new(put), state: Mutex::new(state), next: watch::Sender::new(0) }
     }
@@ -72,7 +83,8 @@ impl Upload {
     /// Waits until `offset` is next.
     ///
     /// # Errors
-    /// `InvalidArgument` if that cannot happen, or does not although everything before it that came has been sent.
+    /// `InvalidArgument` if that cannot happen, or does not for very long although everything before it that came has been sent: its
+    /// source may be slow.
     async fn turn(&self, offset: u64) -> Result<()> {
         let mut next = self.next.subscribe();
         loop {
@@ -83,7 +95,7 @@ impl Upload {
                 _ if now > offset => return Err(self.cannot_go_back(now, offset)),
                 _ => {}
             }
-            if timeout(self.put.store.site.options.stall, next.changed()).await.is_ok() {
+            if timeout(self.put.store.site.options.patience, next.changed()).await.is_ok() {
                 continue;
             }
             if *self.next.borrow() == now && self.waits_for_writer() {
@@ -176,9 +188,6 @@ impl Upload {
                 if self.put.options.size_hint.is_some_and(|promised| promised != size)
                     && sending.conduit.length().is_some()
                 {
-                    let sent_bytes = sending.conduit.close();
-                    drop(sending);
-                    self.put.clean_up(sent_bytes).await;
                     return Err(Error::new(Fault::Truncated, "the file is shorter than was said when it was created"));
                 }
                 sending.conduit.complete();
@@ -212,12 +221,53 @@ fn finished() -> Error {
     Error::new(Fault::HandleNotOpen, "the upload is finished")
 }
 
-/// Ends what is underway of an upload that is given up. The bytes that may have been sent, if a request was.
-fn give_up(stage: Stage) -> Option<u64> {
-    match stage {
-        Stage::Sending(sending) => Some(sending.conduit.close()),
-        Stage::Gathering { .. } | Stage::Finished => None,
+/// Sees to it that nothing is left of an upload that fails, also if nobody waits for it any more.
+#[derive(Debug)]
+struct CleanUp {
+    put: Arc<Put>,
+    /// What the server may have got; none if it can have nothing, or keeps it.
+    sent_bytes: Option<u64>,
+}
+
+impl CleanUp {
+    /// Ends what is underway of an upload that is given up.
+    fn after(put: &Arc<Put>, stage: Stage) -> Self {
+        let sent_bytes = match stage {
+            Stage::Sending(sending) => Some(sending.conduit.close()),
+            Stage::Gathering { .. } | Stage::Finished => None,
+        };
+        Self { put: Arc::clone(put), sent_bytes }
     }
+
+    async fn run(mut self) {
+        if let Some(bytes) = self.sent_bytes {
+            self.put.clean_up(bytes).await;
+            self.sent_bytes = None;
+        }
+    }
+
+    /// There is nothing to be done.
+    fn spare(mut self) {
+        self.sent_bytes = None;
+    }
+}
+
+impl Drop for CleanUp {
+    fn drop(&mut self) {
+        let Some(bytes) = self.sent_bytes else { return };
+        // Without a runtime there is nothing left that could ask.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let put = Arc::clone(&self.put);
+            let background = put.store.site.background.clone();
+            background.spawn_on(async move { put.clean_up(bytes).await }, &runtime);
+        }
+    }
+}
+
+/// Whether the server refused the upload as such, so that what stands under the name is not of it.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict)
+        && error.fault() != Fault::NoSpace
 }
 
 #[async_trait]
@@ -271,20 +321,30 @@ impl WriteHandle for Upload {
         let Some((stage, hasher)) = self.finish() else { return Err(located(finished())) };
         let (size, digests) = (hasher.bytes(), hasher.finish());
         if let Err(error) = check(&expected, size, &digests) {
-            if let Some(bytes) = give_up(stage) {
-                self.put.clean_up(bytes).await;
-            }
+            CleanUp::after(&self.put, stage).run().await;
             return Err(located(error));
         }
-        let metadata = self.send(stage, &digests, &expected, size).await.map_err(located)?;
-        self.put.verify(metadata, size, &digests, &expected).await.map_err(located)
+        let clean_up = CleanUp { put: Arc::clone(&self.put), sent_bytes: Some(size) };
+        let sent = self.send(stage, &digests, &expected, size).await;
+        let (outcome, is_put) = match sent {
+            Ok(told) => (self.put.verify(told, size, &digests, &expected).await, true),
+            Err(error) => (Err(error), false),
+        };
+        match &outcome {
+            Ok(_) => clean_up.spare(),
+            Err(_) if is_put => {
+                self.put.remove().await;
+                clean_up.spare();
+            }
+            Err(error) if is_refusal(error) => clean_up.spare(),
+            Err(_) => clean_up.run().await,
+        }
+        outcome.map_err(located)
     }
 
     async fn abort(&self) -> Result<()> {
-        if let Some((stage, _)) = self.finish()
-            && let Some(bytes) = give_up(stage)
-        {
-            self.put.clean_up(bytes).await;
+        if let Some((stage, _)) = self.finish() {
+            CleanUp::after(&self.put, stage).run().await;
         }
         Ok(())
     }
@@ -292,12 +352,8 @@ impl WriteHandle for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let Some((stage, _)) = self.finish() else { return };
-        let Some(bytes) = give_up(stage) else { return };
-        // Without a runtime there is nothing left that could ask.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let put = Arc::clone(&self.put);
-            runtime.spawn(async move { put.clean_up(bytes).await });
+        if let Some((stage, _)) = self.finish() {
+            drop(CleanUp::after(&self.put, stage));
         }
     }
 }

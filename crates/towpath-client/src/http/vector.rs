@@ -198,7 +198,12 @@ impl Filling {
 async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
-    let answer = file.site.ask(&file.caller, &mut file.pursuit(), &file.question(&ranges)).await?;
+    let mut pursuit = file.pursuit();
+    let question = file.question(&ranges);
+    let mut answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
+    if file.is_gone(&answer, &mut pursuit) {
+        answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
+    }
     let parts = match answer.status {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
         StatusCode::PRECONDITION_FAILED => return Err(changed()),

@@ -10,11 +10,15 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault, Result, Secret};
 
+use crate::words::readable;
+
 /// What this client has to show.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
     /// The bearer token, or why there is none to be had; that matters only to servers that want one.
     pub token: Result<Option<Secret>>,
+    /// There is a token that this server does not get.
+    pub withheld: bool,
     /// The name to log in with.
     pub user: String,
 }
@@ -37,11 +41,15 @@ impl Means {
     /// The error when nothing of what `host` offers led to a login; `refusal` is the last answer of the server.
     pub(super) fn exhausted(&self, host: &str, offers: &[Offer], tls: bool, refusal: Option<&str>) -> Error {
         let names: Vec<&str> = offers.iter().map(|offer| &*offer.name).collect();
-        let offered = names.join(", ");
+        let offered = readable(&names.join(", "));
         let has_token = matches!(self.token, Ok(Some(_)));
         let (why, remedy) = match refusal {
-            Some(message) => (format!("refused the credentials: {message}"), ""),
+            Some(message) => (format!("refused the credentials: {}", readable(message)), ""),
             None if !names.contains(&"ztn") => ("offers nothing that this client speaks".into(), ""),
+            None if self.withheld => {
+                let why = "asks for a bearer token, which is not sent to servers that were named without encryption";
+                (why.into(), "; use roots:// in place of root://")
+            }
             None if !has_token => {
                 let remedy = "; put a bearer token into BEARER_TOKEN or into the file that BEARER_TOKEN_FILE names";
                 ("asks for a bearer token, and none was found".into(), remedy)
@@ -59,7 +67,7 @@ mod tests {
     use super::*;
 
     fn means(token: Option<&str>) -> Means {
-        Means { token: Ok(token.map(Secret::new)), user: "marie".into() }
+        Means { token: Ok(token.map(Secret::new)), withheld: false, user: "marie".into() }
     }
 
     #[test]

@@ -32,7 +32,10 @@ use towpath_proto::xrootd::{
     page::Page,
     response::{ErrorReply, Redirect},
 };
-use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
+use towpath_store::{
+    Blame, Error, Fault,
+    sys::clock::{self, Instant},
+};
 
 use super::{
     flight::{Established, reserved},
@@ -47,8 +50,8 @@ pub(super) use writer::Payload;
 pub(super) enum Failure {
     /// The server refused it.
     Refused(ErrorReply),
-    /// It has to be asked somewhere else.
-    Redirect(Redirect),
+    /// It has to be asked somewhere else. `encrypted` says that nobody but the server can have said so.
+    Redirect { to: Redirect, encrypted: bool },
     /// It has to be asked later.
     Wait { seconds: u32 },
     /// The server wanted credentials first. It was not done.
@@ -126,13 +129,29 @@ struct Waiting {
     reply: oneshot::Sender<Finished>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
-    /// Until when the server has promised an answer (`waitresp`).
-    promised: Option<Instant>,
+    /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time (`waitresp`).
+    deadline: Instant,
     /// The server wants credentials first; it will be asked again when it has them.
     refused_early: bool,
+    /// Nobody waits for it any more.
+    given_up: bool,
 }
 
 impl Waiting {
+    /// What stands in the table for a request that was given up: its answer may still come, and must not be taken for another's.
+    fn given_up(deadline: Instant) -> Self {
+        let (reply, _) = oneshot::channel();
+        Self {
+            sink: Sink::Nowhere,
+            reply,
+            _permit: None,
+            patient: false,
+            deadline,
+            refused_early: false,
+            given_up: true,
+        }
+    }
+
     fn finish(self, outcome: Result<Answer, Failure>) {
         let (buffer, bad_pages) = self.sink.into_parts();
         // Nobody may be waiting any more.
@@ -159,8 +178,6 @@ struct Table {
     /// Why no more requests are taken.
     lost: Option<Failure>,
     patient: usize,
-    /// Requests that the server has promised an answer to.
-    promises: usize,
     /// A listing has taken the connection for itself.
     occupied: bool,
 }
@@ -176,7 +193,7 @@ impl Shared {
         let waiting = {
             let mut table = self.table();
             table.lost.get_or_insert_with(|| why.clone());
-            (table.patient, table.promises) = (0, 0);
+            table.patient = 0;
             std::mem::take(&mut table.waiting)
         };
         for waiting in waiting.into_values() {
@@ -223,36 +240,35 @@ impl Shared {
         let mut table = self.table();
         let waiting = table.waiting.remove(&stream_id.number())?;
         table.patient -= usize::from(waiting.patient);
-        table.promises -= usize::from(waiting.promised.is_some());
         Some(waiting)
     }
 
     fn put_back(&self, stream_id: StreamId, waiting: Waiting) {
         let mut table = self.table();
         table.patient += usize::from(waiting.patient);
-        table.promises += usize::from(waiting.promised.is_some());
         table.waiting.insert(stream_id.number(), waiting);
     }
 
-    /// Ends the requests whose promised answers did not come in time.
+    /// Ends the requests whose answers did not come in time, whatever else came.
     fn expire(&self, now: Instant) {
-        let expired: Vec<u16> = {
-            let table = self.table();
-            if table.promises == 0 {
-                return;
+        let mut expired = Vec::new();
+        {
+            let mut table = self.table();
+            let late = |waiting: &&mut Waiting| waiting.deadline < now && !waiting.given_up;
+            for waiting in table.waiting.values_mut().filter(late) {
+                expired.push(std::mem::replace(waiting, Waiting::given_up(now)));
             }
-            let late = |waiting: &Waiting| waiting.promised.is_some_and(|until| until < now);
-            table.waiting.iter().filter(|(_, waiting)| late(waiting)).map(|(id, _)| *id).collect()
-        };
-        for waiting in expired.into_iter().filter_map(|id| self.take(StreamId::from_number(id))) {
-            let error = Error::new(Fault::TimedOut, "the answer that the server promised did not come");
+            table.patient -= expired.iter().filter(|waiting| waiting.patient).count();
+        }
+        for waiting in expired {
+            let error = Error::new(Fault::TimedOut, "the server lost the request: its answer did not come");
             waiting.finish(Err(Failure::Fatal(error.blamed_on(Blame::Storage))));
         }
     }
 }
 
 impl Table {
-    /// Most requests underway on one connection; a caller that submits more is refused, and has lost its mind.
+    /// Most requests underway on one connection; more fail with `Overloaded`.
     const LIMIT: usize = 32 << 10;
 
     /// Why a request cannot be taken now, though the connection is alive.
@@ -283,14 +299,8 @@ impl Connection {
     /// Starts to connect; returns at once.
     pub(super) fn start(dial: Dial, runtime: &Handle) -> Self {
         let (queue, outgoing) = mpsc::unbounded_channel();
-        let table = Table {
-            waiting: HashMap::new(),
-            next: reserved::FIRST_FREE,
-            lost: None,
-            patient: 0,
-            promises: 0,
-            occupied: false,
-        };
+        let table =
+            Table { waiting: HashMap::new(), next: reserved::FIRST_FREE, lost: None, patient: 0, occupied: false };
         let shared = Arc::new(Shared {
             table: Mutex::new(table),
             established: OnceLock::new(),
@@ -306,7 +316,9 @@ impl Connection {
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, patient } = exchange;
-        let waiting = Waiting { sink, reply, _permit: permit, patient, promised: None, refused_early: false };
+        let deadline = clock::now() + self.shared.patience;
+        let waiting =
+            Waiting { sink, reply, _permit: permit, patient, deadline, refused_early: false, given_up: false };
         let stream_id = {
             let mut table = self.shared.table();
             let refusal = table.lost.clone().or_else(|| table.refusal());

@@ -27,6 +27,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Error, Fault};
 
 use super::auth::Means;
+use crate::words::readable;
 
 /// Stream ids that no caller's request gets.
 pub(super) mod reserved {
@@ -174,6 +175,11 @@ impl Flight {
     /// Whether the session is ready.
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
+    }
+
+    /// Whether the connection is encrypted, and the server has shown that it is who it should be.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.encrypted
     }
 
     /// TLS is established.
@@ -327,7 +333,7 @@ impl Flight {
         match response {
             Response::Ok(body) => B::decode(body).map_err(|error| self.broken(&error.to_string())),
             Response::Error(error) => {
-                let message = format!("{} refused the login: {}", self.plan.host, error.message);
+                let message = format!("{} refused the login: {}", self.plan.host, readable(&error.message));
                 Err(SetupFailure::Fatal(Error::new(Fault::from_xrootd(error.code.0), message)))
             }
             _ => Err(self.broken("unexpected answer before the login")),

@@ -9,6 +9,8 @@ use towpath_proto::{
 };
 use towpath_store::{Error, Fault, FileKind, Metadata, Residency, Result, Space, VersionTag};
 
+use crate::words::readable;
+
 /// What a stat text says.
 pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     let kind = if stat.flags.contains(StatFlags::isDir) {
@@ -58,7 +60,7 @@ pub(super) fn digest(answer: &[u8], algorithm: Algorithm) -> Result<Digest> {
         Ok(found) if found == algorithm => Digest::from_hex(algorithm, value)
             .map_err(|error| Error::new(Fault::Protocol, format!("the checksum that came cannot be read: {error}"))),
         _ => {
-            let message = format!("the server computes no {algorithm}: it answers with {name}");
+            let message = format!("the server computes no {algorithm}: it answers with {}", readable(name));
             Err(Error::new(Fault::Unsupported, message))
         }
     }

@@ -25,7 +25,7 @@ use super::{
     ask::{Origin, path_and_cgi},
     connection::{Exchange, Failure},
     metadata,
-    recovery::Pursuit,
+    recovery::{Place, Pursuit},
     session::{Naming, OpenFile},
     site::{Identity, Site},
 };
@@ -54,6 +54,8 @@ pub(super) struct RemoteFile {
 /// One open of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
+    /// Where the file is, with what the redirector wants this server to be told of it.
+    place: Place,
     pub(super) site: Arc<Site>,
     pub(super) file: Arc<OpenFile>,
 }
@@ -84,12 +86,12 @@ impl RemoteFile {
         if let Some(Some(lane)) = lanes.get(number)
             && lane.file.is_usable()
         {
-            pursuit.arrive(lane.site.place.clone());
+            pursuit.arrive(lane.place.clone());
             return Ok(lane.clone());
         }
         // The other lanes know where the redirector sent the first one.
         let usable = lanes.iter().flatten().find(|lane| lane.file.is_usable());
-        if let Some(place) = usable.map(|lane| lane.site.place.clone()) {
+        if let Some(place) = usable.map(|lane| lane.place.clone()) {
             pursuit.arrive(place);
         }
         let site = self.origin.sites.at(pursuit.place(), &self.identity);
@@ -99,7 +101,7 @@ impl RemoteFile {
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);
-        let lane = Lane { site, file };
+        let lane = Lane { place: pursuit.place().clone(), site, file };
         if let Some(place) = lanes.get_mut(number) {
             *place = Some(lane.clone());
         }

@@ -1,13 +1,13 @@
 //! What to do when a request got no answer: again, elsewhere, later, or not at all. No sockets, no clock.
 //!
 //! A [`Pursuit`] follows one request over all its attempts. It bounds everything that a server or a network could do for
-//! ever: redirects, waits, lost connections, time.
+//! ever: redirects, waits, lost connections, time. It also decides who gets the user's secrets ([`Place::trusted`]).
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use towpath_proto::{
-    url::{Family, Scheme, Url},
+    url::{Family, Scheme, Url, without_secrets},
     xrootd::{
         ErrorCode,
         response::{ErrorReply, Redirect},
@@ -16,7 +16,7 @@ use towpath_proto::{
 use towpath_store::{Blame, Error, Fault, Kind, sys::clock::Instant};
 
 use super::connection::Failure;
-use crate::ClientOptions;
+use crate::{ClientOptions, words::readable};
 
 /// Redirects that are followed for one request, as the reference client does.
 const MAX_REDIRECTS: usize = 16;
@@ -31,8 +31,8 @@ const MAX_EARLY: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A server, and what it is to be told beside the request itself.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// A server, and what it is to be told beside the request itself. It prints without the secrets that opaque information may hold.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub host: String,
     pub port: u16,
@@ -41,6 +41,9 @@ pub(super) struct Place {
     pub cgi: Bytes,
     /// To be appended to the information of the login.
     pub login_cgi: Bytes,
+    /// The bearer token may be shown to it, over TLS: it is the host that the user named, or one that such a host named over TLS.
+    /// Redirects without encryption may come from anybody on the way.
+    pub trusted: bool,
 }
 
 impl Place {
@@ -51,6 +54,13 @@ impl Place {
         } else {
             format!("{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tls, trusted, .. } = self;
+        f.debug_struct("Place").field("name", &self.name()).field("tls", tls).field("trusted", trusted).finish()
     }
 }
 
@@ -123,7 +133,7 @@ impl Pursuit {
     ) -> Result<Duration, Error> {
         match failure {
             Failure::Refused(reply) => self.refused(&reply, chance),
-            Failure::Redirect(redirect) => self.redirected(redirect),
+            Failure::Redirect { to, encrypted } => self.redirected(to, encrypted),
             Failure::Wait { seconds } => self.told_to_wait(seconds),
             Failure::Occupied => Ok(Duration::ZERO),
             Failure::TooEarly if self.early < MAX_EARLY => {
@@ -204,18 +214,12 @@ impl Pursuit {
         Ok(wait)
     }
 
-    fn redirected(&mut self, redirect: Redirect) -> Result<Duration, Error> {
+    fn redirected(&mut self, to: Redirect, encrypted: bool) -> Result<Duration, Error> {
         let from = self.place.name();
         let wrong =
             |why: &str| Error::new(Fault::Protocol, format!("{from} redirects {why}")).blamed_on(Blame::Storage);
-        let next = match redirect {
-            Redirect::Host { host, port, cgi, login_cgi } => {
-                let port = u16::try_from(port).map_err(|_| wrong("to a port that does not exist"))?;
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                Place { host, port, tls: self.place.tls, cgi: join_cgi(&self.origin.cgi, &cgi), login_cgi }
-            }
-            Redirect::Url { url, .. } => self.place_of_url(&url).map_err(|why| wrong(&why))?,
-        };
+        let named = self.named(to).map_err(|why| wrong(&why))?;
+        let next = self.with_secrets(named, encrypted);
         self.visited.push(self.place.clone());
         if self.visited.len() > MAX_REDIRECTS {
             return Err(wrong("too often"));
@@ -227,16 +231,48 @@ impl Pursuit {
         Ok(Duration::ZERO)
     }
 
-    /// A URL in a redirect; what it names is another server for the same path. Encryption is never given up on the way.
-    fn place_of_url(&self, url: &str) -> Result<Place, String> {
-        let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
-        if url.endpoint().family != Family::Xrootd {
-            return Err(format!("to {}://, which is not followed", url.scheme().name()));
+    /// The server that a redirect names, with what it says that this server is to be told. Encryption is never given up on the way.
+    fn named(&self, to: Redirect) -> Result<Place, String> {
+        let tls = self.place.tls;
+        match to {
+            Redirect::Host { host, port, cgi, login_cgi } => {
+                let port = u16::try_from(port).map_err(|_| "to a port that does not exist")?;
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+                if !is_host(&host) {
+                    return Err("to a host whose name none can have".to_owned());
+                }
+                Ok(Place { host, port, tls, cgi, login_cgi, trusted: false })
+            }
+            // What the URL names is another server for the same path.
+            Redirect::Url { url, .. } => {
+                let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
+                if url.endpoint().family != Family::Xrootd {
+                    return Err(format!("to {}://, which is not followed", url.scheme().name()));
+                }
+                let (host, port, tls) = (url.host().to_owned(), url.port(), tls || url.scheme() == Scheme::Roots);
+                let cgi = Bytes::copy_from_slice(url.query().unwrap_or_default().as_bytes());
+                Ok(Place { host, port, tls, cgi, login_cgi: Bytes::new(), trusted: false })
+            }
         }
-        let cgi = join_cgi(&self.origin.cgi, url.query().unwrap_or_default().as_bytes());
-        let tls = self.place.tls || url.scheme() == Scheme::Roots;
-        Ok(Place { host: url.host().to_owned(), port: url.port(), tls, cgi, login_cgi: Bytes::new() })
     }
+
+    /// Decides whether `next` may have the bearer token, and adds the user's opaque information, with or without its secrets.
+    fn with_secrets(&self, next: Place, encrypted: bool) -> Place {
+        let is_origin = next.host == self.origin.host;
+        let trusted = is_origin || (self.place.trusted && encrypted);
+        // Opaque information is sent also without TLS; to the user's own host only as the user said.
+        let own = match trusted && (is_origin || next.tls) {
+            true => self.origin.cgi.clone(),
+            false => without_secrets(&String::from_utf8_lossy(&self.origin.cgi)).into(),
+        };
+        Place { cgi: join_cgi(&own, &next.cgi), trusted, ..next }
+    }
+}
+
+/// Whether this can be the name or the address of a host. It goes into messages, and back to the redirector.
+fn is_host(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+    (1..=255).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// `first&second`, either of which may be empty.
@@ -251,7 +287,8 @@ pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
 /// The error for a refusal by `host`, in the server's words.
 pub(super) fn refusal(host: &str, reply: &ErrorReply) -> Error {
     let fault = Fault::from_xrootd(reply.code.0);
-    let words = if reply.message.is_empty() { fault.phrase() } else { reply.message.trim_end() };
+    let said = readable(&reply.message);
+    let words = if said.is_empty() { fault.phrase() } else { &said };
     let error = Error::new(fault, format!("{host}: {words}"));
     // What is internal here is so in the server.
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }

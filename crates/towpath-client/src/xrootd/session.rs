@@ -77,9 +77,9 @@ impl Session {
         self.connection.is_alive()
     }
 
-    /// Runs something that nobody waits for, such as clearing away what a dropped handle left.
-    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
+    /// Where the connection lives.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Whether a listing that its reader does not keep up with holds the connection.

@@ -22,8 +22,9 @@ use super::{
     flight::{Plan, TlsWish},
     recovery::Place,
     session::Session,
+    sites::Sites,
 };
-use crate::{ClientOptions, tls::Tls};
+use crate::{ClientOptions, tls::Tls, token::Tokens};
 
 /// So many bytes underway make a session busy: another one then takes the next bulk request.
 const BUSY_BYTES: usize = 1 << 20;
@@ -58,6 +59,7 @@ pub(super) struct Site {
     pub(super) place: Place,
     identity: Identity,
     options: Arc<ClientOptions>,
+    tokens: Arc<Tokens>,
     tls: Arc<OnceLock<Result<Tls>>>,
     lanes: Mutex<Vec<Option<Arc<Session>>>>,
     /// Sessions without open files.
@@ -71,19 +73,16 @@ pub(super) struct Site {
 
 impl Site {
     /// A site without sessions.
-    pub(super) fn new(
-        place: Place,
-        identity: Identity,
-        options: &Arc<ClientOptions>,
-        tls: &Arc<OnceLock<Result<Tls>>>,
-    ) -> Self {
+    pub(super) fn new(place: Place, identity: Identity, sites: &Sites) -> Self {
+        let options = &sites.options;
         let window_kib = u32::try_from(options.window_bytes >> 10).unwrap_or(u32::MAX).clamp(1, 1 << 28);
         Self {
             known: Mutex::new(Known { tls: place.tls, ..Known::default() }),
             place,
             identity,
             options: Arc::clone(options),
-            tls: Arc::clone(tls),
+            tokens: Arc::clone(&sites.tokens),
+            tls: Arc::clone(&sites.tls),
             lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
             listings: Mutex::default(),
             hides_uploads: OnceCell::new(),
@@ -194,6 +193,7 @@ impl Site {
         match session.lost() {
             Some(Failure::TooEarly) => self.known().tls = true,
             Some(Failure::EarlyLoss(_)) => self.known().early_losses += 1,
+            Some(Failure::Fatal(error)) if error.fault() == Fault::AuthenticationFailed => self.tokens.forget(),
             _ => {}
         }
     }
@@ -202,11 +202,13 @@ impl Site {
         let known = self.known();
         let token = match &self.identity.token {
             Some(token) => Ok(Some(token.clone())),
-            None => self.options.token.find(),
+            None => self.tokens.current(),
         };
+        let withheld = !self.place.trusted && matches!(token, Ok(Some(_)));
+        let token = if self.place.trusted { token } else { Ok(None) };
         // Over TLS, and with a token to show, credentials are probably wanted; requests ahead of them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
-        let means = Means { token, user: self.identity.user.clone() };
+        let means = Means { token, withheld, user: self.identity.user.clone() };
         let tls = if known.tls {
             let made = self.tls.get_or_init(|| Tls::new(self.options.ca_file.as_deref()));
             Some(made.clone()?)

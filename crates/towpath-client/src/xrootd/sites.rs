@@ -6,13 +6,14 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+use tokio_util::task::TaskTracker;
 use towpath_store::{Result, Secret};
 
 use super::{
     recovery::Place,
     site::{Identity, Site},
 };
-use crate::{ClientOptions, tls::Tls};
+use crate::{ClientOptions, tls::Tls, token::Tokens};
 
 /// Sites kept; of more, those that nobody uses are let go, and their connections with them.
 const MAX_SITES: usize = 256;
@@ -20,7 +21,10 @@ const MAX_SITES: usize = 256;
 /// The sites that have been spoken to, shared by the stores of one client.
 pub struct Sites {
     pub(super) options: Arc<ClientOptions>,
-    tls: Arc<OnceLock<Result<Tls>>>,
+    pub(super) tokens: Arc<Tokens>,
+    /// What clears away what dropped uploads left.
+    pub(super) background: TaskTracker,
+    pub(super) tls: Arc<OnceLock<Result<Tls>>>,
     sites: Mutex<HashMap<Key, Arc<Site>>>,
 }
 
@@ -31,6 +35,7 @@ struct Key {
     port: u16,
     tls: bool,
     login_cgi: bytes::Bytes,
+    trusted: bool,
     user: String,
     token: Option<String>,
     careful: bool,
@@ -38,8 +43,8 @@ struct Key {
 
 impl Sites {
     /// No sites yet.
-    pub fn new(options: Arc<ClientOptions>) -> Arc<Self> {
-        Arc::new(Self { options, tls: Arc::default(), sites: Mutex::default() })
+    pub(crate) fn new(options: Arc<ClientOptions>, tokens: Arc<Tokens>, background: TaskTracker) -> Arc<Self> {
+        Arc::new(Self { options, tokens, background, tls: Arc::default(), sites: Mutex::default() })
     }
 
     /// The site of `identity` at `place`.
@@ -49,6 +54,7 @@ impl Sites {
             port: place.port,
             tls: place.tls,
             login_cgi: place.login_cgi.clone(),
+            trusted: place.trusted,
             user: identity.user.clone(),
             token: identity.token.as_ref().map(Secret::expose).map(str::to_owned),
             careful: identity.careful,
@@ -57,9 +63,7 @@ impl Sites {
         if sites.len() >= MAX_SITES && !sites.contains_key(&key) {
             sites.retain(|_, site| Arc::strong_count(site) > 1);
         }
-        let site = sites
-            .entry(key)
-            .or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), &self.options, &self.tls)));
+        let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), self)));
         Arc::clone(site)
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::{
     checksum::{Algorithm, Algorithms, Digest, Hasher},
-    url::{SECRET_KEYS, Url},
+    url::{Url, without_secrets},
     xrootd::{
         MkdirOptions, Request, StatOptions, Target,
         request::{Chmod, Mkdir, Mv, Query, Rm, Rmdir, Stat, Truncate},
@@ -54,13 +54,14 @@ impl XrootdStore {
             tls: url.endpoint().tls,
             cgi: Bytes::copy_from_slice(cgi.as_bytes()),
             login_cgi: Bytes::new(),
+            trusted: true,
         };
         let user = url.user().map(str::to_owned).or_else(|| env::var("USER").ok()).filter(|user| !user.is_empty());
         let origin = Origin {
             sites: Arc::clone(sites),
             place,
             user: user.unwrap_or_else(|| "nobody".to_owned()),
-            careful: cgi.split('&').any(|pair| SECRET_KEYS.contains(&pair.split('=').next().unwrap_or_default())),
+            careful: without_secrets(cgi) != cgi,
         };
         Self { origin }
     }

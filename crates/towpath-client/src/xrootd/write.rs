@@ -176,7 +176,7 @@ impl Upload {
                 let message = format!("{}; the upload has to start again", error.message());
                 Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
             }
-            Failure::Redirect(_) | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
+            Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
                 Error::new(Fault::Protocol, format!("{}: unexpected answer to a write", self.session().host))
             }
         }
@@ -288,11 +288,12 @@ impl Drop for Upload {
         }
         let target = self.target.clone();
         let underway = target.start_clear();
-        self.session().spawn(async move {
+        let clear = async move {
             if let Err(error) = target.clear(underway).await {
                 tracing::warn!(path = %target.path, %error, "an abandoned upload could not be removed");
             }
-        });
+        };
+        self.target.store.origin.sites.background.spawn_on(clear, self.session().runtime());
     }
 }
 

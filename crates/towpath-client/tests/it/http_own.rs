@@ -5,7 +5,7 @@ use towpath_store::{Blame, Fault};
 use towpath_testkit::conformance::{self, Fixture};
 
 use crate::{
-    own::{certificate, serve},
+    own::{certificate, serve, serve_directory},
     peer::{caller, options, path},
     web::store,
 };
@@ -17,7 +17,17 @@ fn heard_as(fault: Fault) -> Fault {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promises_of_a_store_are_kept() {
-    let store = store(&format!("http://127.0.0.1:{}/", serve(|_| ())), &options());
+    check_promises(serve(|_| ())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_promises_of_a_store_are_kept_for_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    check_promises(serve_directory(&directory)).await;
+}
+
+async fn check_promises(port: u16) {
+    let store = store(&format!("http://127.0.0.1:{port}/"), &options());
     let fixture = Fixture { heard_as, ..Fixture::new(store) };
     conformance::check(&fixture).await;
 }

@@ -167,16 +167,17 @@ async fn no_more_is_read_than_was_asked_for() {
 async fn a_busy_server_is_asked_again_when_it_says() {
     let server = serve(|asked, before| match before {
         0 => reply(503).with("retry-after", "0").body("too busy"),
-        1 => reply(429).with("retry-after", "0"),
-        2 => reply(502),
+        1 => reply(429).with("retry-after", "Thu, 01 Jan 1970 00:01:40 GMT"),
         _ => serve_file(asked, &data(), "\"v1\""),
     });
     let file = server.open("/file").await;
     assert_eq!(file.read(0, 10).await.unwrap(), data()[..10]);
-    let server = serve(|_, _| reply(503).body("<h1>no\tmore</h1>"));
-    let error = error(server.open("/file").await.read(0, 10).await);
-    assert_eq!(error.fault(), Fault::Unavailable);
-    assert!(error.message().contains("503 Service Unavailable: no more (tried 3 times)"), "{error}");
+    for header in ["x-none", "retry-after"] {
+        let server = serve(move |_, _| reply(503).with(header, "0").body("<h1>no\tmore</h1>"));
+        let error = error(server.open("/file").await.read(0, 10).await);
+        assert_eq!(error.fault(), Fault::Unavailable);
+        assert!(error.message().contains("503 Service Unavailable: no more (tried 3 times)"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,6 +224,26 @@ async fn redirects_are_followed_and_remembered() {
     // A place that does not know us any more is asked for anew.
     assert_eq!(error(file.read(0, 10).await).fault(), Fault::PermissionDenied);
     assert_eq!(here.methods().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vectors_find_their_way_back_when_a_redirect_has_expired() {
+    let target = serve(|asked, before| match before {
+        0 => serve_file(asked, &data(), "\"v1\""),
+        1 => reply(403),
+        // Only one range of those that were asked for together: the others are asked for one by one.
+        _ => serve_file(asked, &data(), "\"v1\""),
+    });
+    let there = format!("http://{}/there", target.address);
+    let here = serve(move |_, _| reply(307).with("location", &there));
+    let file = here.open("/file").await;
+    file.read(0, 10).await.unwrap();
+    let ranges: Vec<_> = (0..20).map(|n| ByteRange { offset: n * 10_000, length: 10 }).collect();
+    for (index, result) in file.read_vector(ranges.clone()).collect::<Vec<_>>().await {
+        let at = ranges[index].offset as usize;
+        assert_eq!(result.unwrap(), data()[at..at + 10]);
+    }
+    assert_eq!(here.asked()[1].field("range").split(',').count(), 20, "the origin is asked for all of them");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,19 @@
 //! Uploads over HTTP to servers that do odd things.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::Method;
+use towpath_client::{Client, ClientOptions};
 use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, WriteHandle};
 
 use crate::{
     peer::content,
-    web::{Asked, Reply, Web, error, path, reply, serve_file},
+    web::{Asked, Reply, Web, error, hang_up, options, path, reply, serve_file, store},
 };
 
 /// Too large to be sent in one go.
@@ -110,7 +114,8 @@ async fn nothing_is_whole_before_it_is_committed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pieces_that_never_come_are_missed() {
     let server = keep(|_, _| None);
-    let file = create(&server, replace(None)).await;
+    let options = ClientOptions { patience: Duration::from_millis(300), ..options() };
+    let file = server.store_with(&options).create(&Caller::local(), &path("/file"), replace(None)).await.unwrap();
     file.write(0, "start".into()).await.unwrap();
     let missing = error(file.write(100, "later".into()).await);
     assert_eq!(missing.fault(), Fault::InvalidArgument);
@@ -119,6 +124,122 @@ async fn pieces_that_never_come_are_missed() {
     file.write(5, "!".into()).await.unwrap();
     file.commit(Expectation::default()).await.unwrap();
     assert_eq!(put_of(&server).body, "start!");
+}
+
+#[tokio::test]
+async fn a_slow_source_is_waited_for() {
+    let server = keep(|_, _| None);
+    let file = create(&server, replace(None)).await;
+    let mut late = file.write(5, "later".into());
+    assert!(futures::poll!(&mut late).is_pending());
+    // Longer than any answer may take.
+    tokio::time::pause();
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(futures::poll!(&mut late).is_pending());
+    }
+    tokio::time::resume();
+    file.write(0, "start".into()).await.unwrap();
+    late.await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+    assert_eq!(put_of(&server).body, "startlater");
+}
+
+/// A server with one file, at first `old`, that keeps what is put and then hangs up; what it has in the end.
+async fn left_by(old: Option<&'static str>, overwrite: Overwrite, size: usize, cancel: bool) -> Option<Bytes> {
+    let kept = Arc::new(Mutex::new(old.map(Bytes::from)));
+    let server = Web::start({
+        let kept = Arc::clone(&kept);
+        move |asked, _| {
+            let mut kept = kept.lock().unwrap();
+            match asked.method {
+                Method::PUT => {
+                    *kept = Some(asked.body.clone());
+                    hang_up()
+                }
+                Method::DELETE => reply(if kept.take().is_some() { 204 } else { 404 }),
+                Method::HEAD => match &*kept {
+                    Some(kept) => serve_file(asked, kept, &format!("\"{}\"", kept.len())),
+                    None => reply(404),
+                },
+                _ => reply(405),
+            }
+        }
+    });
+    let options = ClientOptions { retries: 0, ..options() };
+    let client = Client::new(Arc::new(options));
+    let (store, _) = client.connect(&format!("http://{}/", server.address).parse().unwrap()).unwrap();
+    let options = CreateOptions { overwrite, ..CreateOptions::default() };
+    let file = store.create(&Caller::local(), &path("/file"), options).await.unwrap();
+    file.write(0, content(size).into()).await.unwrap();
+    if cancel {
+        let mut commit = file.commit(Expectation::default());
+        while !server.methods().iter().any(|method| method == "PUT") {
+            assert!(futures::poll!(&mut commit).is_pending());
+            tokio::task::yield_now().await;
+        }
+        drop(commit);
+        client.cleaned_up().await;
+    } else {
+        assert_eq!(error(file.commit(Expectation::default()).await).fault(), Fault::Unavailable);
+    }
+    kept.lock().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failed_upload_left_is_removed() {
+    for size in [10, LARGE] {
+        for overwrite in [Overwrite::Refuse, Overwrite::Replace] {
+            for cancel in [false, true] {
+                assert_eq!(left_by(None, overwrite, size, cancel).await, None, "{overwrite:?} {size} {cancel}");
+            }
+        }
+        assert_eq!(left_by(Some("old"), Overwrite::Replace, size, false).await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_there_before_is_not_removed() {
+    let server = Web::start(|asked, _| match asked.method {
+        Method::PUT => hang_up(),
+        Method::HEAD => serve_file(asked, &"old".into(), "\"old\""),
+        _ => reply(405),
+    });
+    let file = create(&server, replace(None)).await;
+    file.write(0, "content".into()).await.unwrap();
+    assert_eq!(error(file.commit(Expectation::default()).await).fault(), Fault::Unavailable);
+    assert!(!server.methods().contains(&"DELETE".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_write_but_not_look_can_upload() {
+    for status in [403, 405] {
+        let server = Web::start(move |asked, _| reply(if asked.method == Method::PUT { 201 } else { status }));
+        let file = create(&server, CreateOptions::default()).await;
+        file.write(0, "content".into()).await.unwrap();
+        assert_eq!(file.commit(Expectation::default()).await.unwrap().size, 7);
+        assert!(!server.methods().contains(&"DELETE".to_owned()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_stays_at_its_server_and_keeps_its_secrets() {
+    let elsewhere = Web::start(|_, _| reply(201));
+    let there = format!("http://{}/a", elsewhere.address);
+    let server = Web::start(move |asked, _| match asked.method.as_str() {
+        "MOVE" => reply(307).with("location", &there),
+        "HEAD" if asked.target.starts_with("/a") => reply(200).body("content"),
+        "HEAD" => reply(404),
+        _ => reply(405),
+    });
+    let store = store(&format!("http://{}/?authz=secret", server.address), &options());
+    let moved = store.rename(&Caller::local(), &path("/a"), &path("/b"), Overwrite::Refuse).await;
+    assert_eq!(error(moved).fault(), Fault::Unsupported);
+    let asked = server.asked().pop().unwrap();
+    assert_eq!(asked.target, "/a?authz=secret");
+    assert_eq!(asked.field("destination"), format!("http://{}/b", server.address));
+    assert!(elsewhere.asked().is_empty());
+    assert!(!format!("{store:?}").contains("secret"), "{store:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

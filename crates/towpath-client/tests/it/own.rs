@@ -3,14 +3,17 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::TryStreamExt as _;
-use towpath_client::{ClientOptions, TokenSource};
+use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_proto::checksum::Algorithm;
+use towpath_proto::xrootd::{RequestCode, Response, response::Redirect};
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, IssuerConfig, Right},
 };
 use towpath_store::{
-    Blame, Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Secret, Store, memory::MemoryStore,
+    Blame, Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Secret, Store,
+    local::{LocalOptions, LocalStore},
+    memory::MemoryStore,
     sys::disk,
 };
 use towpath_testkit::{
@@ -19,11 +22,19 @@ use towpath_testkit::{
     issuer::{SigningKey, jwks, wlcg_claims},
 };
 
-use crate::peer::{caller, options, path, store_at};
+use crate::{
+    peer::{caller, options, path, store_at},
+    script::Script,
+};
 
 /// A server on an empty store in memory; its port. It ends with the test's runtime.
 pub(crate) fn serve(change: impl FnOnce(&mut ServeConfig)) -> u16 {
     serve_store(Arc::new(MemoryStore::new(1 << 30)), change)
+}
+
+/// A server on a directory.
+pub(crate) fn serve_directory(directory: &tempfile::TempDir) -> u16 {
+    serve_store(Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap()), |_| ())
 }
 
 fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> u16 {
@@ -38,10 +49,19 @@ fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promises_of_a_store_are_kept() {
-    let store = store_at("root", serve(|_| ()), options());
+    check_promises(serve(|_| ())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_promises_of_a_store_are_kept_for_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    check_promises(serve_directory(&directory)).await;
+}
+
+async fn check_promises(port: u16) {
     // The protocol has fewer words than the store.
     let heard_as = |fault: Fault| Fault::from_xrootd(fault.xrootd_code());
-    let fixture = Fixture { any_name: false, heard_as, ..Fixture::new(store) };
+    let fixture = Fixture { any_name: false, heard_as, ..Fixture::new(store_at("root", port, options())) };
     conformance::check(&fixture).await;
 }
 
@@ -114,8 +134,15 @@ async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
     assert_eq!(error.fault(), Fault::TlsRequired, "{error}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tokens_open_what_is_closed_to_others() {
+/// A server that lets in only who has a token, over TLS.
+struct Guarded {
+    directory: tempfile::TempDir,
+    port: u16,
+    token: String,
+    ca_file: Option<PathBuf>,
+}
+
+fn serve_guarded() -> Guarded {
     const ISSUER: &str = "https://issuer.example";
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(&directory);
@@ -130,6 +157,36 @@ async fn tokens_open_what_is_closed_to_others() {
         config.access.issuers = vec![IssuerConfig { issuer, base_path, keys: Some(keys), ca: None }];
     });
     let token = signing.token(&wlcg_claims(ISSUER, "storage.read:/ storage.modify:/"));
+    Guarded { directory, port, token, ca_file }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_follow_a_redirect_without_encryption_only_to_the_same_host() {
+    let server = serve_guarded();
+    for (named, gets_it) in [("127.0.0.1", false), ("localhost", true)] {
+        let script = Script::listen();
+        let token = TokenSource::Fixed(Secret::new(server.token.clone()));
+        let options = ClientOptions { token, ca_file: server.ca_file.clone(), ..options() };
+        let url = format!("root://{named}:{}//", script.port).parse().unwrap();
+        let (store, _) = Client::new(Arc::new(options)).connect(&url).unwrap();
+        let asking = tokio::spawn(async move { store.stat(&caller(), &path("/")).await });
+        let (mut peer, requests) = script.first_flight(&[RequestCode::stat]).await;
+        let url = format!("roots://localhost:{}//", server.port);
+        peer.respond(requests[0].0, &Response::Redirect(Redirect::Url { url, flags: Default::default() }));
+        peer.send().await;
+        match asking.await.unwrap() {
+            Ok(metadata) => assert!(gets_it && metadata.is_directory()),
+            Err(error) => {
+                assert!(!gets_it && error.fault() == Fault::AuthenticationFailed, "{error:?}");
+                assert!(error.message().contains("not sent to servers that were named without encryption"), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_open_what_is_closed_to_others() {
+    let Guarded { directory, port, token, ca_file } = serve_guarded();
     let with = |token| ClientOptions { token, ca_file: ca_file.clone(), ..options() };
 
     let file = directory.path().join("token");

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use towpath_client::ClientOptions;
 use towpath_proto::{
     checksum::Algorithm,
     xrootd::{
         ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
         page::Page,
         request::{Open, PgRead, Read},
-        response::{Attn, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
+        response::{Attn, ErrorReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
     },
 };
 use towpath_store::{Blame, CreateOptions, Expectation, Fault, OpenOptions, ReadHandle, Result, Store};
@@ -37,7 +38,11 @@ async fn done<T>(task: JoinHandle<T>) -> T {
 
 /// A file of 10 000 bytes, open with handle 0, and its server.
 async fn opened(script: &Script) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) {
-    let store = store_at("root", script.port, options());
+    opened_with(script, options()).await
+}
+
+async fn opened_with(script: &Script, options: ClientOptions) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) {
+    let store = store_at("root", script.port, options);
     let file = open(&*store, "/f").await;
     let reading = read(&file, 0, 100);
     let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
@@ -196,6 +201,50 @@ async fn a_promised_answer_comes_unasked() {
     peer.respond(StreamId::ZERO, &Response::Attn(Attn::AsynResp { header, body: body.freeze() }));
     peer.send().await;
     assert_eq!(done(asking).await.unwrap().to_string(), "00000001");
+}
+
+#[tokio::test]
+async fn a_request_that_the_server_lost_ends_though_others_are_answered() {
+    let script = Script::listen();
+    let patience = Duration::from_secs(60);
+    let (store, file, mut peer) = opened_with(&script, ClientOptions { patience, ..options() }).await;
+    let lost = read(&file, 0, 5000);
+    let (lost_id, _) = peer.next().await;
+    for _ in 0..7 {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        tokio::time::resume();
+        answer_stat(&store, &mut peer).await;
+    }
+    assert_eq!(done(lost).await.unwrap_err().fault(), Fault::TimedOut);
+    peer.expect(&[RequestCode::close]).await;
+    // An answer that comes after all disturbs nobody.
+    peer.pages(lost_id, 0, &content(5000), |_| ());
+    answer_stat(&store, &mut peer).await;
+}
+
+async fn answer_stat(store: &Arc<dyn Store>, peer: &mut Peer) {
+    let store = Arc::clone(store);
+    let asking = tokio::spawn(async move { store.stat(&caller(), &path("/f")).await });
+    let requests = peer.expect(&[RequestCode::stat]).await;
+    peer.ok(requests[0].0, &Bytes::from_static(b"1 10000 16 1700000000\0"));
+    peer.send().await;
+    done(asking).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_servers_words_cannot_command_a_terminal() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let asking = tokio::spawn(async move { store.stat(&caller(), &path("/f")).await });
+    let (mut peer, requests) = script.first_flight(&[RequestCode::stat]).await;
+    let message = format!("\x1b]0;owned\x07\x1b[31mno\n{}", "x".repeat(100_000));
+    let reply = ErrorReply { code: ErrorCode::NotAuthorized, message };
+    peer.respond(requests[0].0, &Response::Error(reply));
+    peer.send().await;
+    let error = done(asking).await.unwrap_err();
+    assert!(!error.message().chars().any(char::is_control) && error.message().len() < 400, "{error}");
+    assert!(error.message().contains("]0;owned [31mno xxx"), "{error}");
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! A web server for each test, which does what the test wants: above all what real servers seldom do.
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -81,6 +80,17 @@ impl Body for Content {
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.length.map_or_else(Default::default, hyper::body::SizeHint::with_exact)
     }
+}
+
+/// Marks an answer that never comes.
+#[derive(Debug, Clone, Copy)]
+struct HangUp;
+
+/// No answer: the server has the request, and closes the connection.
+pub(crate) fn hang_up() -> Reply {
+    let mut reply = reply(200);
+    reply.0.extensions_mut().insert(HangUp);
+    reply
 }
 
 /// An answer in the making.
@@ -198,7 +208,11 @@ impl Web {
                             seen.push(asked.clone());
                             seen.len() - 1
                         };
-                        Ok::<_, Infallible>(answer(&asked, before).0)
+                        let response = answer(&asked, before).0;
+                        match response.extensions().get::<HangUp>() {
+                            Some(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                            None => Ok(response),
+                        }
                     }
                 });
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));

@@ -1,6 +1,12 @@
 //! Files outside any store: configuration, keys, token files. (The local store opens its own relative to its root.)
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use rustix::fs::OFlags;
 
 /// Opens a file for reading.
 ///
@@ -15,9 +21,39 @@ pub fn open(path: &Path) -> io::Result<fs::File> {
 /// # Errors
 /// The system's, and `FileTooLarge` for a file of more than `limit_bytes`.
 pub fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    read_bounded(fs::File::open(path)?, limit_bytes)
+}
+
+/// Who must have made a file that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// Somebody: the user named the file.
+    Anybody,
+    /// The user whom this process acts for, and nobody else can change it. Links are not followed.
+    Oneself,
+}
+
+/// Reads a small file whole, if it is one: nothing that could make the reader wait, such as a pipe.
+///
+/// # Errors
+/// The system's, `FileTooLarge` for a file of more than `limit_bytes`, and one that says what is wrong with the file.
+pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<Vec<u8>> {
+    let link = if maker == Maker::Oneself { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = (OFlags::NONBLOCK | link).bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    match maker {
+        _ if !metadata.is_file() => Err(io::Error::other("it is not a regular file")),
+        Maker::Oneself if !own => Err(io::Error::other("it belongs to somebody else, or others can write it")),
+        _ => read_bounded(file, limit_bytes),
+    }
+}
+
+fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(limit_bytes + 1).read_to_end(&mut bytes)?;
+    file.take(limit_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit_bytes {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit_bytes} bytes")));
     }

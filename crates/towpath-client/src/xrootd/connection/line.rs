@@ -13,6 +13,9 @@ use towpath_store::sys::clock::{self, Instant};
 use super::{Control, Shared};
 use crate::xrootd::flight::reserved;
 
+/// How often to look for requests whose time is up: all that are underway are looked at.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What to do about silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -61,6 +64,8 @@ pub(super) struct Line<I> {
     liveness: Liveness,
     /// An answer has begun, and its rest is expected: its request is in no table meanwhile.
     pub(super) within_answer: bool,
+    /// When to look for requests whose time is up.
+    expires_next: Instant,
 }
 
 impl<I: AsyncRead + Unpin> Line<I> {
@@ -72,6 +77,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
             control,
             liveness: Liveness { heard: now, answered: now, pinged: false },
             within_answer: false,
+            expires_next: now,
         }
     }
 
@@ -84,7 +90,11 @@ impl<I: AsyncRead + Unpin> Line<I> {
     pub(super) async fn receive(&mut self, target: &mut impl BufMut, limit: usize) -> Result<usize, String> {
         let stall = self.shared.stall;
         loop {
-            self.shared.expire(clock::now());
+            let now = clock::now();
+            if now >= self.expires_next {
+                self.expires_next = now + EXPIRY_INTERVAL;
+                self.shared.expire(now);
+            }
             let mut limited = (&mut *target).limit(limit);
             match timeout(stall, self.input.read_buf(&mut limited)).await {
                 Ok(Ok(0)) => return Err("the server closed it".into()),

@@ -14,9 +14,12 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{Answer, Control, Failure, Shared, Waiting, broken, dial::setup_failed, line::Line};
-use crate::xrootd::{
-    flight::{Flight, Progress, reserved},
-    sink::{BadAnswer, Sink},
+use crate::{
+    words::readable,
+    xrootd::{
+        flight::{Flight, Progress, reserved},
+        sink::{BadAnswer, Sink},
+    },
 };
 
 /// Longest body of an answer that is not data, in bytes: errors, redirects, and asynchronous answers.
@@ -130,7 +133,10 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                         }
                         waiting.finish(Ok(head.status.map_or(Answer::Ok, Answer::Status)));
                     }
-                    Ok(()) => self.shared.put_back(stream_id, waiting),
+                    Ok(()) => {
+                        waiting.deadline = clock::now() + self.shared.patience;
+                        self.shared.put_back(stream_id, waiting);
+                    }
                     Err(end) => {
                         self.shared.put_back(stream_id, waiting);
                         return Err(end);
@@ -162,11 +168,11 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 return Ok(());
             }
             Response::Error(error) => Failure::Refused(error),
-            Response::Redirect(redirect) => Failure::Redirect(redirect),
+            Response::Redirect(to) => Failure::Redirect { to, encrypted: self.flight.is_encrypted() },
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
             Response::WaitResp(wait) => {
-                waiting.promised =
-                    Some(clock::now() + Duration::from_secs(u64::from(wait.seconds)).max(self.shared.stall));
+                let promised = Duration::from_secs(u64::from(wait.seconds));
+                waiting.deadline = clock::now() + promised.max(self.shared.stall).min(self.shared.patience);
                 waiting.patient = true;
                 self.shared.put_back(stream_id, waiting);
                 return Ok(());
@@ -210,7 +216,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         match attn {
             Attn::AsynResp { header, body } => self.late_answer(&header, body).await,
             Attn::AsyncMs(message) => {
-                tracing::info!(host = self.host, message, "the server says");
+                tracing::info!(host = self.host, message = readable(&message), "the server says");
                 Ok(())
             }
             Attn::Other { .. } => Ok(()),

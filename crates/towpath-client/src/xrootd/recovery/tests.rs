@@ -9,6 +9,7 @@ fn origin() -> Place {
         tls: true,
         cgi: Bytes::from_static(b"a=b"),
         login_cgi: Bytes::new(),
+        trusted: true,
     }
 }
 
@@ -22,11 +23,11 @@ fn next(pursuit: &mut Pursuit, failure: Failure) -> Result<Duration, Error> {
 
 fn to(host: &str) -> Failure {
     let (cgi, login_cgi) = (Bytes::from_static(b"c=d"), Bytes::from_static(b"l=1"));
-    Failure::Redirect(Redirect::Host { host: host.into(), port: 1095, cgi, login_cgi })
+    Failure::Redirect { to: Redirect::Host { host: host.into(), port: 1095, cgi, login_cgi }, encrypted: true }
 }
 
-fn to_url(url: &str) -> Failure {
-    Failure::Redirect(Redirect::Url { url: url.into(), flags: Default::default() })
+fn to_url(url: &str, encrypted: bool) -> Failure {
+    Failure::Redirect { to: Redirect::Url { url: url.into(), flags: Default::default() }, encrypted }
 }
 
 fn refused(code: ErrorCode) -> Failure {
@@ -49,11 +50,56 @@ fn redirects_are_followed_with_what_they_add() {
 #[test]
 fn a_redirect_does_not_give_up_encryption() {
     let mut pursuit = pursuit(true);
-    next(&mut pursuit, to_url("root://data.example:2094//f?x=y")).unwrap();
+    next(&mut pursuit, to_url("root://data.example:2094//f?x=y", true)).unwrap();
     assert!(pursuit.place().tls);
     assert_eq!(pursuit.place().cgi, "a=b&x=y");
-    let error = next(&mut pursuit, to_url("http://data.example/f")).unwrap_err();
+    let error = next(&mut pursuit, to_url("http://data.example/f", true)).unwrap_err();
     assert_eq!(error.fault(), Fault::Protocol);
+}
+
+/// Where a user who named `from`, with a secret, is led by one redirect after the other.
+fn led(from: &str, hops: &[(&str, bool)]) -> Place {
+    let (host, tls) = (from.rsplit('/').next().unwrap().into(), from.starts_with("roots"));
+    let origin = Place { host, tls, cgi: Bytes::from_static(b"authz=t&a=b"), ..origin() };
+    let mut pursuit = Pursuit::new(origin, true, &ClientOptions::default(), clock::now());
+    for (url, encrypted) in hops {
+        next(&mut pursuit, to_url(url, *encrypted)).unwrap();
+    }
+    pursuit.place().clone()
+}
+
+#[test]
+fn secrets_follow_only_redirects_that_can_be_trusted() {
+    type Hops<'a> = &'a [(&'a str, bool)];
+    // Where the user's URL leads, whether the token may be shown there, and whether the URL's secret goes there.
+    let cases: [(&str, Hops<'_>, bool, bool); 8] = [
+        ("roots://a", &[("root://b//f", true)], true, true),
+        ("roots://a", &[("roots://b//f", true), ("root://c//f", true)], true, true),
+        // Anybody on the way may have said so.
+        ("root://a", &[("roots://b//f", false)], false, false),
+        ("root://a", &[("root://b//f", false)], false, false),
+        ("root://a", &[("roots://b//f", false), ("roots://c//f", true)], false, false),
+        // It wanted TLS for itself, and does not for the other: the token is for TLS only, the URL's secret would be readable.
+        ("root://a", &[("root://b//f", true)], true, false),
+        // The user's own host gets what the user gave it.
+        ("root://a", &[("root://A:2000//f", false)], true, true),
+        ("root://a", &[("roots://b//f", false), ("root://a:2000//f", true)], true, true),
+    ];
+    for (from, hops, trusted, secret) in cases {
+        let place = led(from, hops);
+        assert_eq!(place.trusted, trusted, "{from} {hops:?}");
+        assert_eq!(place.cgi, if secret { "authz=t&a=b" } else { "a=b" }, "{from} {hops:?}");
+        assert!(!format!("{place:?}").contains("authz"));
+    }
+}
+
+#[test]
+fn hosts_that_cannot_be_are_not_gone_to() {
+    for host in ["", "a b", "\u{1b}]0;owned\u{7}", "a,b&authz=x"] {
+        let error = next(&mut pursuit(true), to(host)).unwrap_err();
+        assert_eq!(error.fault(), Fault::Protocol);
+        assert!(!error.message().contains(host) || host.is_empty(), "{error}");
+    }
 }
 
 #[test]

@@ -1,0 +1,47 @@
+//! What servers say, made fit to be shown to people: it may end up on a terminal, in a log, or in the answer of another server.
+
+/// What is shown of it, in characters.
+const SHOWN: usize = 300;
+
+/// A server's words on one line, at most 300 characters of them: without control characters, which terminals obey, and without those
+/// that change the direction of writing.
+pub(crate) fn readable(text: &str) -> String {
+    let is_break = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        c.is_whitespace() || c.is_control() || turns
+    };
+    let mut line = String::new();
+    let mut left = SHOWN;
+    for word in text.split(is_break).filter(|word| !word.is_empty()) {
+        let space = usize::from(!line.is_empty());
+        let Some(room) = left.checked_sub(space).filter(|room| *room > 0) else { return line + "..." };
+        if space > 0 {
+            line.push(' ');
+        }
+        match word.char_indices().nth(room) {
+            Some((end, _)) => return line + word.split_at(end).0 + "...",
+            None => line.push_str(word),
+        }
+        left = room - word.chars().count();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_that_a_terminal_obeys() {
+        assert_eq!(readable("\x1b]0;owned\x07\x1b[31m\r\nred \u{9b}2J\u{202e}txt"), "]0;owned [31m red 2J txt");
+        assert_eq!(readable("disk\tfull\n"), "disk full");
+        assert_eq!(readable("\n"), "");
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        assert_eq!(readable(&"x".repeat(300)), "x".repeat(300));
+        assert_eq!(readable(&"ä".repeat(301)), "ä".repeat(300) + "...");
+        assert_eq!(readable(&"word ".repeat(100)).len(), 300 + 3 - 1);
+    }
+}
