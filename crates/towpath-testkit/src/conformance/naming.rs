@@ -74,7 +74,7 @@ pub(super) async fn trees_are_removed(bench: Bench) {
     bench.put("tree/full/file", "content").await;
     let beside = bench.put("tree-beside", "content").await;
     ok(bench.store.remove_tree(&bench.caller, &path).await);
-    bench.expect_nothing(&path).await;
+    bench.expect(Fault::NotFound, bench.stat(&path).await);
     bench.expect(Fault::NotFound, bench.store.remove_tree(&bench.caller, &path).await);
     bench.expect(Fault::NotDirectory, bench.store.remove_tree(&bench.caller, &beside).await);
     ok(bench.store.remove_file(&bench.caller, &beside).await);
