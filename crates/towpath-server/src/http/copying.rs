@@ -84,6 +84,10 @@ async fn copy_members(
             for entry in entries {
                 let (source, copy) = (member(&from, &entry.name)?, member(&to, &entry.name)?);
                 match entry.metadata.kind {
+                    // It may lead anywhere: above itself, or where its files are not for this caller to read.
+                    FileKind::Directory if entry.metadata.is_link => {
+                        failures.add(&copy, Error::new(Fault::Unsupported, "a link to a directory is not followed"));
+                    }
                     FileKind::Directory => match copy_directory(exchange, &source, &copy).await {
                         Ok(()) => to_do.push((source, copy)),
                         Err(error) => failures.add(&copy, error),

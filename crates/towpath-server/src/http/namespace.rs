@@ -1,7 +1,7 @@
 //! DELETE, MKCOL and MOVE. COPY is in [`super::copying`].
 
 use futures::StreamExt as _;
-use http::{Response, StatusCode, header};
+use http::{Response, StatusCode, header, uri::Authority};
 use hyper::body::{Body as _, Incoming};
 use towpath_proto::http::dav::{Depth, Multistatus};
 use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath};
@@ -9,7 +9,7 @@ use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, St
 use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target};
 use crate::access::Activity;
 
-/// Members of a tree that are named in an answer because they could not be removed or copied; the rest of them is not.
+/// Failed members named in one answer 207; further ones are only logged.
 const TOLD_FAILURES: usize = 1000;
 
 /// What could not be done about members of a tree.
@@ -239,11 +239,14 @@ fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
     let text =
         exchange.custom_field("destination").ok_or_else(|| Refusal::bad_request("the Destination is missing"))?;
     let uri: http::Uri = text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is no URL"))?;
-    let host = exchange.field(header::HOST).or_else(|| exchange.uri.authority().map(ToString::to_string));
-    let elsewhere = match (uri.authority(), &host) {
-        (Some(authority), Some(host)) => !authority.as_str().eq_ignore_ascii_case(host),
-        _ => false,
-    };
+    let own =
+        exchange.field(header::HOST).and_then(|host| host.parse().ok()).or_else(|| exchange.uri.authority().cloned());
+    // Without a port both mean that of the scheme, which is the same for both: behind a proxy, the proxy's.
+    let standard = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let place =
+        |authority: &Authority| (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(standard));
+    let (there, here) = (uri.authority().map(place), own.as_ref().map(place));
+    let elsewhere = there.zip(here).is_some_and(|(there, here)| there != here);
     if elsewhere {
         return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server"));
     }

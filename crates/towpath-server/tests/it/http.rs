@@ -73,7 +73,9 @@ impl Site {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         let host = self.address.to_string();
-        let headers = [&[("host", host.as_str())], headers].concat();
+        let own = [("host", host.as_str())];
+        let own = if headers.iter().any(|(name, _)| *name == "host") { &own[1..] } else { &own };
+        let headers = [own, headers].concat();
         Answer::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
     }
 

@@ -20,3 +20,38 @@ async fn links_that_lead_nowhere_do_not_break_a_listing() {
         }
     }
 }
+
+/// `/tree` with a file and links to the directory `/other` and to itself.
+async fn plant() -> Site {
+    let site = Site::in_directory();
+    for (what, body) in [("MKCOL /tree", ""), ("PUT /tree/a", "a"), ("MKCOL /other", ""), ("PUT /other/kept", "kept")] {
+        site.ask(what, &[], body).await.expect(StatusCode::CREATED);
+    }
+    site.link("../other", "tree/away");
+    site.link(".", "tree/self");
+    site.link("other", "link");
+    site
+}
+
+#[tokio::test]
+async fn what_a_link_leads_to_is_not_removed() {
+    let site = plant().await;
+    site.ask("DELETE /tree", &[], "").await.expect(StatusCode::NO_CONTENT);
+    site.ask("DELETE /link", &[], "").await.expect(StatusCode::NO_CONTENT);
+    assert!(!site.exists("/tree").await && !site.exists("/link").await);
+    assert_eq!(site.get("/other/kept").await.text(), "kept");
+    let site = plant().await;
+    site.put("/new", "new").await.expect(StatusCode::CREATED);
+    site.ask("MOVE /new", &[("destination", "/tree")], "").await.expect(StatusCode::NO_CONTENT);
+    assert_eq!(site.get("/tree").await.text(), "new");
+    assert_eq!(site.get("/other/kept").await.text(), "kept");
+}
+
+#[tokio::test]
+async fn a_copy_does_not_follow_links_to_directories() {
+    let site = plant().await;
+    let answer = site.ask("COPY /tree", &[("destination", "/copy")], "").await.expect(StatusCode::MULTI_STATUS);
+    assert!(answer.text().contains("/copy/away") && answer.text().contains("/copy/self"), "{}", answer.text());
+    assert_eq!(site.get("/copy/a").await.text(), "a");
+    assert!(!site.exists("/copy/away").await && !site.exists("/copy/self").await);
+}

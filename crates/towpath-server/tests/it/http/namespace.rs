@@ -62,6 +62,14 @@ async fn trees_are_copied_and_moved() {
         }
         assert_eq!(site.get("/tree/d/b").await.text(), "a");
         assert!(!site.exists("/tree/a").await && !site.exists("/moved").await && !site.exists("/alone/a").await);
+        for (destination, status) in [
+            ("http://X.Example:80/tree/e", StatusCode::CREATED),
+            ("https://x.example/tree/f", StatusCode::CREATED),
+            ("http://x.example:81/tree/g", StatusCode::BAD_GATEWAY),
+        ] {
+            let headers = [("host", "x.example"), ("destination", destination)];
+            site.ask("COPY /tree/d/b", &headers, "").await.expect(status);
+        }
         let elsewhere = [("destination", "http://elsewhere.example/x")];
         site.ask("MOVE /tree", &elsewhere, "").await.expect(StatusCode::BAD_GATEWAY);
         site.ask("COPY /x", &[("source", "https://elsewhere.example/x")], "").await.expect(StatusCode::NOT_IMPLEMENTED);
