@@ -85,6 +85,7 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted) {
         outbox: Arc::new(outbox),
         tasks: JoinSet::new(),
         out: admitted.unsent.to_vec(),
+        long_request: None,
         scratch: Vec::new(),
         since: clock::now(),
     };

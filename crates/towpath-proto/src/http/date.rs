@@ -62,7 +62,9 @@ fn offset_s(text: &str) -> Option<i64> {
         None => (-1, text.strip_prefix('-')?),
     };
     let (hours, minutes) = offset.split_once(':')?;
-    let number = |digits: &str| (digits.len() == 2).then(|| digits.parse::<u8>().ok())?;
+    // A number may have a sign where it is parsed, but not here.
+    let is_number = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |text: &str| is_number(text).then(|| text.parse::<u8>().ok())?;
     Some(sign * (i64::from(number(hours)?) * 3600 + i64::from(number(minutes)?) * 60))
 }
 

@@ -23,6 +23,8 @@ use super::{DecodeError, RequestCode, Status};
 struct Inlet {
     buffer: BytesMut,
     bulk_remaining: u64,
+    /// The length of a message that has begun and is not all there.
+    awaited_bytes: usize,
 }
 
 impl Inlet {
@@ -48,8 +50,10 @@ impl Inlet {
         let end = skip.saturating_add(length);
         if self.buffer.len() < end {
             self.buffer.reserve(end.saturating_sub(self.buffer.len()));
+            self.awaited_bytes = end;
             return None;
         }
+        self.awaited_bytes = 0;
         if length == 0 {
             // Most requests: leave the buffer unshared, so that its memory is used again.
             self.buffer.advance(skip);
@@ -65,7 +69,7 @@ impl Inlet {
 pub struct IncomingRequest {
     /// Its header; the answer needs the stream id.
     pub header: RequestHeader,
-    /// The request, or why it is refused: answer with [`DecodeError::code`] and go on.
+    /// The request, or why it is refused: answer with [`DecodeError::code`], pass over its data, and go on.
     pub request: Result<Request, DecodeError>,
 }
 
@@ -117,8 +121,8 @@ impl RequestFramer {
     /// previous request.
     ///
     /// # Errors
-    /// The stream cannot be followed any further: a length is negative or beyond the limits, or the amount of data that
-    /// follows cannot be known. Answer, if at all, and close the connection.
+    /// The stream cannot be followed any further: a length is negative, or the amount of data that follows beyond `dlen` is not known or
+    /// beyond the limits. Answer, if at all, and close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<IncomingRequest>, DecodeError> {
         if !self.handshake()? || self.inlet.bulk_remaining > 0 {
@@ -128,7 +132,16 @@ impl RequestFramer {
             return Ok(None);
         };
         let header = RequestHeader::decode(head)?;
-        let length = header.argument_len(&self.limits)?;
+        let length = match header.argument_len(&self.limits) {
+            Ok(length) => length,
+            // Nobody will read it, but where it ends is known.
+            Err(error) if !matches!(header.code, RequestCode::writev | RequestCode::chkpoint) => {
+                self.inlet.buffer.advance(RequestHeader::LEN);
+                self.inlet.bulk_remaining = u64::from(header.dlen);
+                return Ok(Some(IncomingRequest { header, request: Err(error) }));
+            }
+            Err(error) => return Err(error),
+        };
         let Some(payload) = self.inlet.take_message(RequestHeader::LEN, length) else {
             return Ok(None);
         };
@@ -153,6 +166,12 @@ impl RequestFramer {
         };
         let limit = self.limits.bulk_bytes;
         if bytes > limit { Err(DecodeError::TooLong { what: "data", bytes, limit }) } else { Ok(bytes) }
+    }
+
+    /// How long the request is that has begun and is not all there, without its data: what the buffer will hold. 0 if it is not known yet.
+    #[must_use]
+    pub fn awaited_bytes(&self) -> usize {
+        self.inlet.awaited_bytes
     }
 
     /// Bytes of the last request's data that have been neither taken nor reported.

@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::DecodeError;
 use super::response::Body;
 use super::wire::Reader;
-use super::{DecodeError, ResponseHeader, Status, StreamId};
 
 /// What a client sends first: int32 0, 0, 0, 4, 2012.
 pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x07, 0xdc];
@@ -58,7 +58,3 @@ impl Body for HandshakeReply {
         Ok(Self { protocol_version: reader.u32("protocol version")?, server_type: reader.u32("server type")? })
     }
 }
-
-/// The header with which every [`HandshakeReply`] travels.
-pub const HANDSHAKE_REPLY_HEADER: ResponseHeader =
-    ResponseHeader { stream_id: StreamId::ZERO, status: Status::ok, dlen: 8 };

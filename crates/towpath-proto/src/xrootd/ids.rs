@@ -70,6 +70,4 @@ pub struct PathId(pub u8);
 impl PathId {
     /// The connection that logged in.
     pub const MAIN: Self = Self(0);
-    /// Any connection of the session (`kXR_AnyPath`).
-    pub const ANY: Self = Self(0xff);
 }

@@ -217,14 +217,13 @@ fn same_listing(options: DirlistOptions, body: &Bytes) {
     let mut parser = DirlistParser::new(options);
     parser.push(body);
     parser.finish();
-    let mut writer = DirlistWriter::new(StreamId::ZERO, options);
+    let mut writer = DirlistWriter::new(StreamId::ZERO, options, "adler32");
     let mut out = BytesMut::new();
     while let Some(entry) = parser.pop().unwrap() {
         assert!(writer.entry(&entry, &mut out));
     }
     writer.finish(&mut out);
-    let expected = String::from_utf8(body.to_vec()).unwrap().replace("[ adler32:none ]", "[ none:none ]");
-    assert_eq!(out[ResponseHeader::LEN..], *expected.as_bytes());
+    assert_eq!(out[ResponseHeader::LEN..], *body);
 }
 
 /// Replays a recording with one connection.

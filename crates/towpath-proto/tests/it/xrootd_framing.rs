@@ -136,7 +136,14 @@ fn refused_requests_keep_the_stream_in_step() {
             ErrorCode::ArgInvalid,
         ),
     ];
-    for (what, wire, code) in refused {
+    let long = [
+        ("argument of 65 bytes", "0007 0bc6 00000000000000000000000000000000 00000041", 65),
+        ("list of 129 bytes", "0007 0bcd 00000000000000000000000000000000 00000081", 129),
+        ("data of 1001 bytes", "0007 0bcb 00000000000000000000000000000000 000003e9", 1001),
+    ];
+    let long = long.map(|(what, head, bytes)| (what, format!("{head}{}", "2f".repeat(bytes)), ErrorCode::ArgTooLong));
+    let refused = refused.map(|(what, wire, code)| (what, wire.to_owned(), code));
+    for (what, wire, code) in refused.into_iter().chain(long) {
         let mut framer = framer_with(&format!("{wire}{PING}"));
         let refused = framer.next().unwrap().unwrap();
         assert_eq!(refused.header.stream_id, StreamId([0, 7]), "{what}");
@@ -151,9 +158,6 @@ fn refused_requests_keep_the_stream_in_step() {
 fn lost_streams_are_given_up() {
     let lost = [
         ("negative dlen", "0007 0bc3 00000000000000000000000000000000 ffffffff"),
-        ("argument of 65 bytes", "0007 0bc6 00000000000000000000000000000000 00000041"),
-        ("list of 129 bytes", "0007 0bcd 00000000000000000000000000000000 00000081"),
-        ("data of 1001 bytes", "0007 0bcb 00000000000000000000000000000000 000003e9"),
         ("vector cut short", "0007 0bd7 00000000000000000000000000000000 00000003 000000"),
         (
             "vector of 1001 bytes",

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::auth::*;
-use towpath_proto::xrootd::handshake::{HANDSHAKE, HANDSHAKE_REPLY_HEADER, HandshakeReply, Sniff, sniff};
+use towpath_proto::xrootd::handshake::{HANDSHAKE, HandshakeReply, Sniff, sniff};
 use towpath_proto::xrootd::page::{self, Page};
 use towpath_proto::xrootd::request::*;
 use towpath_proto::xrootd::response::*;
@@ -52,7 +52,7 @@ fn handshake_and_its_answer() {
     let mut out = BytesMut::new();
     ok(StreamId::ZERO, &HandshakeReply { protocol_version: 0x511, server_type: 1 }, &mut out);
     assert_eq!(out, hex("0000 0000 00000008 00000511 00000001"));
-    assert_eq!(out[..8], HANDSHAKE_REPLY_HEADER.to_bytes());
+    assert_eq!(out[..8], [0, 0, 0, 0, 0, 0, 0, 8]);
 }
 
 #[test]
@@ -300,13 +300,13 @@ fn session_answers() {
 #[test]
 fn listings() {
     let mut out = BytesMut::new();
-    DirlistWriter::new(STREAM, DirlistOptions::NONE).finish(&mut out);
+    DirlistWriter::new(STREAM, DirlistOptions::NONE, "adler32").finish(&mut out);
     assert_eq!(out, hex("0007 0000 00000000"), "an empty directory");
     out.clear();
-    DirlistWriter::new(STREAM, DirlistOptions::dstat).finish(&mut out);
+    DirlistWriter::new(STREAM, DirlistOptions::dstat, "adler32").finish(&mut out);
     assert_eq!(out[8..], *b".\n0 0 0 0\0", "an empty directory with metadata");
 
-    let mut writer = DirlistWriter::new(STREAM, DirlistOptions::NONE);
+    let mut writer = DirlistWriter::new(STREAM, DirlistOptions::NONE, "adler32");
     assert!(!writer.entry(&DirlistEntry { name: "a\nb".into(), ..DirlistEntry::default() }, &mut out));
     for name in ["a", "b"] {
         assert!(writer.entry(&DirlistEntry { name: name.into(), ..DirlistEntry::default() }, &mut out));

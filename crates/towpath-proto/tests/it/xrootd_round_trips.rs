@@ -87,7 +87,7 @@ proptest! {
     ) {
         let entries: Vec<_> = std::iter::repeat_n(entries, repeat).flatten().collect();
         let mut wire = BytesMut::new();
-        let mut writer = DirlistWriter::new(StreamId::ZERO, options);
+        let mut writer = DirlistWriter::new(StreamId::ZERO, options, "adler32");
         for entry in &entries {
             prop_assert!(writer.entry(entry, &mut wire));
         }

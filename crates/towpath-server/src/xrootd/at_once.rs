@@ -1,12 +1,12 @@
 //! Answers that need no waiting: given by the reader of the connection itself, without a task.
 //!
-//! What cannot be answered so leaves no trace and goes the long way ([`super::job`]): a read that is not in memory, a file that
+//! Otherwise nothing is written, and the request becomes a job ([`super::job`]): a read that is not in memory, a file that
 //! is still being opened, an answer of more than [`READ_BYTES`].
 
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
 use towpath_proto::xrootd::{
-    Request, RequestHeader, ResponseHeader, Status, StreamId, Target, VectorElement, page,
+    Request, RequestHeader, ResponseHeader, StatOptions, Status, StreamId, Target, VectorElement, page,
     request::{PgRead, Query, Read, Readv},
     response::{self, PgReadStatus, StatusKind},
 };
@@ -45,8 +45,8 @@ impl Connection {
             // The protocol has no answer to it; no request here needs a signature.
             Request::Sigver(_) => Some(Ok(0)),
             Request::Stat(request) => match request.target {
-                Target::Handle(handle) => self.stat(header.stream_id, handle),
-                Target::Path(_) => None,
+                Target::Handle(handle) if request.options == StatOptions::NONE => self.stat(header.stream_id, handle),
+                _ => None,
             },
             Request::Close(request) => self.close(header.stream_id, request.handle),
             Request::Query(Query::Config(words)) => {

@@ -21,7 +21,7 @@ use super::{
     exchange::{Exchange, Outcome, Refusal, verb},
     job::{Job, path_id},
     outbox::Outbox,
-    session::Session,
+    session::{Memory, Session},
     write,
 };
 use crate::Socket;
@@ -65,6 +65,8 @@ pub(super) struct Connection {
     pub(super) tasks: JoinSet<()>,
     /// Answers that have not left.
     pub(super) out: Vec<u8>,
+    /// The memory of a long request that is coming in.
+    pub(super) long_request: Option<Memory>,
     /// Holds file data between two steps of an answer at once.
     pub(super) scratch: Vec<u8>,
     /// When the bytes that are being looked at came.
@@ -101,12 +103,16 @@ impl Connection {
         loop {
             while let Some(incoming) = self.next_request().await? {
                 self.take(incoming).await?;
+                self.long_request = None;
                 self.discard_data().await?;
                 if self.out.len() >= COLLECT_BYTES {
                     self.flush().await?;
                 }
             }
             self.flush().await?;
+            if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
+                self.long_request = Some(session.memory_to_receive(self.framer.awaited_bytes()).await);
+            }
             tokio::select! {
                 biased;
                 () = &mut ended => return Ok(self.ending()),
@@ -137,7 +143,7 @@ impl Connection {
         match self.framer.next() {
             Ok(incoming) => Ok(incoming),
             Err(error) => {
-                // Nobody knows where the next request starts, nor whose this was.
+                // Nobody knows where the next request starts.
                 tracing::debug!(peer = %self.session.peer, %error, "the stream of requests cannot be followed");
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
@@ -187,12 +193,13 @@ impl Connection {
             }
         };
         let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
+        let memory = self.long_request.take();
         match Job::new(&self.session, request).await {
             Ok(job) => {
                 self.tasks.spawn(async move {
                     let served = job.run(&exchange).await;
                     exchange.finish(served).await;
-                    drop(place);
+                    drop((place, memory));
                 });
             }
             Err(refusal) => self.refused(header, &refusal),

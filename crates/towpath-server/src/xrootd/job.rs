@@ -197,7 +197,7 @@ async fn on_names(exchange: &Exchange, request: Request) -> Served {
         Request::Protocol(_) => exchange.ok(&login::protocol_reply(&exchange.session.service, exchange.session.peer)),
         Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
             let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
-            Err(Refusal::with_code(code, "the connection is past its login").into())
+            Err(Refusal::with_code(code, "this connection is logged in already").into())
         }
         _ => Err(unsupported().into()),
     }

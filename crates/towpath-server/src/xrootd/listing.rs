@@ -20,6 +20,9 @@ use super::{
 };
 use crate::access::{Activity, Identity};
 
+/// What a batch of a thousand entries takes, with the lines about them.
+const BATCH_BYTES: usize = 512 << 10;
+
 /// Answers `dirlist`, piece by piece as the store lists: memory does not grow with the directory.
 pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
@@ -27,10 +30,12 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let with_digests = request.options.contains(DirlistOptions::dcksm);
     let options = ListOptions { metadata: request.options.with_stat(), digests: with_digests };
     let algorithm = query::wanted_algorithm(exchange, &request.path)?;
-    let mut writer = DirlistWriter::new(exchange.stream_id, request.options);
+    let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
     let mut frames = BytesMut::new();
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
-    while let Some(batch) = batches.next().await {
+    loop {
+        let _memory = exchange.session.memory_to_answer(BATCH_BYTES).await;
+        let Some(batch) = batches.next().await else { break };
         for entry in batch? {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;

@@ -199,7 +199,7 @@ impl Gate<'_> {
             return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection is logged in already"));
         }
         if self.needs_tls() && !encrypted {
-            return Err(Refusal::new(Fault::TlsRequired, "this server speaks with clients in TLS only: use roots://"));
+            return Err(Refusal::new(Fault::TlsRequired, "this server requires TLS: use roots://"));
         }
         let pending = Pending { id: Session::new_id(), asynresp: request.understands_asynresp() };
         let offers = self.offers(encrypted);

@@ -41,6 +41,8 @@ pub struct DirlistEntry {
 pub struct DirlistWriter {
     stream_id: StreamId,
     options: DirlistOptions,
+    /// Which checksum the client wants.
+    algorithm: &'static str,
     /// Whole entries, each with a line feed at its end.
     piece: BytesMut,
 }
@@ -49,14 +51,15 @@ impl DirlistWriter {
     /// Size at which a piece is sent, in bytes. Clients accept any; small enough to show the first entries early.
     const PIECE_BYTES: usize = 32 << 10;
 
-    /// Starts the answer to the `dirlist` request with this stream id and these options.
+    /// Starts the answer to the `dirlist` request with this stream id and these options; `algorithm`, such as `adler32`, stands beside
+    /// entries whose checksum is not known.
     #[must_use]
-    pub fn new(stream_id: StreamId, options: DirlistOptions) -> Self {
+    pub fn new(stream_id: StreamId, options: DirlistOptions, algorithm: &'static str) -> Self {
         let mut piece = BytesMut::new();
         if options.with_stat() {
             piece.put_slice(WITH_STAT);
         }
-        Self { stream_id, options, piece }
+        Self { stream_id, options, algorithm, piece }
     }
 
     /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if the
@@ -86,7 +89,7 @@ impl DirlistWriter {
         }
         if self.options.contains(DirlistOptions::dcksm) {
             let (algorithm, value) =
-                entry.checksum.as_ref().map_or((NO_CHECKSUM, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
+                entry.checksum.as_ref().map_or((self.algorithm, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
             for part in [" [ ", algorithm, ":", value, " ]"] {
                 self.piece.put_slice(part.as_bytes());
             }

@@ -92,8 +92,7 @@ async fn lengths_beyond_all_bounds_end_the_connection() {
     for (code, dlen) in [
         (RequestCode::stat, -1),
         (RequestCode::stat, i32::MIN),
-        (RequestCode::stat, i32::MAX),
-        (RequestCode::fattr, i32::MAX),
+        (RequestCode::writev, i32::MAX),
         (RequestCode::write, -1),
     ] {
         let mut peer = Peer::logged_in(&site).await;
@@ -101,6 +100,16 @@ async fn lengths_beyond_all_bounds_end_the_connection() {
         peer.answer(0).await.code();
         peer.closed().await;
     }
+}
+
+#[tokio::test]
+async fn requests_that_are_too_long_are_refused_and_passed_over() {
+    let mut peer = Peer::logged_in(&Site::empty()).await;
+    for (code, bytes) in [(RequestCode::stat, 65 << 10), (RequestCode::readv, 1 << 20), (RequestCode::fattr, 3 << 20)] {
+        peer.send(&frame(code.0, [0; 16], bytes, &vec![b'/'; bytes as usize])).await;
+        assert_eq!(peer.answer(9).await.code(), ErrorCode::ArgTooLong);
+    }
+    peer.ask(Ping).await.ok();
 }
 
 #[tokio::test]
