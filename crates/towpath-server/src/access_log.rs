@@ -7,6 +7,7 @@ use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use towpath_store::sys::{clock, disk};
 
 use crate::{
@@ -66,6 +67,9 @@ impl Line<'_> {
 #[derive(Debug, Default)]
 pub struct AccessLog {
     lines: Option<(mpsc::Sender<String>, LogFormat)>,
+    /// No more lines come.
+    ending: CancellationToken,
+    writer: TaskTracker,
 }
 
 impl AccessLog {
@@ -78,14 +82,22 @@ impl AccessLog {
             return Ok(Self::default());
         }
         let (sender, lines) = mpsc::channel(QUEUE_LINES);
+        let (ending, writer) = (CancellationToken::new(), TaskTracker::new());
         if config.path == "-" {
-            tokio::spawn(write_lines(tokio::io::stderr(), lines));
+            writer.spawn(write_lines(tokio::io::stderr(), lines, ending.clone()));
         } else {
             let file = disk::append(Path::new(&config.path))
                 .map_err(|source| StartError::AccessLog { path: config.path.clone(), source })?;
-            tokio::spawn(write_lines(tokio::fs::File::from_std(file), lines));
+            writer.spawn(write_lines(tokio::fs::File::from_std(file), lines, ending.clone()));
         }
-        Ok(Self { lines: Some((sender, config.format)) })
+        Ok(Self { lines: Some((sender, config.format)), ending, writer })
+    }
+
+    /// Waits until all lines have been written; later ones are dropped.
+    pub async fn finish(&self) {
+        self.ending.cancel();
+        self.writer.close();
+        self.writer.wait().await;
     }
 
     /// Writes one line; `false` if it had to be dropped.
@@ -115,9 +127,23 @@ impl AccessLog {
     }
 }
 
-async fn write_lines(mut target: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) {
+async fn write_lines(
+    mut target: impl AsyncWrite + Unpin,
+    mut lines: mpsc::Receiver<String>,
+    ending: CancellationToken,
+) {
     let mut batch = Vec::new();
-    while lines.recv_many(&mut batch, 256).await > 0 {
+    loop {
+        let received = tokio::select! {
+            received = lines.recv_many(&mut batch, 256) => received,
+            () = ending.cancelled(), if !lines.is_closed() => {
+                lines.close();
+                continue;
+            }
+        };
+        if received == 0 {
+            return;
+        }
         let mut text = batch.join("\n");
         text.push('\n');
         batch.clear();

@@ -41,7 +41,7 @@ impl Server {
     /// Listens as `config` says, for `store`. Connections queue in the kernel until [`Self::run`].
     ///
     /// # Errors
-    /// [`StartError`]: an address in use, a certificate that cannot be read, rules that make no sense.
+    /// [`StartError`]: an address in use, a certificate that cannot be read, access rules that are invalid.
     pub fn bind(store: Arc<dyn Store>, config: &ServeConfig) -> Result<Self, StartError> {
         let listeners = config
             .listen
@@ -93,6 +93,7 @@ impl Server {
         if timeout(self.drain, connections.wait()).await.is_err() {
             tracing::warn!(left = connections.len(), "stopped with requests under way");
         }
+        self.service.access_log.finish().await;
     }
 }
 

@@ -68,7 +68,8 @@ impl Content {
     }
 }
 
-/// A body on its way: it cuts content into pieces that the connection can write, and keeps the request's account until the end.
+/// A body on its way: it cuts content into pieces that the connection can write, and keeps the request's account until the last of them,
+/// which closes it when it has been written. (If the length is not known, when the connection has taken all.)
 #[derive(Debug)]
 pub(super) struct Reply {
     content: Content,
@@ -116,10 +117,11 @@ impl Body for Reply {
                 if let Some(account) = &mut reply.account {
                     account.sent(length);
                 }
-                let piece = Piece::new(chunk, &reply.link);
+                let mut piece = Piece::new(chunk, &reply.link);
                 reply.left = reply.left.map(|left| left.saturating_sub(length));
                 if reply.left == Some(0) {
-                    reply.finish();
+                    reply.content = Content::Empty;
+                    piece.account = reply.account.take();
                 }
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
@@ -151,6 +153,8 @@ impl Body for Reply {
 #[derive(Debug)]
 pub(super) struct Piece {
     data: Data,
+    /// That of the answer whose last piece this is.
+    account: Option<Account>,
     owed: Owed,
     _reserved: Option<Reserved>,
 }
@@ -173,7 +177,7 @@ impl Piece {
                 (Data::Span(length, Arc::clone(&link.outbox)), None)
             }
         };
-        Self { data, owed, _reserved: reserved }
+        Self { data, account: None, owed, _reserved: reserved }
     }
 }
 
@@ -199,6 +203,11 @@ impl Buf for Piece {
                 *left = left.saturating_sub(count);
                 outbox.taken(count as u64);
             }
+        }
+        if self.remaining() == 0
+            && let Some(account) = self.account.take()
+        {
+            account.finish();
         }
         // What holds memory must be taken whole in the time that a client may take over one bit of a file.
         if self._reserved.is_none() {

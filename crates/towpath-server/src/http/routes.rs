@@ -14,7 +14,7 @@ use super::{
     link::Link,
     locking, namespace, propfind, proppatch, put,
     refusal::Refusal,
-    respond,
+    respond, service_pages,
     target::Target,
     upload,
     verb::{ALLOW, Verb},
@@ -49,6 +49,9 @@ async fn carry_out(
     mut account: Account,
 ) -> (Result<Response<Content>, Refusal>, Account) {
     let (parts, body) = request.into_parts();
+    if let Some(page) = service_pages::health(&service, &parts.method, parts.uri.path()) {
+        return (Ok(page), account);
+    }
     let (target, identity) = match begin(&service, link, &parts).await {
         Ok(begun) => begun,
         Err(refusal) => {

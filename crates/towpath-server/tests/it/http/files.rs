@@ -1,7 +1,11 @@
 //! GET, HEAD, OPTIONS.
 
+use std::io::Write as _;
+
 use http::StatusCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::sys::disk;
 use towpath_testkit::pattern::Pattern;
 
 use super::Site;
@@ -171,4 +175,29 @@ async fn what_is_not_understood_is_told() {
     assert_eq!(options.field("dav"), "1, 2");
     let missing = site.get("/missing").await.expect(StatusCode::NOT_FOUND);
     assert_eq!(missing.text(), "/missing: there is no such file or directory\nAt fault: the request.\n");
+}
+
+#[tokio::test]
+async fn anybody_may_ask_whether_the_server_is_well() {
+    let mut config = super::open_config();
+    config.access.anonymous.clear();
+    let site = Site::in_memory_with(&config);
+    assert_eq!(site.get("/.well-known/towpath/health").await.expect(StatusCode::OK).text(), "ok\n");
+    site.get("/healthz").await.expect(StatusCode::UNAUTHORIZED);
+    site.get("/.well-known/towpath/metrics").await.expect(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_on_its_way_does_not_arrive_whole() {
+    const BYTES: usize = 64 << 20;
+    let site = Site::in_directory();
+    let path = site.directory.as_ref().unwrap().path().join("file");
+    disk::write(&path, &vec![1; BYTES]).unwrap();
+    let mut stream = site.connect().await;
+    stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    stream.read_exact(&mut [0]).await.unwrap();
+    disk::append(&path).unwrap().write_all(b"more").unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.len() < BYTES, "{} bytes", rest.len());
 }
