@@ -167,12 +167,15 @@ impl Access {
     /// Somebody at `address` who logs in with a bearer token.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if the token is malformed, forged, expired, not for this server, or of an issuer that is not believed here;
-    /// `Unavailable` if the issuer's keys cannot be had now.
+    /// `AuthenticationFailed` if the token is malformed, forged, expired, not for this server, or of an issuer that is not trusted by this server;
+    /// `Unavailable` if the issuer's keys are not available now.
     pub async fn bearer(&self, token: &str, address: IpAddr) -> Result<Identity> {
         match &self.tokens {
             Some(verifier) => verifier.identify(token, address).await,
-            None => Err(Error::new(Fault::AuthenticationFailed, "this server believes no issuer of tokens")),
+            None => Err(Error::new(
+                Fault::AuthenticationFailed,
+                "this server does not accept tokens: no issuer is configured",
+            )),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Memory is handed out in units of this many bytes, because a semaphore counts to 2^29 or so and no answer is smaller in effect.
+/// Memory is handed out in units of this many bytes, because a semaphore counts to 2^29 or so.
 const UNIT_BYTES: usize = 4096;
 
-/// A bound on memory. Who wants some waits until it is free; nobody overtakes.
+/// A bound on memory. Requests for it are served first come, first served.
 #[derive(Debug, Clone)]
 pub struct Buffers {
     free: Arc<Semaphore>,
@@ -27,7 +27,7 @@ impl Buffers {
         Self { free: Arc::new(Semaphore::new(units as usize)), units }
     }
 
-    /// Room for `bytes`, once there is. One who asks for more than there is at all gets all there is.
+    /// Room for `bytes`, once there is. A request for more than the whole gets the whole.
     pub async fn room(&self, bytes: usize) -> Room {
         let wanted = self.units_for(bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(wanted).await;

@@ -139,7 +139,7 @@ pub struct Limits {
     pub connections: usize,
     /// Requests of one connection being worked on; the next is read when one is done.
     pub requests_per_connection: usize,
-    /// Memory for the answers of one connection.
+    /// Memory for the answers of one connection; never more than a sixteenth of [`Self::bytes`]. XRootD's uploads have as much again.
     pub bytes_per_connection: ByteSize,
     /// Memory for the answers of all connections.
     pub bytes: ByteSize,

@@ -44,7 +44,7 @@ pub enum StartError {
     /// The certificate or key cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The rules of access make no sense.
+    /// The access rules are invalid.
     #[error("access: {0}")]
     Access(String),
     /// The access log cannot be written.

@@ -24,7 +24,7 @@ const SPAN_BYTES: u64 = 4 << 20;
 /// Shorter pieces are copied: header and data then leave in one segment.
 const LEAST_SPAN_BYTES: u64 = 64 << 10;
 
-/// What is asked for at once of what may be in memory. A store refuses to copy much more on the caller's thread.
+/// Bytes of one `read_now`; longer ones are declined by the store.
 const READ_NOW_BYTES: usize = 64 << 10;
 
 /// Pieces being read while another one is sent.

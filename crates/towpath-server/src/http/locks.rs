@@ -1,4 +1,5 @@
 //! The table of WebDAV locks (RFC 4918 §6, §7). It is in memory: locks end with the server, at the latest.
+//! They bind HTTP clients only: those of XRootD know no locks, and are not held up by them.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -83,7 +83,7 @@ impl Pulse {
         u64::try_from((clock::now() - self.began).as_millis()).unwrap_or(NEVER - 1)
     }
 
-    /// So many bytes came in. The bytes of a request header that had come before, and had not completed it.
+    /// Records `bytes` received; gives how many bytes of an incomplete request header had been received before them.
     pub(super) fn received(&self, bytes: usize) -> u64 {
         if self.answering.load(Relaxed) > 0 || self.multiplexed.load(Relaxed) {
             return 0;

@@ -69,7 +69,7 @@ impl Refusal {
         self
     }
 
-    /// A file that came into being although the request had it that there is none: its condition does not hold.
+    /// The file was created meanwhile: `If-None-Match` does not hold.
     #[must_use]
     pub(super) fn of_refused_overwrite(self) -> Self {
         self.or_status(Fault::AlreadyExists, StatusCode::PRECONDITION_FAILED)

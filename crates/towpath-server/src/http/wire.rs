@@ -5,6 +5,8 @@
 //! span at the head of the outbox in their place. hyper orders, counts and flushes spans as it does all bytes, and the rest
 //! of HTTP/1.1 stays its affair.
 //!
+//! (So hyper 1.12 does it. Should another version do otherwise, tests that fetch local files fail.)
+//!
 //! Bytes of `MARK` never leave: [`Wire`] tells hyper that it writes vectors, so hyper keeps buffers apart rather than
 //! copying them together. Should it ever copy one, or drop one half sent, the outbox notices that bytes were taken which no
 //! `sendfile` sent, and the connection fails before its next byte.

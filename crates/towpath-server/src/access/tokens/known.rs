@@ -17,7 +17,7 @@ const GENERATION: usize = 1024;
 
 type Key = [u8; 32];
 
-/// Verified tokens by their SHA-256, in two generations: when the young one is full it becomes the old one, and the old one goes.
+/// Verified tokens by their SHA-256, in two generations: when the young one is full it replaces the old one.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Generations>);
 

@@ -21,7 +21,7 @@ pub(super) enum Refusal {
     Malformed(String),
     #[error("its algorithm `{0}` is refused: only RS256 and ES256 are accepted")]
     Algorithm(String),
-    #[error("its issuer `{name}` is not believed here{}", twin_hint(.twin.as_deref()))]
+    #[error("its issuer `{name}` is not trusted by this server{}", twin_hint(.twin.as_deref()))]
     UnknownIssuer {
         name: String,
         /// The configured issuer that differs by a slash at the end only.
@@ -41,7 +41,7 @@ pub(super) enum Refusal {
     Expired { at: NumericDate, now_s: i64 },
     #[error("it is not valid before {}", date(*.0))]
     NotYetValid(NumericDate),
-    #[error("it is for {theirs}; accepted here: {ours}")]
+    #[error("its audience is {theirs}; this server accepts {ours}")]
     Audience { theirs: String, ours: String },
     #[error("its scope `{0}` lacks a path")]
     Pathless(String),
@@ -49,7 +49,7 @@ pub(super) enum Refusal {
     ScopePath { scope: String, why: &'static str },
     #[error("it has more than {0} scopes")]
     TooManyScopes(usize),
-    #[error("it gives no right on any storage: it needs a scope such as `{}`; groups are not supported", .0.example_scope())]
+    #[error("it has no storage scope: it needs a scope such as `{}`; groups are not supported", .0.example_scope())]
     NoCapability(Profile),
 }
 

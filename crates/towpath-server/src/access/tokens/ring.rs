@@ -174,7 +174,8 @@ impl Ring {
 }
 
 fn unavailable(issuer: &str, why: &str) -> Error {
-    Error::new(Fault::Unavailable, format!("the keys of {issuer} cannot be had now: {why}")).blamed_on(Blame::Network)
+    Error::new(Fault::Unavailable, format!("the keys of {issuer} are not available now: {why}"))
+        .blamed_on(Blame::Network)
 }
 
 #[cfg(test)]

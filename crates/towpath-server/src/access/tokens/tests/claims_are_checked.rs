@@ -51,7 +51,7 @@ async fn audiences_are_compared_exactly() {
         json!(["https://other.example"]),
     ] {
         let said = refusal(&wlcg(&json!({"aud": aud}))).await;
-        assert!(said.contains("accepted here: `https://se.example`, `https://wlcg.cern.ch/jwt/v1/any`"), "{said}");
+        assert!(said.contains("this server accepts `https://se.example`, `https://wlcg.cern.ch/jwt/v1/any`"), "{said}");
     }
     let said = refusal(&scitoken(&json!({"aud": "https://wlcg.cern.ch/jwt/v1/any"}))).await;
     assert!(said.contains("`ANY`"), "the profiles' wildcards are not mixed: {said}");

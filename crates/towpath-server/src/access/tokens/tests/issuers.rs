@@ -11,7 +11,7 @@ async fn are_compared_exactly() {
         "",
     ] {
         let said = refusal(&wlcg(&json!({"iss": other}))).await;
-        assert!(said.contains("is not believed here"), "{said}");
+        assert!(said.contains("is not trusted by this server"), "{said}");
         assert_eq!(said.contains("the slash at the end counts"), other.ends_with('/'), "{said}");
     }
     let long = format!("https://{}\u{202e}\n", "x".repeat(10_000));
