@@ -129,14 +129,14 @@ impl Pools {
         };
         let resolved = timeout(limit, net::resolve(&endpoint.host, endpoint.port)).await;
         let addresses = resolved
-            .map_err(|_| timed_out(endpoint, "its address"))?
+            .map_err(|_| timed_out(endpoint, "DNS lookup"))?
             .map_err(|error| Failure::NotSent(unreachable(error.to_string())))?;
         let mut last = Failure::NotSent(unreachable("it has no address".into()));
         for address in addresses {
             match timeout(limit, net::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = Failure::NotSent(unreachable(format!("{address}: {error}"))),
-                Err(_) => last = timed_out(endpoint, "a connection"),
+                Err(_) => last = timed_out(endpoint, "connecting"),
             }
         }
         Err(last)
@@ -194,7 +194,7 @@ where
 }
 
 fn timed_out(endpoint: &Endpoint, what: &str) -> Failure {
-    let message = format!("{endpoint}: {what} did not come in time");
+    let message = format!("{endpoint}: {what} timed out");
     Failure::NotSent(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
 }
 

@@ -151,7 +151,7 @@ pub(super) fn described(answer: &Answer) -> Result<(Metadata, Option<describe::V
     Ok(describe::of_headers(&answer.headers, size))
 }
 
-/// A HEAD that succeeded; it asks for digests where the server bears that.
+/// A HEAD that succeeded; it asks for digests unless the server rejects that.
 ///
 /// # Errors
 /// Those of asking, `NotFound`, `IsDirectory`.

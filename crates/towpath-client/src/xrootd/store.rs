@@ -267,18 +267,6 @@ impl Store for XrootdStore {
     }
 }
 
-impl XrootdStore {
-    /// Asks the server for a sign of life.
-    ///
-    /// # Errors
-    /// Why none came.
-    pub async fn ping(&self, caller: &Caller) -> Result<()> {
-        use towpath_proto::xrootd::request::Ping;
-        self.origin.ask(caller, Question::new(&StorePath::root()), |_| Ping.into()).await?;
-        Ok(())
-    }
-}
-
 /// Metadata of one path.
 pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
     let request = |path| Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path) }.into();

@@ -92,21 +92,21 @@ async fn connect(dial: &Dial) -> Result<TcpStream, SetupFailure> {
     };
     let resolved = timeout(dial.connect_timeout, net::resolve(&dial.host, dial.port)).await;
     let addresses = resolved
-        .map_err(|_| timed_out(host, "its address"))?
-        .map_err(|error| SetupFailure::Fatal(unreachable(error.to_string())))?;
+        .map_err(|_| timed_out(host, "DNS lookup"))?
+        .map_err(|error| SetupFailure::Broken(unreachable(error.to_string())))?;
     let mut last = SetupFailure::Fatal(unreachable("it has no address".into()));
     for address in addresses {
         match timeout(dial.connect_timeout, net::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = SetupFailure::Broken(unreachable(format!("{address}: {error}"))),
-            Err(_) => last = timed_out(host, "a connection"),
+            Err(_) => last = timed_out(host, "connecting"),
         }
     }
     Err(last)
 }
 
 fn timed_out(host: &str, what: &str) -> SetupFailure {
-    let error = Error::new(Fault::TimedOut, format!("{host}: {what} did not come in time")).blamed_on(Blame::Network);
+    let error = Error::new(Fault::TimedOut, format!("{host}: {what} timed out")).blamed_on(Blame::Network);
     SetupFailure::Broken(error)
 }
 
