@@ -12,6 +12,8 @@ use tokio::{
 };
 use towpath_store::sys::disk;
 
+/// How long removing incomplete files may take: a few round trips to the farthest storage.
+pub(crate) const CLEANING: Duration = Duration::from_secs(5);
 /// How long a process lives after a signal: less than batch systems leave between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(7);
 

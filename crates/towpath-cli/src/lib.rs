@@ -25,6 +25,7 @@ use clap::Parser as _;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
 use location::Places;
+use tokio::time::timeout;
 use tracing_subscriber::EnvFilter;
 
 /// How long an interrupted command waits for threads that are in a system call.
@@ -92,14 +93,19 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         outcome = run_client(command, &places) => Ok(outcome),
         Ok(signal) = interrupted => Err(signal),
     };
+    // However the command ended: uploads that it dropped are removed from the storages.
+    let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
-        let consequence =
-            if is_copy { "; what is missing is copied by running it again with --skip-existing" } else { "" };
+        let consequence = match (is_copy, is_clean) {
+            (false, _) => "",
+            (true, true) => "; what is missing is copied by running it again with --skip-existing",
+            (true, false) => "; the destination does not answer: incomplete files may be left there",
+        };
         Err(Failure::Interrupted { signal, consequence })
     })
 }
 
-/// The commands that a user may interrupt at any time: uploads that are dropped are not visible.
+/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`Places::cleaned_up`] returns.
 async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
     match command {
         Command::Cp(arguments) => copy::run(&arguments, places).await,

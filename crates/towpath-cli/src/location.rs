@@ -106,6 +106,11 @@ impl Places {
         }
     }
 
+    /// Waits until what dropped uploads left at remote storages has been removed, or could not be.
+    pub(crate) async fn cleaned_up(&self) {
+        self.client.cleaned_up().await;
+    }
+
     fn local(&self, path: &Path) -> Result<Place, Failure> {
         let absolute =
             std::path::absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
