@@ -76,7 +76,7 @@ def test_http_says_why(token_area, issuer, base, http_status):
         (issuer.wlcg(f"{scope}/..", audience=AUDIENCE), b".."),
         (issuer.wlcg("openid", audience=AUDIENCE), b"groups are not supported"),
         (Issuer(base / "thief", url=issuer.url).wlcg(scope, audience=AUDIENCE), b"forged"),
-        (Issuer(base / "stranger", url="https://stranger.test").wlcg(scope, audience=AUDIENCE), b"not believed"),
+        (Issuer(base / "stranger", url="https://stranger.test").wlcg(scope, audience=AUDIENCE), b"not trusted"),
         ("not.a.token", b"malformed"),
     ]:
         status, body = http_status(token, "file")
