@@ -1,14 +1,17 @@
 //! GET, HEAD, OPTIONS.
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::sys::disk;
-use towpath_testkit::pattern::Pattern;
+use towpath_store::{memory::MemoryStore, sys::disk};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    pattern::Pattern,
+};
 
-use super::Site;
+use super::{Site, open_config};
 
 const MB: usize = 1 << 20;
 
@@ -200,4 +203,22 @@ async fn a_file_that_changes_on_its_way_does_not_arrive_whole() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.len() < BYTES, "{} bytes", rest.len());
+}
+
+#[tokio::test]
+async fn large_files_are_not_read_for_a_digest() {
+    let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
+    let site = Site::start(Arc::new(store.clone()), &open_config());
+    site.put("/small", vec![b'x'; 1 << 20]).await;
+    site.put("/large", vec![b'x'; (16 << 20) + 1]).await;
+    // Neither algorithm is computed in passing: whoever tells such a digest has read the file for it.
+    for (wish, field, name) in [("want-digest", "digest", "md5"), ("want-repr-digest", "repr-digest", "sha-256=5")] {
+        let ask = async |what: &str| site.ask(what, &[(wish, name)], "").await.expect(StatusCode::OK);
+        assert_ne!(ask("HEAD /small").await.field(field), "");
+        // If the large file were read for it, no answer would come.
+        let held = store.hold("digest");
+        assert_eq!(ask("HEAD /large").await.field(field), "");
+        assert_eq!(ask("GET /large").await.field(field), "");
+        drop(held);
+    }
 }
