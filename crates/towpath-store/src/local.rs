@@ -41,7 +41,7 @@ use rustix::{
     io::Errno,
 };
 use tokio::sync::watch;
-use towpath_proto::checksum::{Algorithm, Digest};
+use towpath_proto::checksum::{Algorithm, Digest, Digests};
 
 use self::{
     digest_cache::DigestCache,
@@ -53,7 +53,7 @@ use self::{
     read::LocalFile,
     root::{Parent, Root},
     staging::{Staged, Staging},
-    write::LocalWriter,
+    write::{Held, LocalWriter},
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
@@ -100,6 +100,7 @@ struct Local {
     digest_cache: DigestCache,
     digest_flights: DigestFlights,
     early_room: EarlyRoom,
+    held: Held,
     pool: DiskPool,
     options: LocalOptions,
     capabilities: Capabilities,
@@ -129,6 +130,7 @@ impl LocalStore {
             digest_cache: DigestCache::default(),
             digest_flights: DigestFlights::default(),
             early_room: EarlyRoom::default(),
+            held: Held::default(),
             pool,
             options,
             capabilities,
@@ -307,27 +309,33 @@ impl Local {
     /// The status of `path`, if that needs no disk.
     fn stat_now(&self, path: &StorePath) -> Option<Result<Metadata>> {
         match self.root.open_at_now(path, OFlags::PATH)? {
-            Ok(descriptor) => self.metadata_now(&Inode::of(descriptor).ok()?).map(Ok),
+            Ok(descriptor) => self.metadata_now(&Inode::of(descriptor).ok()?, self.root.is_in_memory()).map(Ok),
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Metadata with the known digests, if these have been read before.
-    fn metadata_now<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Option<Metadata> {
+    /// Metadata with the known digests, if these have been read before, or `is_in_memory` says that the file system waits for no disk.
+    fn metadata_now<Fd: AsFd>(&self, inode: &Inode<Fd>, is_in_memory: bool) -> Option<Metadata> {
         let metadata = inode::metadata(inode.status());
         match metadata.kind {
-            FileKind::File => Some(Metadata { digests: self.digest_cache.get(inode.status())?, ..metadata }),
+            FileKind::File => {
+                let read = || is_in_memory.then(|| self.read_digests(inode));
+                Some(Metadata { digests: self.digest_cache.get(inode.status()).or_else(read)?, ..metadata })
+            }
             FileKind::Directory | FileKind::Other => Some(metadata),
         }
     }
 
     /// Metadata with the known digests.
     fn metadata<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Metadata {
-        self.metadata_now(inode).unwrap_or_else(|| {
-            let digests = digests::known(inode);
-            self.digest_cache.put(inode.status(), &digests);
-            Metadata { digests, ..inode::metadata(inode.status()) }
-        })
+        self.metadata_now(inode, false)
+            .unwrap_or_else(|| Metadata { digests: self.read_digests(inode), ..inode::metadata(inode.status()) })
+    }
+
+    fn read_digests<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Digests {
+        let digests = digests::known(inode);
+        self.digest_cache.put(inode.status(), &digests);
+        digests
     }
 }
 

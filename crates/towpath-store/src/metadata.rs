@@ -40,6 +40,35 @@ impl VersionTag {
         (fits && plain).then(|| Self(text.into()))
     }
 
+    /// The tag `prefix` and three numbers in hexadecimal, `a-b-c`; none if the prefix leaves no room for them or is no tag itself.
+    /// Every entry of a listing has one, so it is made without the machinery of `format!`.
+    pub fn of_numbers(prefix: &str, numbers: [u64; 3]) -> Option<Self> {
+        let mut text = [0; Self::MAX_BYTES];
+        let mut start = text.len();
+        let mut put = |byte: u8| {
+            start = start.checked_sub(1)?;
+            *text.get_mut(start)? = byte;
+            Some(())
+        };
+        for (place, number) in numbers.into_iter().rev().enumerate() {
+            if place > 0 {
+                put(b'-')?;
+            }
+            let mut rest = number;
+            loop {
+                put(b"0123456789abcdef"[(rest % 16) as usize])?;
+                rest /= 16;
+                if rest == 0 {
+                    break;
+                }
+            }
+        }
+        for byte in prefix.bytes().rev() {
+            put(byte)?;
+        }
+        Self::new(std::str::from_utf8(text.get(start..)?).ok()?)
+    }
+
     /// The tag's text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -116,4 +145,19 @@ pub struct Space {
     pub total: u64,
     /// What a new file may take.
     pub free: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_numbers_are_what_format_would_make() {
+        for numbers in [[0, 1, 2], [15, 16, 255], [u64::MAX; 3], [0x1234_5678_9abc_def0, 0, i64::MIN as u64]] {
+            let [a, b, c] = numbers;
+            let tag = VersionTag::of_numbers("x", numbers).unwrap();
+            assert_eq!(tag.as_str(), format!("x{a:x}-{b:x}-{c:x}"));
+        }
+        assert!(VersionTag::of_numbers("a prefix of which there is too much", [u64::MAX; 3]).is_none());
+    }
 }

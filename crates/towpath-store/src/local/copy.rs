@@ -37,8 +37,7 @@ pub(super) fn copy(
     let source_inode = Inode::of(source.as_fd())?;
     inode::expect_regular(source_inode.status())?;
     let stamp = Stamp::of(source_inode.status());
-    write::expect_replaceable(local, to, overwrite)?;
-    let parent = local.root.parent(to)?;
+    let parent = write::parent_of(local, to, overwrite)?;
     let staged = local.staging.create(&local.root, &parent.directory)?;
     let copy = Arc::clone(staged.file());
     copy_data(&source, &copy, stamp.size, cancelled)?;

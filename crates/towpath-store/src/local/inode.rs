@@ -1,8 +1,8 @@
 //! One inode: what the kernel knows of it, and the calls that change it by descriptor.
 //!
-//! An `O_PATH` descriptor is had without permission to read and without side effects on devices, but most calls refuse it.
-//! Its link in `/proc/self/fd` names exactly the same inode, whatever happens to its path meanwhile, and works for all of
-//! them. Without `/proc` digests and attributes are not kept, and mode and times cannot be changed.
+//! An `O_PATH` descriptor is had without permission to read and without side effects on devices, but most calls refuse it
+//! (`EBADF`). Its link in `/proc/self/fd` names exactly the same inode, whatever happens to its path meanwhile, and works for all
+//! of them, at several times the cost. Without `/proc` what has only such a descriptor has no digests and attributes.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -73,7 +73,11 @@ impl<Fd: AsFd> Inode<Fd> {
     pub(super) fn attribute_names(&self, prefix: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
         let mut list = Vec::with_capacity(1024);
         loop {
-            match fs::listxattr(self.link(), rustix::buffer::spare_capacity(&mut list)) {
+            let listed = match fs::flistxattr(&self.descriptor, rustix::buffer::spare_capacity(&mut list)) {
+                Err(Errno::BADF) => fs::listxattr(self.link(), rustix::buffer::spare_capacity(&mut list)),
+                listed => listed,
+            };
+            match listed {
                 Ok(_) => break,
                 // The kernel bounds a list to 64 KiB (XATTR_LIST_MAX).
                 Err(Errno::RANGE) if list.capacity() < 65_536 => list.reserve(65_536),
@@ -88,19 +92,28 @@ impl<Fd: AsFd> Inode<Fd> {
     pub(super) fn attribute(&self, name: &[u8], limit_bytes: usize) -> rustix::io::Result<Vec<u8>> {
         // Without any room the kernel would tell the length instead.
         let mut value = Vec::with_capacity(limit_bytes.max(1));
-        fs::getxattr(self.link(), name, rustix::buffer::spare_capacity(&mut value))?;
+        match fs::fgetxattr(&self.descriptor, name, rustix::buffer::spare_capacity(&mut value)) {
+            Err(Errno::BADF) => fs::getxattr(self.link(), name, rustix::buffer::spare_capacity(&mut value)),
+            got => got,
+        }?;
         value.shrink_to_fit();
         Ok(value)
     }
 
     /// Sets one extended attribute.
     pub(super) fn set_attribute(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> rustix::io::Result<()> {
-        fs::setxattr(self.link(), name, value, flags)
+        match fs::fsetxattr(&self.descriptor, name, value, flags) {
+            Err(Errno::BADF) => fs::setxattr(self.link(), name, value, flags),
+            set => set,
+        }
     }
 
     /// Removes one extended attribute.
     pub(super) fn remove_attribute(&self, name: &[u8]) -> rustix::io::Result<()> {
-        fs::removexattr(self.link(), name)
+        match fs::fremovexattr(&self.descriptor, name) {
+            Err(Errno::BADF) => fs::removexattr(self.link(), name),
+            removed => removed,
+        }
     }
 
     /// A path that names this inode as long as the descriptor is open.
@@ -132,7 +145,7 @@ impl Stamp {
 
     /// The tag that callers see.
     pub(super) fn tag(self) -> Option<VersionTag> {
-        VersionTag::new(&format!("{:x}-{:x}-{:x}", self.inode, self.size, self.mtime_ns))
+        VersionTag::of_numbers("", [self.inode, self.size, self.mtime_ns as u64])
     }
 
     /// Fails with `Changed` unless the file behind `descriptor` is still this version.

@@ -52,8 +52,8 @@ impl LocalFile {
             Err(error) => return Some(Err(error)),
         };
         let inode = Inode::of(file.as_fd()).ok()?;
-        let metadata = local.metadata_now(&inode).filter(|metadata| metadata.kind == FileKind::File)?;
         let (stamp, in_memory) = (Stamp::of(inode.status()), local.root.is_in_memory());
+        let metadata = local.metadata_now(&inode, in_memory).filter(|metadata| metadata.kind == FileKind::File)?;
         Some(Self::new(local, path, options, file, metadata, stamp, in_memory))
     }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, StatxFlags},
+    fs::{self, AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, StatxFlags},
     io::Errno,
     process::geteuid,
 };
@@ -65,11 +65,11 @@ impl Staging {
         Ok(())
     }
 
-    /// A new staged file from which a rename into `parent` works.
+    /// A new staged file from which a rename into `parent` works, with the group that a file made there would have got.
     pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
-        let place = place_of(parent)?;
+        let (place, group) = place_and_group(parent)?;
         let area = self.area(root, parent, place)?;
-        match Staged::create(&area) {
+        let staged = match Staged::create(&area) {
             // Somebody removed the directory meanwhile.
             Err(Errno::NOENT) => {
                 self.lock().remove(&place.mount);
@@ -77,7 +77,15 @@ impl Staging {
             }
             outcome => outcome,
         }
-        .doing("creating a temporary file")
+        .doing("creating a temporary file")?;
+        if group.is_some() {
+            match fs::fchown(&*staged.file, None, group) {
+                // Only members may give a file to a group, though a file made in the directory would have got it.
+                Err(Errno::PERM) => tracing::debug!("the file keeps the group of this process"),
+                outcome => outcome.doing("setting the group")?,
+            }
+        }
+        Ok(staged)
     }
 
     fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<OwnedFd>> {
@@ -273,10 +281,17 @@ fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Resul
 }
 
 fn place_of(directory: &OwnedFd) -> Result<Place> {
-    let mask = StatxFlags::INO | StatxFlags::MNT_ID;
+    place_and_group(directory).map(|(place, _)| place)
+}
+
+/// Where a directory is, and the group that it hands on to files made in it (by its set-group-ID bit).
+fn place_and_group(directory: &OwnedFd) -> Result<(Place, Option<Gid>)> {
+    let mask = StatxFlags::INO | StatxFlags::MNT_ID | StatxFlags::MODE | StatxFlags::GID;
     let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).doing("asking for the mount")?;
     let device = (status.stx_dev_major, status.stx_dev_minor);
-    Ok(Place { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino })
+    let place = Place { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino };
+    let hands_on = Mode::from_raw_mode(status.stx_mode.into()).contains(Mode::SGID);
+    Ok((place, hands_on.then(|| Gid::from_raw(status.stx_gid))))
 }
 
 /// Removes the files in `area` that no process has locked.

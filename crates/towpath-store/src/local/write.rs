@@ -7,6 +7,7 @@
 //!
 //! Pieces hold the body's lock shared; `commit`, `abort` and `set_size` hold it alone, so no piece is written after the end, and
 //! the checksums of pieces and the size agree.
+//! The one piece of a small file is kept in memory until the commit, which saves a change of threads, the dearest part of it.
 
 use std::{
     fs::File,
@@ -17,25 +18,31 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::{
-    fs::{self, Gid, Mode, OFlags},
+    fs::{self, AtFlags, FileType, Mode},
     io,
 };
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes, Unknown};
 
 use super::{
     Local, digests,
-    errno::Doing as _,
+    errno::{self, Doing as _},
     in_order::{EarlyRoom, InOrder},
     inode::{self, Inode},
     pool::Cancelled,
-    read, root,
+    read,
+    root::{self, Parent},
     staging::Staged,
 };
 use crate::{CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle};
 
 /// Offsets are signed in the kernel.
 const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
+
+/// A file announced with at most so many bytes is small. Its checksums take a network thread 10 µs.
+const SMALL_BYTES: u64 = 64 << 10;
+/// The most that small files of one store keep in memory; beyond, they are written as large ones.
+const HELD_BYTES: usize = 16 << 20;
 
 /// A local file being written.
 #[derive(Debug)]
@@ -51,6 +58,7 @@ struct Body {
     local: Arc<Local>,
     path: StorePath,
     file: Arc<File>,
+    early: Mutex<Early>,
     end: End,
 }
 
@@ -78,6 +86,27 @@ enum Commit {
     MustRead(Checked),
 }
 
+/// What came before anything was written to the staged file.
+#[derive(Debug)]
+enum Early {
+    /// Nothing; the first piece may be held.
+    Nothing,
+    /// The first piece, in memory.
+    Held { offset: u64, data: Bytes, _room: OwnedSemaphorePermit },
+    /// All is written as it comes.
+    Written,
+}
+
+/// The room in memory that small files of one store share.
+#[derive(Debug)]
+pub(super) struct Held(Arc<Semaphore>);
+
+impl Default for Held {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(HELD_BYTES)))
+    }
+}
+
 /// The checksums of what has been written so far.
 #[derive(Debug)]
 struct Sums {
@@ -88,30 +117,35 @@ struct Sums {
 impl LocalWriter {
     /// Starts an upload.
     pub(super) fn create(local: &Arc<Local>, path: &StorePath, options: &CreateOptions) -> Result<Self> {
-        if let Some(above) = path.parent().filter(|_| options.parents) {
-            local.make_directories(&above)?;
-        }
-        expect_replaceable(local, path, options.overwrite)?;
-        let parent = local.root.parent(path)?;
+        let parent = match (parent_of(local, path, options.overwrite), path.parent()) {
+            (Err(error), Some(above)) if options.parents && error.fault() == Fault::NotFound => {
+                local.make_directories(&above)?;
+                parent_of(local, path, options.overwrite)?
+            }
+            (outcome, _) => outcome?,
+        };
         if let Some(size) = options.size_hint {
             expect_space(&parent.directory, size)?;
         }
         let staged = local.staging.create(&local.root, &parent.directory)?;
         let sums = Mutex::new(Sums::new(options.digests, &local.early_room));
         let file = Arc::clone(staged.file());
+        let is_small = options.size_hint.is_some_and(|size| size <= SMALL_BYTES);
+        let early = if is_small { Early::Nothing } else { Early::Written };
         let end = End::Publish { staged, overwrite: options.overwrite, mode: options.mode, sums };
-        Ok(Self::new(local, path, file, end))
+        Ok(Self::new(local, path, file, early, end))
     }
 
     /// Opens an existing file for changes in place.
     pub(super) fn update(local: &Arc<Local>, path: &StorePath) -> Result<Self> {
         let file = File::from(local.root.open_at(path, root::CHANGE)?);
         inode::expect_regular(Inode::of(file.as_fd())?.status())?;
-        Ok(Self::new(local, path, Arc::new(file), End::Stay { is_forgotten: Mutex::new(false) }))
+        let end = End::Stay { is_forgotten: Mutex::new(false) };
+        Ok(Self::new(local, path, Arc::new(file), Early::Written, end))
     }
 
-    fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, end: End) -> Self {
-        let body = Body { local: Arc::clone(local), path: path.clone(), file, end };
+    fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, early: Early, end: End) -> Self {
+        let body = Body { local: Arc::clone(local), path: path.clone(), file, early: Mutex::new(early), end };
         Self { local: Arc::clone(local), path: path.clone(), body: Arc::new(RwLock::new(Some(body))) }
     }
 
@@ -126,6 +160,9 @@ impl LocalWriter {
 #[async_trait]
 impl WriteHandle for LocalWriter {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        if self.body.read().await.as_ref().is_some_and(|body| body.hold(offset, &data)) {
+            return Ok(());
+        }
         self.with_body(move |body| body.write(offset, &data)).await
     }
 
@@ -144,7 +181,12 @@ impl WriteHandle for LocalWriter {
     }
 
     async fn metadata(&self) -> Result<Metadata> {
-        self.with_body(|body| Ok(inode::metadata(Inode::of(body.file.as_fd())?.status()))).await
+        // What the inode of an open file says is in memory.
+        let now = self.body.read().await.as_ref().and_then(|body| body.metadata(&*body.early.try_lock().ok()?).ok());
+        match now {
+            Some(metadata) => Ok(metadata),
+            None => self.with_body(|body| body.metadata(&lock(&body.early))).await,
+        }
     }
 
     async fn commit(&self, expected: Expectation) -> Result<Metadata> {
@@ -183,6 +225,7 @@ impl Body {
             return Err(Error::new(Fault::TooLarge, "the piece ends beyond the largest file"));
         }
         self.forget_digests()?;
+        self.write_held()?;
         let outcome = write_all(&self.file, offset, data).doing("writing");
         if let End::Publish { sums, .. } = &self.end {
             match outcome {
@@ -194,7 +237,43 @@ impl Body {
         outcome
     }
 
+    /// Keeps the first piece of a small file in memory, if there is room: whether it does.
+    fn hold(&self, offset: u64, data: &Bytes) -> bool {
+        let End::Publish { sums, .. } = &self.end else { return false };
+        if data.is_empty() || offset.saturating_add(data.len() as u64) > SMALL_BYTES {
+            return false;
+        }
+        // Whoever has the lock may be writing to the disk.
+        let Ok(mut early) = self.early.try_lock() else { return false };
+        if !matches!(*early, Early::Nothing) {
+            return false;
+        }
+        let Ok(_room) = Arc::clone(&self.local.held.0).try_acquire_many_owned(data.len() as u32) else { return false };
+        Sums::add(sums, offset, data);
+        *early = Early::Held { offset, data: data.clone(), _room };
+        true
+    }
+
+    /// Writes the piece that is held. If that fails, it still is: it is not lost to a commit.
+    fn write_held(&self) -> Result<()> {
+        let mut early = lock(&self.early);
+        if let Early::Held { offset, data, .. } = &*early {
+            write_all(&self.file, *offset, data).doing("writing")?;
+        }
+        *early = Early::Written;
+        Ok(())
+    }
+
+    fn metadata(&self, early: &Early) -> Result<Metadata> {
+        let metadata = inode::metadata(Inode::of(self.file.as_fd())?.status());
+        Ok(match early {
+            Early::Held { offset, data, .. } => Metadata { size: offset + data.len() as u64, ..metadata },
+            Early::Nothing | Early::Written => metadata,
+        })
+    }
+
     fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.write_held()?;
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut buffer = Vec::new();
@@ -207,6 +286,7 @@ impl Body {
             return Err(Error::new(Fault::TooLarge, "larger than the largest file"));
         }
         self.forget_digests()?;
+        self.write_held()?;
         fs::ftruncate(&self.file, size).doing("setting the size")?;
         if let End::Publish { sums, .. } = &self.end {
             lock(sums).truncate(size);
@@ -215,6 +295,7 @@ impl Body {
     }
 
     fn sync(&self) -> Result<()> {
+        self.write_held()?;
         self.local.sync_file(&self.file)
     }
 
@@ -231,6 +312,7 @@ impl Body {
 
     /// Compares what can be compared without reading the file.
     fn check(self, expected: Expectation) -> Result<Checked> {
+        self.write_held()?;
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         if let Some(promised) = expected.size.filter(|promised| *promised != size) {
             return Err(Error::new(
@@ -256,7 +338,9 @@ impl Body {
                     inode.refresh()?;
                 }
                 digests::keep(&inode, &digests);
-                self.set_owner_and_mode(*mode)?;
+                if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
+                    fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
+                }
                 // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
                 self.local.publish(staged, &self.local.root.parent(&self.path)?, *overwrite)?;
                 digests
@@ -275,22 +359,6 @@ impl Body {
         };
         inode.refresh()?;
         Ok(Metadata { digests, ..inode::metadata(inode.status()) })
-    }
-
-    /// What a file made in its directory would have got at once: the group of a directory with the set-group-ID bit; and the mode.
-    fn set_owner_and_mode(&self, mode: Option<u32>) -> Result<()> {
-        let parent = Inode::of(self.local.root.parent(&self.path)?.directory)?;
-        if Mode::from_raw_mode(parent.status().st_mode).contains(Mode::SGID) {
-            match fs::fchown(&*self.file, None, Some(Gid::from_raw(parent.status().st_gid))) {
-                // Only members may give a file to a group, though a file made in the directory would have got it.
-                Err(io::Errno::PERM) => tracing::debug!(path = %self.path, "the file keeps the group of this process"),
-                outcome => outcome.doing("setting the group")?,
-            }
-        }
-        match mode {
-            Some(mode) => fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -357,15 +425,19 @@ impl Sums {
     }
 }
 
-/// Fails early if a commit to `path` could not succeed as things are now.
-pub(super) fn expect_replaceable(local: &Local, path: &StorePath, overwrite: Overwrite) -> Result<()> {
-    let existing = local.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW);
-    match existing.and_then(Inode::of).map(|inode| inode::metadata(inode.status()).kind) {
-        Ok(FileKind::Directory) => Err(Error::new(Fault::IsDirectory, "it is a directory")),
+/// The directory that a file at `path` will appear in. Fails early if a commit could not succeed as things are now.
+pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overwrite) -> Result<Parent<'a>> {
+    let is_directory = || Error::new(Fault::IsDirectory, "it is a directory");
+    if path.is_root() {
+        return Err(is_directory());
+    }
+    let parent = local.root.parent(path)?;
+    let existing = fs::statat(&parent.directory, parent.name, AtFlags::SYMLINK_NOFOLLOW);
+    match existing.map(|status| inode::kind(FileType::from_raw_mode(status.st_mode))) {
+        Ok(FileKind::Directory) => Err(is_directory()),
         Ok(_) if overwrite == Overwrite::Refuse => Err(Error::new(Fault::AlreadyExists, "it exists already")),
-        Ok(_) => Ok(()),
-        Err(error) if error.fault() == Fault::NotFound => Ok(()),
-        Err(error) => Err(error),
+        Ok(_) | Err(io::Errno::NOENT) => Ok(parent),
+        Err(errno) => Err(errno::error(errno, "looking for the file")),
     }
 }
 

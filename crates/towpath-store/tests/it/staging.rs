@@ -230,3 +230,49 @@ async fn a_staging_directory_keeps_its_directory_only_while_an_upload_is_under_w
     directory.store.remove_directory(me, &at).await.unwrap();
     assert!(!directory.host("directory").exists());
 }
+
+#[tokio::test]
+async fn nobody_notices_that_the_piece_of_a_small_file_waits_for_the_commit() {
+    let directory = Directory::new();
+    let create = async |size| {
+        let options =
+            CreateOptions { size_hint: Some(size), overwrite: Overwrite::Replace, ..CreateOptions::default() };
+        directory.store.create(&Caller::local(), &path("/file"), options).await.unwrap()
+    };
+    let on_disk = || directory.host(&format!(".towpath/{}", directory.staged()[0])).metadata().unwrap().len();
+
+    let file = create(7).await;
+    file.write(0, "content".into()).await.unwrap();
+    assert_eq!((file.metadata().await.unwrap().size, on_disk()), (7, 0), "it is in memory");
+    assert_eq!(file.read(3, 10).await.unwrap(), "tent");
+    assert_eq!((file.metadata().await.unwrap().size, on_disk()), (7, 7), "what is read was written before");
+    file.commit(Expectation::default()).await.unwrap();
+    assert_eq!(directory.get("/file").await.unwrap(), "content");
+
+    // What comes later lies above what came first, whatever was announced.
+    let file = create(3).await;
+    for (offset, piece) in [(0, "aaaaaa"), (2, "bb"), (6, "cccc")] {
+        file.write(offset, piece.into()).await.unwrap();
+    }
+    let committed = file.commit(Expectation { size: Some(10), ..Expectation::default() }).await.unwrap();
+    let content = directory.get("/file").await.unwrap();
+    assert_eq!(content, "aabbaacccc");
+    let digest = |algorithm| towpath_proto::checksum::Hasher::digest_of(algorithm, &content);
+    assert!(committed.digests.iter().all(|known| *known == digest(known.algorithm())), "{committed:?}");
+
+    let file = create(10).await;
+    file.write(5, "xxxxx".into()).await.unwrap();
+    file.set_size(7).await.unwrap();
+    file.commit(Expectation { size: Some(7), ..Expectation::default() }).await.unwrap();
+    assert_eq!(directory.get("/file").await.unwrap(), "\0\0\0\0\0xx");
+
+    let file = create(7).await;
+    file.write(0, "content".into()).await.unwrap();
+    file.abort().await.unwrap();
+    drop(file);
+    assert!(directory.staged().is_empty());
+    // Larger than announced: written at once.
+    let file = create(7).await;
+    file.write(0, vec![7; 1 << 17].into()).await.unwrap();
+    assert_eq!(on_disk(), 1 << 17);
+}
