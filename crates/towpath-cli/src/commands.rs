@@ -1,25 +1,19 @@
-//! The commands that ask or change names: `ls`, `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
+//! The commands that ask or change names, but for `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
 
-use std::{
-    ffi::OsString,
-    io::{BufWriter, Write as _},
-    ops::Range,
-    time::Duration,
-};
+use std::{ffi::OsString, io::Write as _, ops::Range, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream, try_join};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use towpath_proto::http::range::{RangeRequest, Resolution};
-use towpath_store::{Error, Fault, ListOptions, Metadata, OpenOptions, Overwrite, sys::clock};
+use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, List, MakeDirectory, Move, Paths, Ping, Sum},
-    failure::{Failure, Tally, print_error},
+    args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
+    failure::{Failure, Tally},
     location::{Place, Places},
     output::{self, Described},
-    walk::Walk,
 };
 
 /// Bytes asked for at once when a file is written to the standard output.
@@ -46,100 +40,6 @@ pub(crate) async fn for_each<'a>(
                 failure.print();
                 failed.add(failure.exit_code());
             }
-        }
-    }
-    failed.outcome()
-}
-
-/// `towpath ls`.
-pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |typed, place| {
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };
-        if arguments.recursive {
-            list_tree(arguments, &place, options, places, &mut out).await?;
-        } else {
-            list_directory(arguments, typed, &place, options, places, &mut out).await?;
-        }
-        Ok(out.flush()?)
-    })
-    .await
-}
-
-fn print_entry(
-    arguments: &List,
-    path: String,
-    metadata: &Metadata,
-    out: &mut impl std::io::Write,
-) -> std::io::Result<()> {
-    if arguments.json {
-        let described = serde_json::to_string(&Described::new(path, metadata)).map_err(std::io::Error::other)?;
-        writeln!(out, "{described}")
-    } else if arguments.long {
-        writeln!(out, "{}", Described::new(path, metadata).line())
-    } else {
-        writeln!(out, "{path}")
-    }
-}
-
-async fn list_directory(
-    arguments: &List,
-    typed: &OsString,
-    place: &Place,
-    options: ListOptions,
-    places: &Places,
-    out: &mut impl std::io::Write,
-) -> Result<(), Failure> {
-    let mut entries = Vec::new();
-    let mut listing = place.store.list(&places.caller, &place.path, options);
-    while let Some(batch) = listing.next().await {
-        match batch {
-            Ok(batch) => entries.extend(batch),
-            // As `ls` does: a file lists as itself.
-            Err(error) if error.fault() == Fault::NotDirectory => {
-                let metadata = place.store.stat(&places.caller, &place.path).await?;
-                return Ok(print_entry(arguments, typed.to_string_lossy().into_owned(), &metadata, out)?);
-            }
-            Err(error) => return Err(error.at(&place.path).into()),
-        }
-    }
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    for entry in entries {
-        let name = place.path.join(&entry.name).map_or_else(
-            |_| String::from_utf8_lossy(&entry.name).into_owned(),
-            |path| output::relative(&path, &place.path),
-        );
-        print_entry(arguments, name, &entry.metadata, out)?;
-    }
-    Ok(())
-}
-
-async fn list_tree(
-    arguments: &List,
-    place: &Place,
-    options: ListOptions,
-    places: &Places,
-    out: &mut impl std::io::Write,
-) -> Result<(), Failure> {
-    let mut walk = Walk::new(place, places, options);
-    let mut failed = Tally::default();
-    while let Some(batch) = walk.next().await {
-        let mut batch = match batch {
-            Ok(batch) => batch,
-            Err(error) if error.path() == Some(&place.path) => return Err(error.into()),
-            Err(error) => {
-                print_error(&error);
-                failed.add(error.fault().exit_code());
-                continue;
-            }
-        };
-        batch.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for entry in &batch.entries {
-            let Ok(path) = batch.path_of(entry) else { continue };
-            if entry.metadata.is_directory() && !entry.metadata.is_link {
-                walk.enter(path.clone());
-            }
-            print_entry(arguments, output::relative(&path, &place.path), &entry.metadata, out)?;
         }
     }
     failed.outcome()

@@ -10,6 +10,7 @@ mod config;
 mod copy;
 mod failure;
 mod interrupt;
+mod list;
 mod location;
 mod notify;
 mod output;
@@ -109,7 +110,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
     match command {
         Command::Cp(arguments) => copy::run(&arguments, places).await,
-        Command::Ls(arguments) => commands::list(&arguments, places).await,
+        Command::Ls(arguments) => list::list(&arguments, places).await,
         Command::Stat(arguments) => commands::stat(&arguments, places).await,
         Command::Cat(arguments) => commands::cat(&arguments, places).await,
         Command::Sum(arguments) => commands::sum(&arguments, places).await,

@@ -1,6 +1,10 @@
 //! How sizes, times and entries are printed.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt,
+    io::{self, Write},
+    time::{Duration, SystemTime},
+};
 
 use serde::Serialize;
 use towpath_store::{FileKind, Metadata, StorePath};
@@ -41,17 +45,23 @@ impl Described {
             digests: metadata.digests.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect(),
         }
     }
+}
 
-    /// One line: kind, mode, size, time, path.
-    pub(crate) fn line(&self) -> String {
-        let kind = match self.kind {
-            "directory" => 'd',
-            "file" => '-',
-            _ => '?',
-        };
-        let mode = self.mode.as_deref().unwrap_or("----");
-        let mtime = self.mtime.as_deref().unwrap_or("-");
-        format!("{kind} {mode:>4} {size:>14} {mtime:<20} {path}", size = self.size, path = self.path)
+/// One line about `path`: kind, mode, size, time, path.
+pub(crate) fn line(path: impl fmt::Display, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
+    let kind = match metadata.kind {
+        FileKind::Directory => 'd',
+        FileKind::File => '-',
+        FileKind::Other => '?',
+    };
+    match metadata.mode {
+        Some(mode) => write!(out, "{kind} {mode:04o} {:>14} ", metadata.size)?,
+        None => write!(out, "{kind} ---- {:>14} ", metadata.size)?,
+    }
+    match metadata.mtime_ns {
+        // Always twenty characters.
+        Some(ns) => writeln!(out, "{} {path}", rfc3339(ns)),
+        None => writeln!(out, "{:<20} {path}", "-"),
     }
 }
 
@@ -66,8 +76,12 @@ pub(crate) fn kind_name(kind: FileKind) -> &'static str {
 
 /// Nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 and after 9999 as the nearest of these.
 pub(crate) fn time(ns: i64) -> String {
+    rfc3339(ns).to_string()
+}
+
+fn rfc3339(ns: i64) -> humantime::Rfc3339Timestamp {
     let since = Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
-    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string()
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since)
 }
 
 /// Bytes with a binary unit, three digits: `1.50 GiB`.

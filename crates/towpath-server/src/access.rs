@@ -97,15 +97,25 @@ impl Identity {
     /// # Errors
     /// `AuthenticationFailed` for an anonymous caller (a token may help) and for an expired one; `PermissionDenied` otherwise.
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
-        if self.expires_s.is_some_and(|end| towpath_store::sys::clock::unix_s() >= end) {
-            return Err(Error::new(Fault::AuthenticationFailed, "the token has expired: get a new one").at(path));
-        }
-        if self.grants.iter().any(|grant| grant.allows(activity, path)) {
-            return Ok(());
+        if self.may(activity, path) { Ok(()) } else { Err(self.refusal(activity, path)) }
+    }
+
+    /// As [`Self::check`], for those who need no words: the stat text of each entry of a listing says what its reader may do.
+    pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
+        !self.has_expired() && self.grants.iter().any(|grant| grant.allows(activity, path))
+    }
+
+    fn has_expired(&self) -> bool {
+        self.expires_s.is_some_and(|end| towpath_store::sys::clock::unix_s() >= end)
+    }
+
+    fn refusal(&self, activity: Activity, path: &StorePath) -> Error {
+        if self.has_expired() {
+            return Error::new(Fault::AuthenticationFailed, "the token has expired: get a new one").at(path);
         }
         let verb = activity.verb();
         // A SciToken need not name a subject; then the issuer stands for it.
-        Err(match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
+        match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
             None => {
                 Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token"))
             }
@@ -113,7 +123,7 @@ impl Identity {
                 Error::new(Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))
             }
         }
-        .at(path))
+        .at(path)
     }
 }
 

@@ -135,9 +135,23 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
+/// A name or path as people see it: bytes that are not printable UTF-8 are shown escaped.
+#[derive(Debug, Clone, Copy)]
+pub struct Printable<'a>(pub &'a [u8]);
+
 impl fmt::Display for StorePath {
-    /// Bytes that are not printable UTF-8 are shown escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Printable(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Ok(text) = str::from_utf8(self.0)
+            && !text.contains(char::is_control)
+        {
+            return f.write_str(text);
+        }
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
                 if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }

@@ -36,7 +36,7 @@ pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
 
 /// The version of a file: the server's number for it, its size and its time, which the protocol tells in whole seconds.
 fn version(stat: &StatInfo) -> Option<VersionTag> {
-    VersionTag::new(&format!("x{:x}-{:x}-{:x}", stat.id, stat.size, stat.mtime))
+    VersionTag::of_numbers("x", [stat.id, stat.size, stat.mtime as u64])
 }
 
 /// The permission bits of the protocol.

@@ -197,8 +197,10 @@ fn word() -> impl Strategy<Value = String> {
 
 /// Metadata with or without the extended fields.
 pub(super) fn stat_info() -> impl Strategy<Value = StatInfo> {
-    let extended = (any::<[i64; 2]>(), 0..0o7777u16, word(), word())
-        .prop_map(|([ctime, atime], mode, owner, group)| StatExtended { ctime, atime, mode: Mode(mode), owner, group });
+    let extended =
+        (any::<[i64; 2]>(), 0..0o7777u16, word(), word()).prop_map(|([ctime, atime], mode, owner, group)| {
+            StatExtended { ctime, atime, mode: Mode(mode), owner: owner.into(), group: group.into() }
+        });
     let flags = any::<u32>().prop_map(StatFlags);
     (any::<u64>(), any::<u64>(), flags, any::<i64>(), proptest::option::of(extended))
         .prop_map(|(id, size, flags, mtime, extended)| StatInfo { id, size, flags, mtime, extended })

@@ -15,7 +15,7 @@ use towpath_store::{ReadHandle, StorePath};
 use super::{
     connection::Connection,
     exchange::{Outcome, Refusal, verb},
-    files::{FileAccess, OpenFile, Slot},
+    files::{FileAccess, Slot},
     metadata, pages, query, vector,
 };
 use crate::metrics::Face;
@@ -187,11 +187,11 @@ impl Connection {
             Err(refusal) => return Some(Err(refusal)),
         };
         let _turn = slot.order.shared_now()?;
-        let OpenFile { path, identity, access: FileAccess::Read(handle) } = slot.file().ok()? else { return None };
-        Some(match handle.metadata().now_or_never()? {
+        let file = slot.file().ok()?;
+        Some(match file.metadata().now_or_never()? {
             Ok(found) => {
                 let mut frame = BytesMut::new();
-                response::ok(stream_id, &metadata::stat_info(identity, path, &found), &mut frame);
+                response::ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found), &mut frame);
                 self.out.put_slice(&frame);
                 Ok(0)
             }

@@ -1,5 +1,7 @@
 //! `stat` and `statx`: what is known of paths and open files, in the protocol's words.
 
+use std::borrow::Cow;
+
 use towpath_proto::xrootd::{
     Mode, StatFlags, StatOptions, Target,
     request::{Stat, Statx},
@@ -39,8 +41,8 @@ fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     };
     let mut flags = kind;
     for (flag, holds) in [
-        (StatFlags::readable, identity.check(read, path).is_ok()),
-        (StatFlags::writable, identity.check(write, path).is_ok()),
+        (StatFlags::readable, identity.may(read, path)),
+        (StatFlags::writable, identity.may(write, path)),
         (StatFlags::offline, found.residency == Residency::Offline),
     ] {
         if holds {
@@ -57,8 +59,8 @@ fn extended(found: &Metadata) -> Option<StatExtended> {
         ctime: seconds(found.ctime_ns?),
         atime: seconds(found.atime_ns?),
         mode: Mode((found.mode? & 0o777) as u16),
-        owner: UNKNOWN_NAME.into(),
-        group: UNKNOWN_NAME.into(),
+        owner: Cow::Borrowed(UNKNOWN_NAME),
+        group: Cow::Borrowed(UNKNOWN_NAME),
     })
 }
 

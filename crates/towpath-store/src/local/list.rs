@@ -20,13 +20,18 @@ use super::{
 };
 use crate::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
-/// The smallest record that the kernel writes takes 24 bytes, so one call never gives more than a thousand entries.
-const BUFFER_BYTES: usize = 24_000;
+/// The smallest record that the kernel writes takes 24 bytes, so one call never gives more than 900 entries.
+const BUFFER_BYTES: usize = 21_600;
+/// So few entries are most likely all that a directory has: the same job looks for its end.
+const FEW: usize = 100;
 
 /// The batches of the directory at `path`.
 pub(super) fn list(local: Arc<Local>, path: StorePath, options: ListOptions) -> Listing {
-    let lister = Lister { local, path, options, directory: None };
+    let lister = Lister { local, path, options, directory: None, has_ended: false };
     stream::try_unfold(lister, |lister| async {
+        if lister.has_ended {
+            return Ok(None);
+        }
         let (pool, path) = (lister.local.pool.clone(), lister.path.clone());
         let outcome = pool.run(move || lister.next()).await;
         outcome.map_err(|error| error.at(&path))
@@ -40,6 +45,7 @@ struct Lister {
     path: StorePath,
     options: ListOptions,
     directory: Option<OwnedFd>,
+    has_ended: bool,
 }
 
 impl Lister {
@@ -50,24 +56,19 @@ impl Lister {
             None => self.local.root.open_at(&self.path, OFlags::RDONLY | OFlags::DIRECTORY)?,
         };
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        loop {
+        let mut batch = Vec::new();
+        while batch.len() <= FEW && !self.has_ended {
             let mut records = RawDir::new(&directory, buffer.spare_capacity_mut());
-            let mut batch = Vec::new();
-            let mut count = 0_usize;
-            while count == 0 || !records.is_buffer_empty() {
+            self.has_ended = true;
+            while self.has_ended || !records.is_buffer_empty() {
                 let Some(record) = records.next() else { break };
                 let record = record.doing("reading the directory")?;
-                count += 1;
+                self.has_ended = false;
                 batch.extend(self.entry(&directory, record.file_name().to_bytes(), record.file_type())?);
             }
-            if count == 0 {
-                return Ok(None);
-            }
-            if !batch.is_empty() {
-                self.directory = Some(directory);
-                return Ok(Some((batch, self)));
-            }
         }
+        self.directory = Some(directory);
+        Ok(if batch.is_empty() { None } else { Some((batch, self)) })
     }
 
     /// One entry; none for those that are hidden and those that vanished meanwhile.

@@ -1,6 +1,6 @@
 //! The answer to `dirlist`, which comes in pieces: its writer and its parser.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::{StatInfo, ok, oksofar};
 use crate::xrootd::{DecodeError, DirlistOptions, StreamId};
@@ -165,14 +165,14 @@ impl DirlistParser {
                 },
                 _ => None,
             };
-            let name = self.take_line(name_end);
-            let line = stat_end.map(|end| self.take_line(end.saturating_sub(name_end).saturating_sub(1)));
+            let mut line = self.take_line(stat_end.unwrap_or(name_end));
+            let name = line.split_to(name_end.min(line.len()));
             if matches!(&*name, b"" | b"." | b"..") {
                 continue;
             }
             let mut entry = DirlistEntry { name: check_name(name)?, stat: None, checksum: None };
-            if let Some(line) = line {
-                let (stat, checksum) = parse_stat_line(&line)?;
+            if stat_end.is_some() {
+                let (stat, checksum) = parse_stat_line(line.get(1..).unwrap_or_default())?;
                 (entry.stat, entry.checksum) = (Some(stat), checksum);
             }
             return Ok(Some(entry));
@@ -198,7 +198,7 @@ impl DirlistParser {
     /// Where the line that starts at `start` ends; at the end of a finished answer no line feed is needed.
     fn line_end(&self, start: usize) -> Result<Option<usize>, DecodeError> {
         let line = self.buffer.get(start..).unwrap_or_default();
-        let end = line.iter().position(|&byte| byte == b'\n' || byte == 0);
+        let end = memchr::memchr2(b'\n', 0, line);
         let end = end.or_else(|| (self.finished && !line.is_empty()).then_some(line.len()));
         if end.unwrap_or(line.len()) > Self::MAX_LINE_BYTES {
             let limit = Self::MAX_LINE_BYTES as u64;
@@ -207,10 +207,10 @@ impl DirlistParser {
         Ok(end.map(|end| start.saturating_add(end)))
     }
 
-    /// The line of `length` bytes at the front, whose end is dropped.
+    /// The `length` bytes at the front, without the end of the line behind them.
     fn take_line(&mut self, length: usize) -> Bytes {
         let line = self.buffer.split_to(length.min(self.buffer.len())).freeze();
-        drop(self.buffer.split_to(self.buffer.len().min(1)));
+        self.buffer.advance(self.buffer.len().min(1));
         line
     }
 }

@@ -1,0 +1,155 @@
+//! `towpath ls`: one directory in the order of its names, or a tree in the order in which it is found.
+//!
+//! Each entry becomes its line as it comes, while more are on their way; so what is kept of a large directory until its end is
+//! little more than what will be printed.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, BufWriter, Write},
+    ops::Range,
+};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use towpath_store::{Entry, Fault, ListOptions, Metadata, Printable};
+
+use crate::{
+    args::List,
+    commands::for_each,
+    failure::{Failure, Tally, print_error},
+    location::{Place, Places},
+    output::{self, Described},
+    walk::Walk,
+};
+
+/// What is printed at once.
+const PRINT_BYTES: usize = 64 << 10;
+
+/// Runs `towpath ls`.
+pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failure> {
+    for_each(&arguments.paths, places, async |typed, place| {
+        let mut out = BufWriter::with_capacity(PRINT_BYTES, io::stdout().lock());
+        let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };
+        if arguments.recursive {
+            list_tree(arguments, &place, options, places, &mut out).await?;
+        } else {
+            list_directory(arguments, typed, &place, options, places, &mut out).await?;
+        }
+        Ok(out.flush()?)
+    })
+    .await
+}
+
+async fn list_directory(
+    arguments: &List,
+    typed: &OsString,
+    place: &Place,
+    options: ListOptions,
+    places: &Places,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut lines = Lines::default();
+    let mut listing = place.store.list(&places.caller, &place.path, options);
+    while let Some(batch) = listing.next().await {
+        match batch {
+            Ok(batch) => lines.add(arguments, "", batch)?,
+            // As `ls` does: a file lists as itself.
+            Err(error) if error.fault() == Fault::NotDirectory => {
+                let metadata = place.store.stat(&places.caller, &place.path).await?;
+                return Ok(print_entry(arguments, typed.to_string_lossy(), &metadata, out)?);
+            }
+            Err(error) => return Err(error.at(&place.path).into()),
+        }
+    }
+    Ok(lines.print(out)?)
+}
+
+async fn list_tree(
+    arguments: &List,
+    place: &Place,
+    options: ListOptions,
+    places: &Places,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut walk = Walk::new(place, places, options);
+    let mut failed = Tally::default();
+    let mut lines = Lines::default();
+    while let Some(batch) = walk.next().await {
+        match batch {
+            Ok(batch) => {
+                for entry in
+                    batch.entries.iter().filter(|entry| entry.metadata.is_directory() && !entry.metadata.is_link)
+                {
+                    // A name that makes no path cannot be gone into.
+                    let _ = batch.path_of(entry).map(|path| walk.enter(path));
+                }
+                lines.add(arguments, &output::relative(&batch.directory, &place.path), batch.entries)?;
+                lines.print(out)?;
+            }
+            Err(error) if error.path() == Some(&place.path) => return Err(error.into()),
+            Err(error) => {
+                print_error(&error);
+                failed.add(error.fault().exit_code());
+            }
+        }
+    }
+    failed.outcome()
+}
+
+/// Lines that wait to be printed in the order of the names they are about.
+#[derive(Debug, Default)]
+struct Lines {
+    text: Vec<u8>,
+    /// The names, and where their lines are in the text.
+    names: Vec<(Bytes, Range<usize>)>,
+}
+
+impl Lines {
+    /// Takes entries of the directory that is shown as `directory`, the empty one standing for itself.
+    fn add(&mut self, arguments: &List, directory: &str, entries: Vec<Entry>) -> io::Result<()> {
+        for entry in entries {
+            let start = self.text.len();
+            let path = Below { directory, name: Printable(&entry.name) };
+            print_entry(arguments, path, &entry.metadata, &mut self.text)?;
+            self.names.push((entry.name, start..self.text.len()));
+        }
+        Ok(())
+    }
+
+    /// Prints them, and starts anew.
+    fn print(&mut self, out: &mut impl Write) -> io::Result<()> {
+        self.names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, line) in self.names.drain(..) {
+            out.write_all(self.text.get(line).unwrap_or_default())?;
+        }
+        self.text.clear();
+        Ok(())
+    }
+}
+
+/// The path of an entry.
+struct Below<'a> {
+    directory: &'a str,
+    name: Printable<'a>,
+}
+
+impl fmt::Display for Below<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.directory.is_empty() {
+            write!(f, "{}/", self.directory)?;
+        }
+        self.name.fmt(f)
+    }
+}
+
+fn print_entry(arguments: &List, path: impl fmt::Display, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
+    if arguments.json {
+        serde_json::to_writer(&mut *out, &Described::new(path.to_string(), metadata))?;
+        writeln!(out)
+    } else if arguments.long {
+        output::line(path, metadata, out)
+    } else {
+        writeln!(out, "{path}")
+    }
+}
