@@ -83,7 +83,7 @@ struct Checked {
 #[derive(Debug)]
 enum Commit {
     Done(Metadata),
-    MustRead(Checked),
+    MustRead(Box<Checked>),
 }
 
 /// What came before anything was written to the staged file.
@@ -195,7 +195,7 @@ impl WriteHandle for LocalWriter {
             let checked = body.take().ok_or_else(finished)?.check(expected)?;
             match checked.missing().is_empty() {
                 true => checked.finish().map(Commit::Done),
-                false => Ok(Commit::MustRead(checked)),
+                false => Ok(Commit::MustRead(Box::new(checked))),
             }
         };
         let outcome = match self.local.pool.run(job).await {
