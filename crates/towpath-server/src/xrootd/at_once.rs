@@ -21,7 +21,7 @@ use super::{
 use crate::metrics::Face;
 
 /// The most file data in an answer at once: longer ones would keep a network thread from other connections.
-pub(super) const AT_ONCE_BYTES: usize = 64 << 10;
+const AT_ONCE_BYTES: usize = 64 << 10;
 /// The most elements of a vector read at once; beyond, the store's own way to read many ranges is better.
 const READ_ELEMENTS: usize = 16;
 

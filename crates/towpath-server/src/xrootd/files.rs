@@ -12,7 +12,7 @@ use std::sync::{
 use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Fault, Metadata, ReadHandle, StorePath, WriteHandle};
 
-use super::{at_once::AT_ONCE_BYTES, attributes::Waiting, exchange::Refusal, order::Order};
+use super::{attributes::Waiting, exchange::Refusal, order::Order};
 use crate::access::Identity;
 
 /// The open files of a session, by handle.
@@ -163,8 +163,7 @@ impl OpenFile {
         }
     }
 
-    /// Reads a range, appended to `buffer`; less only at the end of the file. What is in memory is copied on this thread: up to
-    /// some 256 KiB that is quicker than to change threads.
+    /// Reads a range, appended to `buffer`; less only at the end of the file.
     pub(super) async fn read_into(
         &self,
         offset: u64,
@@ -172,18 +171,7 @@ impl OpenFile {
         mut buffer: Vec<u8>,
     ) -> towpath_store::Result<Vec<u8>> {
         match &self.access {
-            FileAccess::Read(handle) => {
-                let mut got = 0;
-                while got < length {
-                    let step = (length - got).min(AT_ONCE_BYTES);
-                    match handle.read_now(offset + got as u64, step, &mut buffer).transpose()? {
-                        None => return handle.read_into(offset + got as u64, length - got, buffer).await,
-                        Some(read) if read < step => break,
-                        Some(read) => got += read,
-                    }
-                }
-                Ok(buffer)
-            }
+            FileAccess::Read(handle) => handle.read_into(offset, length, buffer).await,
             FileAccess::Write(writing) => {
                 buffer.extend_from_slice(&writing.handle.read(offset, length).await?);
                 Ok(buffer)
