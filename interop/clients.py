@@ -16,6 +16,8 @@ import numpy
 import pytest
 
 DEADLINE_S = 60
+# The exit status of a Rust program that panicked.
+PANIC = 101
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Clients:
         done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, timeout=deadline_s,
                               cwd=cwd or self.home, env=self.environment | environment, check=False)
         result = Result(done.returncode, done.stdout, done.stderr)
-        wanted = 0 < result.status < 100 if status is None else result.status == status
+        wanted = result.status > 0 and result.status != PANIC if status is None else result.status == status
         assert wanted, f"{' '.join(str(word) for word in command)}\n{result}"
         return result
 
