@@ -26,7 +26,8 @@ pub struct ClientOptions {
     /// Bytes of file data that may be underway at one site in each direction. It bounds memory, and throughput to this many
     /// bytes for each round trip: 64 MiB fill 5 Gbit/s over 100 ms.
     pub window_bytes: usize,
-    /// Connections to one site for bulk data, each received on a core of its own.
+    /// Connections to one site for bulk data, each received on a core of its own. By default half the cores, at most four:
+    /// the others write and verify meanwhile.
     pub connections: usize,
 }
 
@@ -41,7 +42,7 @@ impl Default for ClientOptions {
             retries: 5,
             retry_time: Duration::from_secs(5 * 60),
             window_bytes: 64 << 20,
-            connections: 2,
+            connections: std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 4),
         }
     }
 }
