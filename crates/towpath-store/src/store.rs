@@ -182,6 +182,9 @@ pub struct ListOptions {
 pub struct OpenOptions {
     /// The only version that will do; another fails with `Changed`.
     pub version: Option<VersionTag>,
+    /// The caller reads all of the file and compares it with the known digests itself. If there are any, a store far away may then
+    /// leave out the checksums of the single ranges.
+    pub verifies_digests: bool,
 }
 
 /// What to do about an existing file.

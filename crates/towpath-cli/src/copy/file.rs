@@ -53,7 +53,8 @@ impl Copied {
 /// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
 pub(super) async fn copy(job: &Job, order: &Order<'_>) -> Result<Copied> {
     let caller = &order.places.caller;
-    let source = job.from.store.open(caller, &job.from.path, OpenOptions::default()).await?;
+    let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
+    let source = job.from.store.open(caller, &job.from.path, options).await?;
     let room = order.window.room(FIRST_BYTES).await;
     let first = source.read_into(0, FIRST_BYTES as usize, Vec::new());
     let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(|error| error.at(&job.from.path))?;

@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::xrootd::{
-    FileHandle, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target,
+    FileHandle, OpenOptions as OpenFlags, Request, StatOptions, Target,
     page::Page,
     request::{Open, Stat},
     response::{Body, OpenReply, StatInfo},
 };
 use towpath_store::{
-    ByteRange, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag, sys::clock,
+    ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads, sys::clock,
 };
 
 use super::{
-    ask::{Origin, path_and_cgi},
+    ask::{Origin, path_and_cgi, with_pair},
     connection::{Exchange, Failure},
     metadata,
     recovery::{Place, Pursuit},
@@ -32,7 +32,7 @@ use super::{
 use attempt::{PAGE_RETRIES, damaged, is_not_open};
 use watch::Watch;
 
-pub(super) use attempt::{Attempt, fetch, reopen};
+pub(super) use attempt::{Attempt, Check, fetch, reopen};
 
 /// The longest range asked for in one request, in bytes; longer reads are split, so that no request exceeds the window.
 const MAX_REQUEST_BYTES: usize = 32 << 20;
@@ -43,8 +43,7 @@ pub(super) struct RemoteFile {
     pub(super) origin: Origin,
     identity: Identity,
     pub(super) path: StorePath,
-    /// The only version that will do.
-    wanted: Option<VersionTag>,
+    options: OpenOptions,
     lanes: Mutex<Vec<Option<Lane>>>,
     /// What the first open found.
     pinned: OnceLock<Metadata>,
@@ -62,13 +61,13 @@ pub(super) struct Lane {
 
 impl RemoteFile {
     /// The file at `path`; nobody is asked yet.
-    pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, wanted: Option<VersionTag>) -> Self {
+    pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, options: OpenOptions) -> Self {
         let lanes = vec![None; origin.sites.options.connections.max(1)];
         Self {
             origin,
             identity,
             path,
-            wanted,
+            options,
             lanes: Mutex::new(lanes),
             pinned: OnceLock::new(),
             watch: Watch::default(),
@@ -97,7 +96,7 @@ impl RemoteFile {
         let site = self.origin.sites.at(pursuit.place(), &self.identity);
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
-            path: path_and_cgi(&self.path, &pursuit.place().cgi),
+            path: path_and_cgi(&self.path, &with_pair(&pursuit.place().cgi, &known_checksum())),
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);
@@ -124,9 +123,12 @@ impl RemoteFile {
             None if self.pinned.get().is_some() => return Ok(self.pinned.get_or_init(unknown)),
             None => self.stat_handle(lane, reply.handle).await?,
         };
-        let found = metadata::of_stat(&stat);
+        let mut found = metadata::of_stat(&stat);
+        if let Some(digest) = reply.checksum.as_ref().and_then(metadata::entry_digest) {
+            found.digests.insert(digest);
+        }
         let pinned = self.pinned.get_or_init(|| found.clone());
-        let wanted = self.wanted.as_ref().is_none_or(|wanted| found.version.as_ref() == Some(wanted));
+        let wanted = self.options.version.as_ref().is_none_or(|wanted| found.version.as_ref() == Some(wanted));
         if wanted && pinned.size == found.size && pinned.mtime_ns == found.mtime_ns {
             self.watch.start(clock::now());
             return Ok(pinned);
@@ -186,7 +188,7 @@ impl RemoteFile {
             let (attempt, opened) = futures::future::join(send(guess, None, buffer), lane.file.opened()).await;
             // Whether the server has pages was guessed too.
             let unheard_of =
-                matches!(attempt.outcome, Err(Failure::Refused(_))) && !lane.site.has_pages(&lane.file.session);
+                matches!(attempt.outcome, Err(Failure::Refused(_))) && !lane.site.wants_pages(&lane.file.session);
             let right = matches!(&opened, Ok(reply) if reply.handle == guess) && !is_not_open(&attempt.outcome);
             if right && !unheard_of {
                 return match self.pinned(lane).await {
@@ -210,6 +212,12 @@ impl RemoteFile {
         Ok((reply.handle, pinned.size))
     }
 
+    /// How to check a range that is asked for now.
+    fn check(&self) -> Check {
+        let has_digest = self.pinned.get().is_some_and(|pinned| !pinned.digests.is_empty());
+        if self.options.verifies_digests && has_digest { Check::Later } else { Check::Pages }
+    }
+
     /// Asks for a range, or for as much of it as the file has.
     async fn piece(
         &self,
@@ -224,7 +232,7 @@ impl RemoteFile {
         if length == 0 {
             return Attempt { buffer, bad_pages: Vec::new(), outcome: Ok(()) };
         }
-        fetch(&lane.site, &lane.file.session, handle, ByteRange { length, ..range }, buffer, PageFlags::NONE).await
+        fetch(&lane.site, &lane.file.session, handle, ByteRange { length, ..range }, buffer, self.check()).await
     }
 
     /// A range of at most [`MAX_REQUEST_BYTES`], whatever it takes.
@@ -278,7 +286,8 @@ impl RemoteFile {
             let mut tries = PAGE_RETRIES;
             let data = loop {
                 tracing::warn!(host = &*lane.file.session.host, path = %self.path, offset = page.offset, "damaged page");
-                let attempt = fetch(&lane.site, &lane.file.session, handle, range, Vec::new(), PageFlags::retry).await;
+                let attempt =
+                    fetch(&lane.site, &lane.file.session, handle, range, Vec::new(), Check::DamagedPages).await;
                 attempt.outcome?;
                 if attempt.bad_pages.is_empty() && attempt.buffer.len() == page.length {
                     break attempt.buffer;
@@ -306,6 +315,11 @@ impl RemoteFile {
         let message = format!("{}: the file has become shorter than it was when it was opened", lane.file.session.host);
         Err(Error::new(Fault::Changed, message))
     }
+}
+
+/// The pair by which an open asks for a known checksum.
+fn known_checksum() -> String {
+    format!("{}=known", OpenReply::CHECKSUM_KEY)
 }
 
 /// What an unnoticed second opening of a file without metadata gives; never shown, as the first open has pinned some.

@@ -101,10 +101,12 @@ impl Site {
         self.known().good
     }
 
-    /// Whether `pgread` may be used; guessed to be so before the server was asked.
-    pub(super) fn has_pages(&self, session: &Session) -> bool {
+    /// Whether data should travel as pages with checksums: the server can (guessed before it was asked), and TLS, which notices any
+    /// damage by itself, does not carry them.
+    pub(super) fn wants_pages(&self, session: &Session) -> bool {
         let said = session.established().map(super::flight::Established::has_pages);
-        said.or(self.known().pages).unwrap_or(true)
+        let known = self.known();
+        !known.tls && said.or(known.pages).unwrap_or(true)
     }
 
     /// The number of the session that the next bulk request should use.

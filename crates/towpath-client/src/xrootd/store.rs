@@ -136,7 +136,7 @@ impl Store for XrootdStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let identity = self.origin.identity(caller);
-        Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options.version)))
+        Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options)))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {

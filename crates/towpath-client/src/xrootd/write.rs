@@ -34,7 +34,7 @@ use super::{
     ask::{Origin, path_and_cgi, with_pair},
     connection::{Answer, Exchange, Failure, Finished, Payload},
     metadata,
-    read::fetch,
+    read::{Check, fetch},
     session::Session,
     site::Site,
     store::XrootdStore,
@@ -186,7 +186,7 @@ impl Upload {
     async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
         let _room = self.site.room(data.len()).await?;
         let _load = self.session().loaded(data.len());
-        if !self.site.has_pages(self.session()) {
+        if !self.site.wants_pages(self.session()) {
             let request = Write { handle: self.handle, offset, length: data.len() as u32, ..Write::default() };
             self.ask(|| Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request.clone(), 0) })
                 .await?;
@@ -347,7 +347,7 @@ impl WriteHandle for Upload {
             return Ok(Bytes::new());
         }
         let range = ByteRange { offset, length };
-        let attempt = fetch(&self.site, self.session(), self.handle, range, Vec::new(), PageFlags::NONE).await;
+        let attempt = fetch(&self.site, self.session(), self.handle, range, Vec::new(), Check::Pages).await;
         attempt.whole().map_err(|failure| self.error(failure).at(&self.target.path))
     }
 

@@ -223,7 +223,8 @@ async fn a_file_replaced_in_nginx_is_never_mixed() {
     let version = file.metadata().await.unwrap().version;
     disk::write(&server.file("file"), &content(100_001)).unwrap();
     assert_eq!(error(file.read(0, 10).await).fault(), Fault::Changed);
-    let stale = store.open(&Caller::local(), &path("/file"), OpenOptions { version }).await.unwrap();
+    let stale =
+        store.open(&Caller::local(), &path("/file"), OpenOptions { version, ..OpenOptions::default() }).await.unwrap();
     assert_eq!(error(stale.read(0, 10).await).fault(), Fault::Changed);
 }
 

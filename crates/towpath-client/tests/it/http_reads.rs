@@ -102,7 +102,7 @@ async fn weak_tags_are_not_relied_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_version_asked_for_is_read() {
     let server = serve(|asked, _| serve_file(asked, &data(), "\"v2\""));
-    let options = OpenOptions { version: VersionTag::new("v1") };
+    let options = OpenOptions { version: VersionTag::new("v1"), ..OpenOptions::default() };
     let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
     assert_eq!(error(file.read(0, 10).await).fault(), Fault::Changed);
     assert_eq!(server.asked()[0].field("if-match"), "\"v1\"");

@@ -13,7 +13,7 @@ use towpath_proto::xrootd::{
     handshake::HandshakeReply,
     page,
     request::Limits,
-    response::{self, Body, LoginReply, OpenReply, PgReadStatus, ProtocolReply, StatInfo, StatusKind},
+    response::{self, Body, EntryChecksum, LoginReply, OpenReply, PgReadStatus, ProtocolReply, StatInfo, StatusKind},
 };
 use towpath_store::sys::net;
 
@@ -121,10 +121,21 @@ impl Peer {
 
     /// The answer to an open.
     pub(crate) fn opened(&mut self, stream_id: StreamId, handle: u32, size: usize) {
+        self.opened_as(stream_id, handle, size, None);
+    }
+
+    /// The answer to an open, with a known checksum `name:value`.
+    pub(crate) fn opened_with_checksum(&mut self, stream_id: StreamId, handle: u32, size: usize, checksum: &str) {
+        let (algorithm, value) = checksum.split_once(':').unwrap();
+        let checksum = EntryChecksum { algorithm: algorithm.into(), value: value.into() };
+        self.opened_as(stream_id, handle, size, Some(checksum));
+    }
+
+    fn opened_as(&mut self, stream_id: StreamId, handle: u32, size: usize, checksum: Option<EntryChecksum>) {
         let flags = StatFlags::readable;
         let stat = StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, extended: None };
         let handle = FileHandle(handle.to_le_bytes());
-        self.ok(stream_id, &OpenReply { handle, stat: Some(stat) });
+        self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum });
     }
 
     /// The answer to a pgread; `damage` is applied to what goes over the wire.

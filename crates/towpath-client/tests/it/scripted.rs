@@ -12,7 +12,7 @@ use towpath_proto::{
         ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
         page::Page,
         request::{Open, PgRead, Read},
-        response::{Attn, ErrorReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
+        response::{Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
     },
 };
 use towpath_store::{Blame, CreateOptions, Expectation, Fault, OpenOptions, ReadHandle, Result, Store};
@@ -66,6 +66,29 @@ async fn open_and_first_byte_take_one_flight_also_on_a_warm_session() {
     peer.pages(requests[1].0, 5, b"0123456789", |_| ());
     peer.send().await;
     assert_eq!(done(reading).await.unwrap(), "0123456789");
+}
+
+#[tokio::test]
+async fn pages_are_left_out_where_the_reader_compares_a_known_checksum() {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let whole = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
+    let file = store.open(&caller(), &path("/f"), whole).await.unwrap();
+    let first = read(&file, 0, 100);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    let Request::Open(Open { path, .. }) = &requests[0].1 else { unreachable!() };
+    assert!(path.cgi_value(OpenReply::CHECKSUM_KEY).is_some(), "the checksum is asked for with the open");
+    peer.opened_with_checksum(requests[0].0, 0, 10_000, "crc32c:0000002a");
+    peer.pages(requests[1].0, 0, &content(100), |_| ());
+    peer.send().await;
+    assert_eq!(done(first).await.unwrap(), content(100));
+    assert_eq!(file.metadata().await.unwrap().digests.get(Algorithm::Crc32c).unwrap().to_string(), "0000002a");
+
+    let second = read(&file, 100, 5);
+    let requests = peer.expect(&[RequestCode::read]).await;
+    peer.ok(requests[0].0, &Bytes::from_static(b"bytes"));
+    peer.send().await;
+    assert_eq!(done(second).await.unwrap(), "bytes");
 }
 
 #[tokio::test]
@@ -172,7 +195,7 @@ async fn redirects_are_followed_and_remembered_for_the_file() {
     peer.send().await;
     let (mut peer, requests) = server.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
     let Request::Open(Open { path, .. }) = &requests[0].1 else { unreachable!() };
-    assert_eq!(path.cgi, "where=here");
+    assert!(path.cgi.starts_with(b"where=here&"), "{path:?}");
     peer.opened(requests[0].0, 0, 6);
     peer.pages(requests[1].0, 0, b"abc", |_| ());
     peer.send().await;

@@ -231,12 +231,16 @@ pub(super) fn locations() -> impl Strategy<Value = Locations> {
     vec(location, 0..5).prop_map(Locations)
 }
 
+/// A checksum behind a stat text.
+pub(super) fn checksum() -> impl Strategy<Value = EntryChecksum> {
+    let checksum = (word(), word()).prop_filter("absent", |(_, value)| value != "none");
+    checksum.prop_map(|(algorithm, value)| EntryChecksum { algorithm, value })
+}
+
 /// An entry of a directory; what the options of a request leave out is absent.
 pub(super) fn entry(options: DirlistOptions) -> impl Strategy<Value = DirlistEntry> {
     let name = word().prop_filter("not a component", |name| name != "." && name != "..");
-    let checksum = (word(), word()).prop_filter("absent", |(_, value)| value != "none");
-    let checksum = checksum.prop_map(|(algorithm, value)| EntryChecksum { algorithm, value });
-    (name, stat_info(), proptest::option::of(checksum)).prop_map(move |(name, stat, checksum)| DirlistEntry {
+    (name, stat_info(), proptest::option::of(checksum())).prop_map(move |(name, stat, checksum)| DirlistEntry {
         name: name.into(),
         stat: options.with_stat().then_some(stat),
         checksum: checksum.filter(|_| options.contains(DirlistOptions::dcksm)),

@@ -396,8 +396,8 @@ fn stat_texts() {
     let vfs = VfsInfo { rw_nodes: 1, rw_free_mib: 70625, rw_used_percent: 72, ..VfsInfo::default() };
     golden_body(vfs, b"1 70625 72 0 0 0\0");
     let stat = Some(StatInfo { size: 2, ..StatInfo::default() });
-    golden_body(OpenReply { handle: HANDLE, stat }, b"\x01\x02\x03\x04\0\0\0\0\0\0\0\x000 2 0 0\0");
-    golden_body(OpenReply { handle: HANDLE, stat: None }, &HANDLE.0);
+    golden_body(OpenReply { handle: HANDLE, stat, checksum: None }, b"\x01\x02\x03\x04\0\0\0\0\0\0\0\x000 2 0 0\0");
+    golden_body(OpenReply { handle: HANDLE, stat: None, checksum: None }, &HANDLE.0);
 }
 
 #[test]

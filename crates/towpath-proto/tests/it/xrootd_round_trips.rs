@@ -54,6 +54,7 @@ proptest! {
         protocol in arbitrary::protocol_reply(),
         session_id in any::<[u8; 16]>(),
         stat in arbitrary::stat_info(),
+        checksum in proptest::option::of(arbitrary::checksum()),
         handle in any::<[u8; 4]>(),
         locations in arbitrary::locations(),
         text in "[a-z =&:\n]{0,40}",
@@ -61,8 +62,8 @@ proptest! {
     ) {
         body_round_trip(&protocol);
         body_round_trip(&LoginReply { session_id: SessionId(session_id), security: text.clone().into() });
-        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: Some(stat.clone()) });
-        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: None });
+        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: Some(stat.clone()), checksum });
+        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: None, checksum: None });
         body_round_trip(&stat);
         body_round_trip(&locations);
         body_round_trip(&Text::from(text));

@@ -9,7 +9,7 @@ use towpath_proto::{
     xrootd::{
         DirlistOptions,
         request::{Dirlist, Locate},
-        response::{DirlistEntry, DirlistWriter, EntryChecksum, Location, Locations},
+        response::{DirlistEntry, DirlistWriter, Location, Locations},
     },
 };
 use towpath_store::{Entry, ListOptions, Residency, StorePath};
@@ -54,9 +54,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
 fn line(identity: &Identity, directory: &StorePath, entry: Entry, algorithm: Algorithm) -> DirlistEntry {
     let path = directory.join(&entry.name);
     let stat = path.ok().map(|path| metadata::stat_info(identity, &path, &entry.metadata));
-    let checksum = entry.metadata.digests.get(algorithm);
-    let checksum =
-        checksum.map(|digest| EntryChecksum { algorithm: algorithm.name().into(), value: digest.to_string() });
+    let checksum = metadata::checksum(&entry.metadata, algorithm);
     DirlistEntry { name: entry.name, stat, checksum }
 }
 

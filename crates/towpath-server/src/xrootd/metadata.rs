@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
-use towpath_proto::xrootd::{
-    Mode, StatFlags, StatOptions, Target,
-    request::{Stat, Statx},
-    response::{StatExtended, StatInfo, StatxReply, VfsInfo},
+use towpath_proto::{
+    checksum::Algorithm,
+    xrootd::{
+        Mode, StatFlags, StatOptions, Target,
+        request::{Stat, Statx},
+        response::{EntryChecksum, StatExtended, StatInfo, StatxReply, VfsInfo},
+    },
 };
 use towpath_store::{Fault, FileKind, Metadata, Residency, StorePath};
 
@@ -62,6 +65,17 @@ fn extended(found: &Metadata) -> Option<StatExtended> {
         owner: Cow::Borrowed(UNKNOWN_NAME),
         group: Cow::Borrowed(UNKNOWN_NAME),
     })
+}
+
+/// A checksum of the whole file that is known, the strongest first that every towpath computes in passing.
+pub(super) fn known_checksum(found: &Metadata) -> Option<EntryChecksum> {
+    [Algorithm::Crc32c, Algorithm::Adler32].iter().find_map(|algorithm| checksum(found, *algorithm))
+}
+
+/// The checksum of this kind, if it is known.
+pub(super) fn checksum(found: &Metadata, algorithm: Algorithm) -> Option<EntryChecksum> {
+    let digest = found.digests.get(algorithm)?;
+    Some(EntryChecksum { algorithm: algorithm.name().into(), value: digest.to_string() })
 }
 
 /// Answers `stat` of an open file.

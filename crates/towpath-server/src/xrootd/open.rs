@@ -25,9 +25,11 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
     let answer = async {
         let file = opened?;
         let found = if retstat { Some(file.metadata().await?) } else { None };
+        let asks = request.path.cgi_value(OpenReply::CHECKSUM_KEY).is_some();
+        let checksum = found.as_ref().filter(|_| asks).and_then(metadata::known_checksum);
         let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
         slot.opened(file);
-        exchange.ok(&OpenReply { handle: slot.handle(), stat })
+        exchange.ok(&OpenReply { handle: slot.handle(), stat, checksum })
     };
     let answer = answer.await;
     if answer.is_err() {

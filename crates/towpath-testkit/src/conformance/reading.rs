@@ -126,7 +126,7 @@ pub(super) async fn a_replaced_file_is_never_mixed(bench: Bench) {
 pub(super) async fn only_the_version_asked_for_is_opened(bench: Bench) {
     let path = bench.put("file", "one").await;
     let Some(version) = ok(bench.stat(&path).await).version else { return };
-    let options = OpenOptions { version: Some(version) };
+    let options = OpenOptions { version: Some(version), ..OpenOptions::default() };
     ok(bench.open_version(&path, options.clone()).await);
     bench.overwrite(&path, "another").await;
     bench.expect(Fault::Changed, bench.open_version(&path, options).await);

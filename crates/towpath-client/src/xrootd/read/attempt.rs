@@ -21,6 +21,27 @@ use crate::xrootd::{
 /// How often a damaged page is fetched again.
 pub(super) const PAGE_RETRIES: usize = 3;
 
+/// How the data of one request are to be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::xrootd) enum Check {
+    /// Page by page, where that makes sense.
+    Pages,
+    /// Page by page: these were damaged before.
+    DamagedPages,
+    /// By whoever reads them, all together.
+    Later,
+}
+
+impl Check {
+    fn wants_pages(self) -> bool {
+        self != Self::Later
+    }
+
+    fn flags(self) -> PageFlags {
+        if self == Self::DamagedPages { PageFlags::retry } else { PageFlags::NONE }
+    }
+}
+
 /// How an attempt to read ended: what came is in the buffer in any case.
 pub(in crate::xrootd) struct Attempt {
     pub(in crate::xrootd) buffer: Vec<u8>,
@@ -58,7 +79,7 @@ pub(in crate::xrootd) async fn fetch(
     handle: FileHandle,
     range: ByteRange,
     mut buffer: Vec<u8>,
-    flags: PageFlags,
+    check: Check,
 ) -> Attempt {
     let ByteRange { offset, length } = range;
     let permit = match site.room(length).await {
@@ -70,7 +91,8 @@ pub(in crate::xrootd) async fn fetch(
     };
     let _load = session.loaded(length);
     let wire_length = length as u32;
-    let exchange = if site.has_pages(session) {
+    let exchange = if check.wants_pages() && site.wants_pages(session) {
+        let flags = check.flags();
         let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
         Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
     } else {

@@ -14,13 +14,23 @@ const NO_STAT: &[u8] = b"0 0 0 0";
 /// What stands in place of a checksum that is not known.
 const NO_CHECKSUM: &str = "none";
 
-/// Checksum of an entry: ` [ alg:hex ]` after its stat line.
+/// Checksum of a file: ` [ alg:hex ]` after its stat text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChecksum {
     /// Such as `adler32`.
     pub algorithm: String,
     /// Such as `5c0ebe1f`.
     pub value: String,
+}
+
+impl EntryChecksum {
+    /// Appends it; if none is known, says so of `algorithm`.
+    pub(super) fn write(algorithm: &str, checksum: Option<&Self>, out: &mut BytesMut) {
+        let (algorithm, value) = checksum.map_or((algorithm, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
+        for part in [" [ ", algorithm, ":", value, " ]"] {
+            out.put_slice(part.as_bytes());
+        }
+    }
 }
 
 /// One entry of a directory.
@@ -88,11 +98,7 @@ impl DirlistWriter {
             None => self.piece.put_slice(NO_STAT),
         }
         if self.options.contains(DirlistOptions::dcksm) {
-            let (algorithm, value) =
-                entry.checksum.as_ref().map_or((self.algorithm, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
-            for part in [" [ ", algorithm, ":", value, " ]"] {
-                self.piece.put_slice(part.as_bytes());
-            }
+            EntryChecksum::write(self.algorithm, entry.checksum.as_ref(), &mut self.piece);
         }
         self.piece.put_u8(b'\n');
     }
@@ -229,13 +235,13 @@ fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
 }
 
 /// `stat text [ alg:hex ]`
-fn parse_stat_line(line: &[u8]) -> Result<(StatInfo, Option<EntryChecksum>), DecodeError> {
+pub(super) fn parse_stat_line(line: &[u8]) -> Result<(StatInfo, Option<EntryChecksum>), DecodeError> {
     let Some(bracket) = line.iter().position(|&byte| byte == b'[') else {
         return Ok((StatInfo::parse(line)?, None));
     };
     let (stat, sum) = line.split_at(bracket);
     let sum = String::from_utf8_lossy(sum);
-    let sum = sum.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace()).split_once(':');
+    let sum = sum.trim_matches(|c: char| matches!(c, '[' | ']' | '\0') || c.is_whitespace()).split_once(':');
     let sum = sum.filter(|(_, value)| *value != NO_CHECKSUM);
     let checksum = sum.map(|(algorithm, value)| EntryChecksum { algorithm: algorithm.into(), value: value.into() });
     Ok((StatInfo::parse(stat)?, checksum))

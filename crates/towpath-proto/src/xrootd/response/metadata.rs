@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::Body;
+use super::{Body, EntryChecksum, dirlist::parse_stat_line};
 use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
 
@@ -124,9 +124,16 @@ pub struct OpenReply {
     pub handle: FileHandle,
     /// Metadata, if the client asked with `retstat` (and the server honours it).
     pub stat: Option<StatInfo>,
+    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if the client asked with
+    /// [`CHECKSUM_KEY`](Self::CHECKSUM_KEY). Towpath's own addition.
+    pub checksum: Option<EntryChecksum>,
 }
 
 impl OpenReply {
+    /// The key in the opaque part of an `open` (any value) by which a client asks for `checksum`. Servers that do not know it
+    /// take no notice.
+    pub const CHECKSUM_KEY: &str = "towpath.checksum";
+
     /// Compression page size and type, which precede the metadata: always zero.
     const COMPRESSION: [u8; 8] = [0; 8];
 }
@@ -136,7 +143,11 @@ impl Body for OpenReply {
         out.put_slice(&self.handle.0);
         if let Some(stat) = &self.stat {
             out.put_slice(&Self::COMPRESSION);
-            stat.encode(out);
+            stat.write(out);
+            if let Some(checksum) = &self.checksum {
+                EntryChecksum::write(&checksum.algorithm, Some(checksum), out);
+            }
+            out.put_u8(0);
         }
     }
 
@@ -144,12 +155,15 @@ impl Body for OpenReply {
         let mut reader = Reader::new(body);
         let handle = FileHandle(reader.array("file handle")?);
         if reader.is_empty() {
-            return Ok(Self { handle, stat: None });
+            return Ok(Self { handle, stat: None, checksum: None });
         }
         reader.take(Self::COMPRESSION.len(), "compression")?;
         let rest = reader.rest();
-        let stat = if rest.is_empty() { None } else { Some(StatInfo::parse(&rest)?) };
-        Ok(Self { handle, stat })
+        if rest.is_empty() {
+            return Ok(Self { handle, stat: None, checksum: None });
+        }
+        let (stat, checksum) = parse_stat_line(&rest)?;
+        Ok(Self { handle, stat: Some(stat), checksum })
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions, RequestCode, page,
-    request::{PgRead, Read, ReadElement, Readv},
+    ErrorCode, FileHandle, OpenOptions, PathAndCgi, RequestCode, page,
+    request::{Open, PgRead, Read, ReadElement, Readv},
+    response::{Body as _, OpenReply},
 };
 use towpath_store::{local::LocalStore, sys::disk};
 
@@ -19,6 +20,21 @@ fn local(directory: &tempfile::TempDir) -> Site {
 
 fn read(handle: FileHandle, offset: u64, length: u32) -> Read {
     Read { handle, offset, length, ..Read::default() }
+}
+
+#[tokio::test]
+async fn a_known_checksum_comes_with_the_open_if_asked_for() {
+    let site = Site::empty();
+    site.put("/f", b"123456789").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let options = OpenOptions::open_read | OpenOptions::retstat;
+    let asks = format!("{}=known", OpenReply::CHECKSUM_KEY);
+    for (cgi, expected) in [(asks.as_str(), Some("crc32c:e3069283")), ("other=1", None)] {
+        let open = Open { options, path: PathAndCgi::from("/f").with_cgi(cgi.to_owned()), ..Open::default() };
+        let reply = OpenReply::decode(peer.ask(open).await.ok()).unwrap();
+        let checksum = reply.checksum.map(|sum| format!("{}:{}", sum.algorithm, sum.value));
+        assert_eq!((reply.stat.unwrap().size, checksum.as_deref()), (9, expected));
+    }
 }
 
 fn elements(handle: FileHandle, ranges: &[(u64, u32)]) -> Readv {
