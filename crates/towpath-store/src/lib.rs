@@ -27,5 +27,5 @@ pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath};
 pub use store::{
     ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
-    ReadHandle, Store, VectorReads, WriteHandle,
+    Place, ReadHandle, Store, VectorReads, WriteHandle,
 };

@@ -19,6 +19,7 @@ mod errno;
 mod in_order;
 mod inode;
 mod list;
+mod places;
 mod pool;
 mod read;
 mod root;

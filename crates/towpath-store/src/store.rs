@@ -111,6 +111,11 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// calling thread too long.
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>>;
 
+    /// Fills many places, all from the version that was opened, if it can be done without waiting: `None` if it cannot, or would
+    /// keep the calling thread too long. If any range passes the end of the file all fails with `InvalidArgument`. Unless all went
+    /// well, the content of the places means nothing.
+    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>>;
+
     /// Reads many ranges; they may lie anywhere and overlap. Each result comes with the index of its range, in any order, and has its
     /// own fate; a range that passes the end of the file fails with `InvalidArgument`. The caller bounds the ranges: a result takes
     /// the memory of its range, and a store reads few results ahead of those that were taken.
@@ -248,6 +253,22 @@ impl ByteRange {
     /// The first byte after it; saturates at the end of the number range.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length as u64)
+    }
+}
+
+/// A place in memory for the bytes of a file from `offset` on, as many as the buffer is long.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// First byte of the file.
+    pub offset: u64,
+    /// Where the bytes go.
+    pub buffer: &'a mut [u8],
+}
+
+impl Place<'_> {
+    /// The first byte of the file after it; saturates at the end of the number range.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.buffer.len() as u64)
     }
 }
 

@@ -395,6 +395,10 @@ impl ReadHandle for RemoteFile {
         None
     }
 
+    fn read_vector_now(&self, _places: &mut [towpath_store::Place<'_>]) -> Option<Result<()>> {
+        None
+    }
+
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         vector::read(self, ranges)
     }

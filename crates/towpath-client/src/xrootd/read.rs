@@ -375,6 +375,10 @@ impl ReadHandle for RemoteFile {
         None
     }
 
+    fn read_vector_now(&self, _places: &mut [towpath_store::Place<'_>]) -> Option<Result<()>> {
+        None
+    }
+
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         super::vector::read(self, ranges)
     }

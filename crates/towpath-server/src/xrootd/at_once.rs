@@ -156,29 +156,25 @@ impl Connection {
         }
         let start = self.out.len();
         self.out.put_bytes(0, ResponseHeader::LEN);
-        for element in &request.elements {
-            match self.read_element(element)? {
-                Ok(()) => {}
-                Err(refusal) => return Some(Err(refusal)),
+        for elements in vector::of_one_file(&request.elements) {
+            if let Err(refusal) = self.read_elements(elements)? {
+                return Some(Err(refusal));
             }
         }
         let headers = request.elements.len() * VectorElement::LEN;
         Some(Ok(seal(&mut self.out, start, stream_id, Status::ok) - headers as u64))
     }
 
-    fn read_element(&mut self, element: &VectorElement) -> Option<Result<(), Refusal>> {
-        let slot = match self.session.files.find(element.handle) {
+    /// Appends elements of one file to the answer.
+    fn read_elements(&mut self, elements: &[VectorElement]) -> Option<Result<(), Refusal>> {
+        let slot = match self.session.files.find(elements.first()?.handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
         let _turn = slot.order.shared_now()?;
-        let handle = reading(&slot)?;
-        self.out.put_slice(&vector::head(element));
-        Some(match handle.read_now(element.offset, element.length as usize, &mut self.out)? {
-            Ok(read) if read == element.length as usize => Ok(()),
-            Ok(_) => Err(vector::past_the_end()),
-            Err(error) => Err(error.into()),
-        })
+        let start = self.out.len();
+        self.out.put_bytes(0, vector::answer_bytes(elements) as usize);
+        vector::read_now(reading(&slot)?, elements, self.out.get_mut(start..)?)
     }
 
     fn stat(&mut self, stream_id: StreamId, handle: towpath_proto::xrootd::FileHandle) -> AtOnce {

@@ -13,7 +13,7 @@ use towpath_proto::xrootd::{
     ErrorCode, FileHandle, ResponseHeader, Status, VectorElement,
     request::{Readv, vector_bytes},
 };
-use towpath_store::{ByteRange, Error, Fault, ReadHandle};
+use towpath_store::{ByteRange, Error, Fault, Place, ReadHandle};
 
 use super::{
     at_once::seal,
@@ -32,8 +32,8 @@ const MAX_ANSWER_BYTES: u64 = i32::MAX as u64;
 const GROUP_BYTES: usize = 2 << 20;
 /// What a store may read between two ranges, and hold with them, because that is cheaper than to leave it out.
 const STORE_GAP_BYTES: usize = 4096;
-/// The same as [`GROUP_BYTES`] while all data are in memory: a part of a usual second-level cache.
-const CACHED_GROUP_BYTES: usize = 128 << 10;
+/// The same as [`GROUP_BYTES`] while all data are in memory: a part of a usual second-level cache, and what a store reads at once.
+const CACHED_GROUP_BYTES: usize = 256 << 10;
 
 /// Refuses a vector beyond the limits.
 pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
@@ -59,14 +59,14 @@ pub(super) fn answer_bytes(elements: &[VectorElement]) -> u64 {
 
 /// What precedes the data of `element` in the answer.
 pub(super) fn head(element: &VectorElement) -> [u8; VectorElement::LEN] {
-    let mut head = [0; VectorElement::LEN];
-    let fields = element.handle.0.into_iter().chain(element.length.to_be_bytes()).chain(element.offset.to_be_bytes());
-    head.iter_mut().zip(fields).for_each(|(place, byte)| *place = byte);
-    head
+    let [a, b, c, d] = element.handle.0;
+    let [e, f, g, h] = element.length.to_be_bytes();
+    let [i, j, k, l, m, n, o, p] = element.offset.to_be_bytes();
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
 /// The refusal of a vector of which an element passes the end of its file.
-pub(super) fn past_the_end() -> Refusal {
+fn past_the_end() -> Refusal {
     Refusal::with_code(ErrorCode::FSError, "an element of the read vector passes the end of its file")
 }
 
@@ -111,44 +111,66 @@ async fn send_cached<'a>(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     elements: &'a [VectorElement],
 ) -> Served<&'a [VectorElement]> {
-    let _memory = exchange.session.memory_to_answer(CACHED_GROUP_BYTES).await;
-    let mut frame = Vec::with_capacity(CACHED_GROUP_BYTES);
+    let frame_bytes = CACHED_GROUP_BYTES.min(answer_bytes(elements) as usize) + ResponseHeader::LEN;
+    let _memory = exchange.session.memory_to_answer(frame_bytes).await;
+    let mut frame = vec![0; frame_bytes];
     let mut rest = elements;
     while !rest.is_empty() {
         let (group, behind) = rest.split_at(group_length(rest, CACHED_GROUP_BYTES));
-        frame.clear();
-        frame.extend_from_slice(&[0; ResponseHeader::LEN]);
-        if !read_cached(slots, group, &mut frame)? {
-            break;
+        let Some(frame) = frame.get_mut(..answer_bytes(group) as usize + ResponseHeader::LEN) else { break };
+        match read_cached(slots, group, frame) {
+            None => break,
+            Some(outcome) => outcome?,
         }
         rest = behind;
-        seal(&mut frame, 0, exchange.stream_id, status_before(rest));
-        exchange.send(&frame).await?;
+        seal(frame, 0, exchange.stream_id, status_before(rest));
+        exchange.send(frame).await?;
         exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
-        // Each group has kept this thread from other connections for some ten microseconds.
+        // Each group has kept this thread from other connections for some hundred microseconds.
         tokio::task::yield_now().await;
     }
     Ok(rest)
 }
 
-/// Appends `group`, headers and data, to `frame`; `false` if that would mean to wait.
+/// Puts `group` behind the place of the response header in `frame`; none if that would mean to wait.
 fn read_cached(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     group: &[VectorElement],
-    frame: &mut Vec<u8>,
-) -> Result<bool, Refusal> {
-    for element in group {
-        let Some(slot) = slots.get(&element.handle) else { return Ok(false) };
-        let FileAccess::Read(handle) = &slot.file()?.access else { return Ok(false) };
-        frame.extend_from_slice(&head(element));
-        match handle.read_now(element.offset, element.length as usize, frame) {
-            Some(Ok(read)) if read == element.length as usize => {}
-            Some(Ok(_)) => return Err(past_the_end()),
-            Some(Err(error)) => return Err(error.into()),
-            None => return Ok(false),
+    frame: &mut [u8],
+) -> Option<Result<(), Refusal>> {
+    let mut body = frame.get_mut(ResponseHeader::LEN..)?;
+    for elements in of_one_file(group) {
+        let slot = slots.get(&elements.first()?.handle)?;
+        let FileAccess::Read(handle) = &slot.file().ok()?.access else { return None };
+        let part = body.split_off_mut(..answer_bytes(elements) as usize)?;
+        if let Err(refusal) = read_now(&**handle, elements, part)? {
+            return Some(Err(refusal));
         }
     }
-    Ok(true)
+    Some(Ok(()))
+}
+
+/// The elements in their order, cut where one names another file than the one before.
+pub(super) fn of_one_file(elements: &[VectorElement]) -> impl Iterator<Item = &[VectorElement]> {
+    elements.chunk_by(|one, next| one.handle == next.handle)
+}
+
+/// Puts `elements` of one file, each behind its header, into `body`, which has their length; none if that would mean to wait.
+pub(super) fn read_now(
+    handle: &dyn ReadHandle,
+    elements: &[VectorElement],
+    mut body: &mut [u8],
+) -> Option<Result<(), Refusal>> {
+    let mut places = Vec::with_capacity(elements.len());
+    for element in elements {
+        body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&head(element));
+        let buffer = body.split_off_mut(..element.length as usize)?;
+        places.push(Place { offset: element.offset, buffer });
+    }
+    Some(handle.read_vector_now(&mut places)?.map_err(|error| match error.fault() {
+        Fault::InvalidArgument => past_the_end(),
+        _ => error.into(),
+    }))
 }
 
 async fn send_group(

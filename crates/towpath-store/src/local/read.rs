@@ -15,9 +15,11 @@ use super::{
     Local,
     errno::Doing as _,
     inode::{self, Inode, Stamp},
-    root, vector,
+    places, root, vector,
 };
-use crate::{ByteRange, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads};
+use crate::{
+    ByteRange, Error, Fault, FileKind, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath, VectorReads,
+};
 
 /// The most that is copied on a network thread: about 40 µs of its time, which is what changing threads twice would cost.
 /// Longer reads go to the disk pool.
@@ -136,6 +138,10 @@ impl ReadHandle for LocalFile {
             buffer.truncate(before);
         }
         outcome
+    }
+
+    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
+        places::fill_now(self, places)
     }
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {

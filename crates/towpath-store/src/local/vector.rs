@@ -21,7 +21,7 @@ use crate::{ByteRange, Error, Fault, Result, VectorReads};
 
 /// Ranges join if at most this much lies between them. A system call costs about as much as copying 4 KiB out of the
 /// page cache (measured, ext4 and tmpfs), and a disk reads whole pages of 4 KiB anyhow.
-const GAP_BYTES: u64 = 4096;
+pub(super) const GAP_BYTES: u64 = 4096;
 
 /// The longest run that is made by joining; a longer single range stays one.
 const RUN_BYTES: usize = 1 << 20;

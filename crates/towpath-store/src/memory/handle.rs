@@ -12,7 +12,7 @@ use towpath_proto::checksum::{Agreement, Algorithms, Digests, Hasher};
 
 use super::{FILE_MODE, Inode, Shared, lock};
 use crate::{
-    ByteRange, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result,
+    ByteRange, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, Place, ReadHandle, Result,
     StorePath, VectorReads, WriteHandle, sys::clock,
 };
 
@@ -46,6 +46,10 @@ impl MemoryFile {
         inode.expect_file().cloned()
     }
 
+    fn past_the_end(&self) -> Error {
+        Error::new(Fault::InvalidArgument, "the range passes the end of the file").at(&self.path)
+    }
+
     fn slice(&self, offset: u64, length: usize) -> Result<Bytes> {
         self.content().map(|content| slice(&content, offset, length))
     }
@@ -73,11 +77,24 @@ impl ReadHandle for MemoryFile {
         }))
     }
 
+    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
+        Some(self.content().and_then(|content| {
+            for place in places {
+                let data = slice(&content, place.offset, place.buffer.len());
+                if data.len() < place.buffer.len() || place.offset > content.len() as u64 {
+                    return Err(self.past_the_end());
+                }
+                place.buffer.copy_from_slice(&data);
+            }
+            Ok(())
+        }))
+    }
+
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         let results = ranges.into_iter().enumerate().map(|(index, range)| {
             let result = self.content().and_then(|content| match range.end() <= content.len() as u64 {
                 true => Ok(slice(&content, range.offset, range.length)),
-                false => Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file").at(&self.path)),
+                false => Err(self.past_the_end()),
             });
             (index, result)
         });

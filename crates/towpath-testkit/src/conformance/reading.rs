@@ -3,7 +3,7 @@
 use std::{io::Read as _, sync::Arc};
 
 use futures::future::join_all;
-use towpath_store::{ByteRange, Fault, OpenOptions, ReadHandle};
+use towpath_store::{ByteRange, Fault, OpenOptions, Place, ReadHandle, Result};
 
 use super::bench::{Bench, ok};
 use crate::{pattern::Pattern, random::Random};
@@ -188,6 +188,9 @@ pub(super) async fn a_range_past_the_end_fails_alone(bench: Bench) {
             bench.expect(Fault::InvalidArgument, result);
         }
     }
+    if let Some(outcome) = read_vector_now(&file, &ranges, &mut [0; 27]) {
+        bench.expect(Fault::InvalidArgument, outcome);
+    }
 }
 
 fn range((offset, length): (u64, usize)) -> ByteRange {
@@ -200,4 +203,27 @@ async fn check_vector(bench: &Bench, file: &Arc<dyn ReadHandle>, pattern: Patter
         assert_eq!(data.len(), range.length, "{range:?}");
         pattern.check(range.offset, &data);
     }
+    for ranges in ranges.chunks(32) {
+        check_vector_now(file, pattern, ranges);
+    }
+}
+
+/// The same for what can be had without waiting.
+fn check_vector_now(file: &Arc<dyn ReadHandle>, pattern: Pattern, ranges: &[ByteRange]) {
+    let mut memory = vec![0; ranges.iter().map(|range| range.length).sum()];
+    let Some(outcome) = read_vector_now(file, ranges, &mut memory) else { return };
+    ok(outcome);
+    let mut rest = &memory[..];
+    for range in ranges {
+        pattern.check(range.offset, rest.split_off(..range.length).expect("the memory is as long as all ranges"));
+    }
+}
+
+/// Reads `ranges` one after the other into `memory`, which is as long as all of them.
+fn read_vector_now(file: &Arc<dyn ReadHandle>, ranges: &[ByteRange], mut memory: &mut [u8]) -> Option<Result<()>> {
+    let places = ranges.iter().map(|range| {
+        let buffer = memory.split_off_mut(..range.length).expect("the memory is as long as all ranges");
+        Place { offset: range.offset, buffer }
+    });
+    file.read_vector_now(&mut places.collect::<Vec<_>>())
 }

@@ -5,7 +5,9 @@ use std::{fs::File, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use towpath_store::{ByteRange, Error, Expectation, Fault, Metadata, ReadHandle, Result, VectorReads, WriteHandle};
+use towpath_store::{
+    ByteRange, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
+};
 
 use super::{Injection, Injector, Transfer};
 
@@ -58,6 +60,22 @@ impl ReadHandle for FaultFile {
             Some(Injection::ShortRead(short)) => self.inner.read_now(offset, short, buffer),
             injection => match self.injector.refuse(injection) {
                 Ok(()) => self.inner.read_now(offset, length, buffer),
+                Err(error) => Some(Err(error)),
+            },
+        }
+    }
+
+    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
+        let gates = &self.injector.gates;
+        if gates.is_closed("read_into") || gates.is_closed("read_vector") {
+            return None;
+        }
+        let length = places.iter().map(|place| place.buffer.len()).sum();
+        match self.injector.next("read_vector_now", Transfer::Read(length)) {
+            // What takes longer, or comes short, cannot be had now.
+            Some(Injection::Delay(_) | Injection::ShortRead(_)) => None,
+            injection => match self.injector.refuse(injection) {
+                Ok(()) => self.inner.read_vector_now(places),
                 Err(error) => Some(Err(error)),
             },
         }

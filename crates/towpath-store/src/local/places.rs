@@ -1,0 +1,118 @@
+//! Vector reads of what is in memory: many places filled on the calling thread.
+//!
+//! A system call costs as much as copying some KiB out of the page cache. So places whose ranges follow each other closely in the file
+//! are a *run*: one call reads it, gaps included, and its parts are copied to where they belong. Places stay in
+//! the order given, because clients who care for speed ask in the order of the file. The version is compared once, after the last read.
+
+use super::{
+    errno::Doing as _,
+    read::{LocalFile, read_without_waiting},
+    vector::GAP_BYTES,
+};
+use crate::{Error, Fault, Place, Result};
+
+/// The most that is copied on a network thread, gaps not counted. 170 ranges of 1.5 KiB that lie apart in 2 GiB take about 300 µs.
+const READ_NOW_BYTES: usize = 256 << 10;
+
+/// The longest run: fits well into the processor's second-level cache, from which it is copied again.
+const RUN_BYTES: u64 = 64 << 10;
+
+/// Fills `places` with what `file` has in memory; none if that is not all.
+pub(super) fn fill_now(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
+    if places.iter().map(|place| place.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
+        return None;
+    }
+    let outcome = fill(file, places)?.and_then(|()| file.stamp.check(&*file.file));
+    Some(outcome.map_err(|error| error.at(&file.path)))
+}
+
+fn fill(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
+    if places.iter().any(|place| place.end() > file.stamp.size) {
+        return Some(Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")));
+    }
+    let mut scratch = Vec::new();
+    let mut rest = places;
+    while let Some((count, length)) = next_run(rest) {
+        let filled = match rest.split_off_mut(..count)? {
+            [place] => fill_whole(file, place.offset, place.buffer),
+            run => fill_run(file, run, length, &mut scratch),
+        };
+        if let Err(error) = filled? {
+            return Some(Err(error));
+        }
+    }
+    Some(Ok(()))
+}
+
+/// How many of `places` are the first run, and the bytes from its first to its last; none if there are no places.
+fn next_run(places: &[Place<'_>]) -> Option<(usize, usize)> {
+    let (first, others) = places.split_first()?;
+    let mut end = first.end();
+    let near = others.iter().take_while(|place| {
+        let joined = end.max(place.end());
+        let joins = place.offset >= first.offset
+            && place.offset <= end.saturating_add(GAP_BYTES)
+            && joined - first.offset <= RUN_BYTES;
+        if joins {
+            end = joined;
+        }
+        joins
+    });
+    let count = 1 + near.count();
+    Some((count, usize::try_from(end - first.offset).unwrap_or(usize::MAX)))
+}
+
+/// Reads the run of `length` bytes that `places` lie in, and copies the parts.
+fn fill_run(file: &LocalFile, places: &mut [Place<'_>], length: usize, scratch: &mut Vec<u8>) -> Option<Result<()>> {
+    let start = places.first()?.offset;
+    if scratch.len() < length {
+        scratch.resize(RUN_BYTES as usize, 0);
+    }
+    let run = scratch.get_mut(..length)?;
+    if let Err(error) = fill_whole(file, start, run)? {
+        return Some(Err(error));
+    }
+    for place in places {
+        let at = (place.offset - start) as usize;
+        place.buffer.copy_from_slice(run.get(at..at + place.buffer.len())?);
+    }
+    Some(Ok(()))
+}
+
+/// Fills `buffer`, or nothing that counts: what lacks is on the disk, or cut off.
+fn fill_whole(file: &LocalFile, offset: u64, buffer: &mut [u8]) -> Option<Result<()>> {
+    let whole = buffer.len();
+    let read = read_without_waiting(&file.file, file.in_memory, offset, buffer).transpose()?.doing("reading");
+    match read {
+        Ok(got) if got < whole => None,
+        read => Some(read.map(drop)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first run of places with these offsets and lengths.
+    fn run(ranges: &[(u64, usize)]) -> Option<(usize, usize)> {
+        let mut memory = vec![0; ranges.iter().map(|(_, length)| length).sum()];
+        let mut rest = &mut memory[..];
+        let places: Vec<_> = ranges
+            .iter()
+            .map(|&(offset, length)| Place { offset, buffer: rest.split_off_mut(..length).unwrap() })
+            .collect();
+        next_run(&places)
+    }
+
+    #[test]
+    fn near_places_are_one_run() {
+        assert_eq!(run(&[]), None);
+        assert_eq!(run(&[(7, 5)]), Some((1, 5)));
+        assert_eq!(run(&[(0, 10), (10, 10), (20 + GAP_BYTES, 10)]), Some((3, 30 + GAP_BYTES as usize)));
+        assert_eq!(run(&[(0, 10), (11 + GAP_BYTES, 10)]), Some((1, 10)), "the gap is too long");
+        assert_eq!(run(&[(0, 100), (10, 10), (5, 200)]), Some((3, 205)), "they may overlap");
+        assert_eq!(run(&[(10, 10), (0, 10)]), Some((1, 10)), "a run does not go back");
+        assert_eq!(run(&[(0, 60_000), (60_000, 10_000)]), Some((1, 60_000)), "it would be too long");
+        assert_eq!(run(&[(0, 200_000), (10, 10)]), Some((1, 200_000)), "a long place stands alone");
+    }
+}
