@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine: `make demo` and `make test`.
-# Each checkout has a target directory of its own: two of them must not test each other's program.
-CHECKOUT := $(shell pwd -P | sha256sum | cut -c1-8)
-export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target-$(CHECKOUT)
+# What is compiled lies outside of the checkout, so that a fresh clone does not build the world again. Two clones share it: give
+# each a CARGO_TARGET_DIR of its own if they are to run at the same time.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
 SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo peers run xrootd-captures.sh)
