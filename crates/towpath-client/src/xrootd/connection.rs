@@ -196,6 +196,7 @@ impl Shared {
             table.patient = 0;
             std::mem::take(&mut table.waiting)
         };
+        self.settled.notify_waiters();
         for waiting in waiting.into_values() {
             let undone = waiting.refused_early && matches!(why, Failure::Lost(_) | Failure::EarlyLoss(_));
             waiting.finish(Err(if undone { Failure::TooEarly } else { why.clone() }));

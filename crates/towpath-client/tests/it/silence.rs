@@ -12,7 +12,7 @@ use tokio::{
 use towpath_client::ClientOptions;
 use towpath_proto::xrootd::{RequestCode, StatFlags, response::StatInfo};
 use towpath_store::{
-    Blame, Fault, OpenOptions, Result, Store,
+    Blame, CreateOptions, Fault, OpenOptions, Result, Store,
     sys::{clock, net},
 };
 
@@ -66,6 +66,11 @@ fn read(store: &Arc<dyn Store>, length: usize) -> JoinHandle<Result<Bytes>> {
     })
 }
 
+fn create(store: &Arc<dyn Store>) -> JoinHandle<Result<()>> {
+    let store = Arc::clone(store);
+    tokio::spawn(async move { store.create(&caller(), &path("/f"), CreateOptions::default()).await.map(drop) })
+}
+
 /// A server that takes what comes, answers every connection with these bytes, and then nothing.
 async fn one_word(listener: TcpListener, word: &'static [u8]) {
     let mut connections = Vec::new();
@@ -86,6 +91,7 @@ async fn xroot_servers_that_say_nothing_are_given_up() {
         let store = store_at("root", port, options.clone());
         check(&given_up(stat(&store)).await, port, &options);
         check(&given_up(read(&store, 10)).await, port, &options);
+        check(&given_up(create(&store)).await, port, &options);
     }
 }
 
