@@ -1,6 +1,6 @@
 //! The commands that ask or change names, but for `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
 
-use std::{ffi::OsString, io::Write as _, ops::Range, time::Duration};
+use std::{ffi::OsString, io::Write as _, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream, try_join};
@@ -20,6 +20,8 @@ use crate::{
 const PIECE_BYTES: usize = 4 << 20;
 /// Pieces asked for ahead of the one being written.
 const PIECES_AHEAD: usize = 4;
+/// Questions underway at once: enough to hide a round trip of 100 ms behind others.
+const QUESTIONS: usize = 64;
 
 /// Does `one` for each path; an error is printed, and the others are still done.
 pub(crate) async fn for_each<'a>(
@@ -33,49 +35,81 @@ pub(crate) async fn for_each<'a>(
             Ok(place) => one(path, place).await,
             Err(failure) => Err(failure),
         };
-        match outcome {
-            Ok(()) => {}
-            Err(failure) if paths.len() == 1 || failure.is_broken_pipe() => return Err(failure),
-            Err(failure) => {
-                failure.print();
-                failed.add(failure.exit_code());
-            }
-        }
+        go_on(paths, outcome, &mut failed)?;
     }
     failed.outcome()
 }
 
+/// As [`for_each`], with many questions underway at once; the answers are shown in the order of the paths.
+async fn ask_each<T>(
+    paths: &[OsString],
+    places: &Places,
+    ask: impl AsyncFn(Place) -> Result<T, Failure>,
+    mut show: impl FnMut(&OsString, T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let ask = &ask;
+    let mut failed = Tally::default();
+    let mut answers = stream::iter(paths)
+        .map(|path| async move { (path, async { ask(places.place(path)?).await }.await) })
+        .buffered(QUESTIONS);
+    while let Some((path, answer)) = answers.next().await {
+        go_on(paths, answer.and_then(|answer| show(path, answer)), &mut failed)?;
+    }
+    failed.outcome()
+}
+
+/// Counts a failure and prints it, unless it ends the command.
+fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -> Result<(), Failure> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(failure) if paths.len() == 1 || failure.is_broken_pipe() => Err(failure),
+        Err(failure) => {
+            failure.print();
+            failed.add(failure.exit_code());
+            Ok(())
+        }
+    }
+}
+
 /// `towpath stat`.
 pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |typed, place| {
-        let metadata = place.store.stat(&places.caller, &place.path).await?;
+    let ask = async |place: Place| Ok(place.store.stat(&places.caller, &place.path).await?);
+    ask_each(&arguments.paths, places, ask, |typed, metadata| {
         let described = Described::new(typed.to_string_lossy().into_owned(), &metadata);
-        let mut out = std::io::stdout().lock();
-        if arguments.json {
-            writeln!(out, "{}", json!(described))?;
-            return Ok(());
-        }
-        let unknown = || "unknown".to_string();
-        writeln!(out, "path:     {}", described.path)?;
-        writeln!(out, "kind:     {}", described.kind)?;
-        writeln!(out, "size:     {} ({})", described.size, output::size(described.size))?;
-        writeln!(out, "modified: {}", described.mtime.unwrap_or_else(unknown))?;
-        writeln!(out, "mode:     {}", described.mode.unwrap_or_else(unknown))?;
-        writeln!(out, "version:  {}", described.version.unwrap_or_else(unknown))?;
-        let digests = if described.digests.is_empty() { unknown() } else { described.digests.join(" ") };
-        Ok(writeln!(out, "digests:  {digests}")?)
+        let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
+        Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
     })
     .await
+}
+
+/// What `towpath stat` prints of one path.
+fn paragraph(described: Described) -> String {
+    let unknown = || "unknown".to_string();
+    let digests = if described.digests.is_empty() { unknown() } else { described.digests.join(" ") };
+    let lines = [
+        ("path:     ", described.path),
+        ("kind:     ", described.kind.to_string()),
+        ("size:     ", format!("{} ({})", described.size, output::size(described.size))),
+        ("modified: ", described.mtime.unwrap_or_else(unknown)),
+        ("mode:     ", described.mode.unwrap_or_else(unknown)),
+        ("version:  ", described.version.unwrap_or_else(unknown)),
+        ("digests:  ", digests),
+    ];
+    lines.iter().flat_map(|(label, value)| [label, value.as_str(), "\n"]).collect()
 }
 
 /// `towpath cat`.
 pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
+    // Closed only when the next one is open: while a close is underway a client cannot guess which handle an open will get, and the
+    // first read would wait for its answer.
+    let mut before = None;
     for_each(&arguments.paths, places, async |_, place| {
         let handle = place.store.open(&places.caller, &place.path, OpenOptions::default()).await?;
         // A whole file's first piece is asked for together with its size: one round trip less.
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
         let (metadata, first) = try_join!(handle.metadata(), first)?;
+        drop(before.replace(Arc::clone(&handle)));
         std::io::stdout().lock().write_all(&first)?;
         let size = metadata.size;
         let whole = size.min(first.len() as u64)..size;
@@ -116,8 +150,9 @@ fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
 
 /// `towpath sum`.
 pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |typed, place| {
-        let digest = place.store.digest(&places.caller, &place.path, arguments.algorithm, &|_| {}).await?;
+    let ask =
+        async |place: Place| Ok(place.store.digest(&places.caller, &place.path, arguments.algorithm, &|_| {}).await?);
+    ask_each(&arguments.paths, places, ask, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = typed.to_string_lossy();
         if arguments.json {
