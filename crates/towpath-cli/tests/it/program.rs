@@ -13,8 +13,9 @@ use towpath_store::sys::disk;
 
 /// The program, with `arguments`, that nothing in the environment disturbs.
 pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-    command.args(arguments).stdin(Stdio::null());
+    let mut command = Command::new("env");
+    // Tests may run where signals are ignored, as behind `nohup`, and what is ignored stays so.
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_towpath")]).args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOWPATH_") || name.to_string_lossy().starts_with("BEARER_TOKEN") {
             command.env_remove(name);
