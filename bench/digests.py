@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import time
 
 from contenders import Machine
 from harness import Server, run_client
@@ -14,8 +15,15 @@ from harness import Server, run_client
 ALGORITHMS = ("crc32c", "adler32")
 
 
-def make_known(machine: Machine, server: Server, names: list[str]) -> None:
-    """Has the server compute and keep the digests of files."""
+SETTLED_S = 60
+"""How old files are made first: the server keeps no digest that it computed of a file that may still be written to."""
+
+
+def make_known(machine: Machine, server: Server, root: pathlib.Path, names: list[str]) -> None:
+    """Has the server of `root` compute and keep the digests of files."""
+    settled = time.time() - SETTLED_S
+    for name in names:
+        os.utime(root / name, (settled, settled))
     for algorithm in ALGORITHMS:
         run_client(machine.towpath("sum", "-a", algorithm, *map(server.root, names)))
 
@@ -25,7 +33,7 @@ class KeptDigests:
 
     def __init__(self, machine: Machine, server: Server, file: pathlib.Path) -> None:
         self.file = file
-        make_known(machine, server, [file.name])
+        make_known(machine, server, file.parent, [file.name])
         self.kept = {name: os.getxattr(file, name) for name in self._attributes()}
         if not self.kept:
             raise RuntimeError(f"no digest of {file} was kept: does the file system have extended attributes?")

@@ -89,7 +89,7 @@ def down(settings: Settings, parent: pathlib.Path) -> dict:
         make_tree(source.parent / "unknown" / "tree", files)
         kinds = ("towpath", "xrootd6", "nginx")
         with settings.machine.serving(dict.fromkeys(kinds, source.parent)) as servers:
-            make_known(settings.machine, servers["towpath"], [f"tree/{name}" for name in names(files)])
+            make_known(settings.machine, servers["towpath"], source.parent, [f"tree/{name}" for name in names(files)])
             target = directory / "target"
             before = functools.partial(fresh, target)
             check = functools.partial(same_tree, source, target / "tree")
