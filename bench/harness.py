@@ -1,7 +1,7 @@
 """Timing of commands against servers: wall time, and the processor seconds of each side.
 
 A `Contender` is one row of a table: a command that does the job once. `interleave` runs all contenders in turn, as often as asked, in an order that
-rotates from round to round, so that drift of the machine falls on all alike. A `Program` is a command line; a `Server` a process that listens.
+is another in each round, so that neither drift of the machine nor what one contender leaves behind falls on the same. A `Program` is a command line; a `Server` a process that listens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import resource
 import shutil
 import signal
 import socket
+import random
 import statistics
 import subprocess
 import sys
@@ -203,8 +204,8 @@ class Race:
 
     def round(self, number: int) -> None:
         """Everybody once; the last round's bytes are compared."""
-        turn = number % max(len(self.alive), 1)
-        for each in self.alive[turn:] + self.alive[:turn]:
+        order = random.Random(number).sample(self.alive, len(self.alive))
+        for each in order:
             if not self.is_spent(each):
                 sample = self.once(each, checked=number == self.repetitions - 1)
                 if sample:

@@ -36,7 +36,7 @@ CAVEATS = """# Benchmark results
 Made by `make bench` (see [how](../README.md)); the raw samples are in the JSON files beside this one. Read these before the tables:
 
 - One machine, loopback: server and client share its cores, so processor seconds matter as much as the rate. Figures drift from hour to hour; only ratios
-  within one table are worth quoting. Contenders were run in turn, in rotating order; `n` is how often.
+  within one table are worth quoting. Contenders were run in turn; `n` is how often.
 - **The work is not quite alike.** Over XRootD both towpath and xrdcp check a CRC32C for each page on the way, or towpath one of the whole file where the
   server knows it; towpath also computes CRC32C and Adler32 of what it writes and keeps them; curl and rclone check nothing. `xrdcp --cksum` reads the
   target again. towpath has no switch that turns checking off.
