@@ -6,7 +6,7 @@
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
 use towpath_proto::xrootd::{
-    Request, RequestHeader, ResponseHeader, StatOptions, Status, StreamId, Target, VectorElement, page,
+    FileHandle, Request, RequestHeader, ResponseHeader, StatOptions, Status, StreamId, Target, VectorElement, page,
     request::{PgRead, Query, Read, Readv},
     response::{self, PgReadStatus, StatusKind},
 };
@@ -108,45 +108,30 @@ impl Connection {
         if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
             return None;
         }
-        let slot = match self.session.files.find(request.handle) {
-            Ok(slot) => slot,
-            Err(refusal) => return Some(Err(refusal)),
-        };
-        let _turn = slot.order.shared_now()?;
-        let handle = reading(&slot)?;
-        let start = self.out.len();
-        self.out.put_bytes(0, ResponseHeader::LEN);
-        match handle.read_now(request.offset, request.length as usize, &mut self.out)? {
-            Ok(_) => Some(Ok(seal(&mut self.out, start, stream_id, Status::ok))),
-            Err(error) => Some(Err(error.into())),
-        }
+        self.with_reader(request.handle, |this, file| {
+            let start = this.out.len();
+            this.out.put_bytes(0, ResponseHeader::LEN);
+            let read = file.read_now(request.offset, request.length as usize, &mut this.out)?;
+            Some(read.map(|_| seal(&mut this.out, start, stream_id, Status::ok)).map_err(Refusal::from))
+        })
     }
 
     fn pgread(&mut self, stream_id: StreamId, request: &PgRead) -> AtOnce {
         if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
             return None;
         }
-        let slot = match self.session.files.find(request.handle) {
-            Ok(slot) => slot,
-            Err(refusal) => return Some(Err(refusal)),
-        };
-        let _turn = slot.order.shared_now()?;
-        let handle = reading(&slot)?;
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
-        let read = handle.read_now(request.offset, request.length as usize, &mut data);
-        let outcome = read.map(|read| match read {
-            Ok(length) => {
-                let data_len = page::encoded_len(request.offset, length as u64) as u32;
-                let head = PgReadStatus { kind: StatusKind::Final, offset: request.offset, data_len };
-                self.out.put_slice(&head.to_bytes(stream_id));
-                pages::interleave(request.offset, &data, &mut self.out);
-                Ok(length as u64)
-            }
-            Err(error) => Err(error.into()),
-        });
-        self.scratch = data;
-        outcome
+        self.with_reader(request.handle, |this, file| {
+            this.scratch.clear();
+            let length = match file.read_now(request.offset, request.length as usize, &mut this.scratch)? {
+                Ok(length) => length as u64,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let data_len = page::encoded_len(request.offset, length) as u32;
+            let head = PgReadStatus { kind: StatusKind::Final, offset: request.offset, data_len };
+            this.out.put_slice(&head.to_bytes(stream_id));
+            pages::interleave(request.offset, &this.scratch, &mut this.out);
+            Some(Ok(length))
+        })
     }
 
     fn readv(&mut self, stream_id: StreamId, request: &Readv) -> AtOnce {
@@ -167,17 +152,28 @@ impl Connection {
 
     /// Appends elements of one file to the answer.
     fn read_elements(&mut self, elements: &[VectorElement]) -> Option<Result<(), Refusal>> {
-        let slot = match self.session.files.find(elements.first()?.handle) {
+        self.with_reader(elements.first()?.handle, |this, file| {
+            let start = this.out.len();
+            this.out.put_bytes(0, vector::answer_bytes(elements) as usize);
+            vector::read_now(file, elements, this.out.get_mut(start..)?)
+        })
+    }
+
+    /// Reads from the file that `handle` names, if it is open for reading and nothing earlier holds it up.
+    fn with_reader<T>(
+        &mut self,
+        handle: FileHandle,
+        read: impl FnOnce(&mut Self, &dyn ReadHandle) -> Option<Result<T, Refusal>>,
+    ) -> Option<Result<T, Refusal>> {
+        let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
         let _turn = slot.order.shared_now()?;
-        let start = self.out.len();
-        self.out.put_bytes(0, vector::answer_bytes(elements) as usize);
-        vector::read_now(reading(&slot)?, elements, self.out.get_mut(start..)?)
+        read(self, reading(&slot)?)
     }
 
-    fn stat(&mut self, stream_id: StreamId, handle: towpath_proto::xrootd::FileHandle) -> AtOnce {
+    fn stat(&mut self, stream_id: StreamId, handle: FileHandle) -> AtOnce {
         let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
@@ -195,7 +191,7 @@ impl Connection {
         })
     }
 
-    fn close(&mut self, stream_id: StreamId, handle: towpath_proto::xrootd::FileHandle) -> AtOnce {
+    fn close(&mut self, stream_id: StreamId, handle: FileHandle) -> AtOnce {
         let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
