@@ -1,12 +1,11 @@
 //! The HTTP client against our own server: every promise of a store, and TLS.
 
-use towpath_client::ClientOptions;
-use towpath_store::{Blame, Fault};
+use towpath_store::Fault;
 use towpath_testkit::conformance::{self, Fixture};
 
 use crate::{
-    own::{certificate, serve, serve_directory},
-    peer::{caller, options, path},
+    own::{check_trust, serve, serve_directory},
+    peer::options,
     web::store,
 };
 
@@ -34,15 +33,5 @@ async fn check_promises(port: u16) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_spoken_with_a_server_that_can_be_trusted() {
-    let directory = tempfile::tempdir().unwrap();
-    let (certificate, key) = certificate(&directory);
-    let ca_file = Some(certificate.clone());
-    let port = serve(|config| (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key)));
-    let url = format!("https://localhost:{port}/");
-
-    let error = store(&url, &options()).stat(&caller(), &path("/")).await.unwrap_err();
-    assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
-
-    let store = store(&url, &ClientOptions { ca_file, ..options() });
-    assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory());
+    check_trust(|port, options| store(&format!("https://localhost:{port}/"), &options)).await;
 }

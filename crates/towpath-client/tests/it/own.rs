@@ -102,15 +102,20 @@ pub(crate) fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_spoken_with_a_server_that_can_be_trusted() {
+    check_trust(|port, options| store_at("roots", port, options)).await;
+}
+
+/// That a store at a TLS server answers only if the client knows the authority of its certificate.
+pub(crate) async fn check_trust(store: impl Fn(u16, ClientOptions) -> Arc<dyn Store>) {
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(&directory);
     let ca_file = Some(certificate.clone());
     let port = serve(|config| (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key)));
 
-    let error = store_at("roots", port, options()).stat(&caller(), &path("/")).await.unwrap_err();
+    let error = store(port, options()).stat(&caller(), &path("/")).await.unwrap_err();
     assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
 
-    let store = store_at("roots", port, ClientOptions { ca_file, ..options() });
+    let store = store(port, ClientOptions { ca_file, ..options() });
     assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory());
 }
 
