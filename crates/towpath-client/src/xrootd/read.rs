@@ -120,7 +120,6 @@ impl RemoteFile {
     async fn pin(&self, lane: &Lane, reply: &OpenReply) -> Result<&Metadata, Failure> {
         let stat = match &reply.stat {
             Some(stat) => stat.clone(),
-            None if self.pinned.get().is_some() => return Ok(self.pinned.get_or_init(unknown)),
             None => self.stat_handle(lane, reply.handle).await?,
         };
         let mut found = metadata::of_stat(&stat);
@@ -271,38 +270,45 @@ impl RemoteFile {
         site.unwrap_or_else(|| self.origin.sites.at(&self.origin.place, &self.identity)).lane()
     }
 
-    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer.
+    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer, which is cut at the first page that
+    /// cannot be had now.
     async fn mend(
         &self,
         lane: &Lane,
         offset: u64,
         start: usize,
-        buffer: &mut [u8],
+        buffer: &mut Vec<u8>,
         bad_pages: Vec<Page>,
     ) -> Result<(), Failure> {
         for page in bad_pages {
-            let handle = lane.file.opened().await?.handle;
-            let range = ByteRange { offset: page.offset, length: page.length };
-            let mut tries = PAGE_RETRIES;
-            let data = loop {
-                tracing::warn!(host = &*lane.file.session.host, path = %self.path, offset = page.offset, "damaged page");
-                let attempt =
-                    fetch(&lane.site, &lane.file.session, handle, range, Vec::new(), Check::DamagedPages).await;
-                attempt.outcome?;
-                if attempt.bad_pages.is_empty() && attempt.buffer.len() == page.length {
-                    break attempt.buffer;
-                }
-                tries -= 1;
-                if tries == 0 {
-                    return Err(Failure::Fatal(damaged(&lane.file.session.host, page.offset)));
+            let at = start + usize::try_from(page.offset - offset).unwrap_or(usize::MAX);
+            let data = match self.fetch_again(lane, page).await {
+                Ok(data) => data,
+                Err(failure) => {
+                    buffer.truncate(at);
+                    return Err(failure);
                 }
             };
-            let at = start + usize::try_from(page.offset - offset).unwrap_or(usize::MAX);
             if let Some(place) = buffer.get_mut(at..at + page.length) {
                 place.copy_from_slice(&data);
             }
         }
         Ok(())
+    }
+
+    /// A page that arrived damaged.
+    async fn fetch_again(&self, lane: &Lane, page: Page) -> Result<Vec<u8>, Failure> {
+        let handle = lane.file.opened().await?.handle;
+        let range = ByteRange { offset: page.offset, length: page.length };
+        for _ in 0..PAGE_RETRIES {
+            tracing::warn!(host = &*lane.file.session.host, path = %self.path, offset = page.offset, "damaged page");
+            let attempt = fetch(&lane.site, &lane.file.session, handle, range, Vec::new(), Check::DamagedPages).await;
+            attempt.outcome?;
+            if attempt.bad_pages.is_empty() && attempt.buffer.len() == page.length {
+                return Ok(attempt.buffer);
+            }
+        }
+        Err(Failure::Fatal(damaged(&lane.file.session.host, page.offset)))
     }
 
     /// A range ends before its time only where the file does.
@@ -320,11 +326,6 @@ impl RemoteFile {
 /// The pair by which an open asks for a known checksum.
 fn known_checksum() -> String {
     format!("{}=known", OpenReply::CHECKSUM_KEY)
-}
-
-/// What an unnoticed second opening of a file without metadata gives; never shown, as the first open has pinned some.
-fn unknown() -> Metadata {
-    Metadata::new(towpath_store::FileKind::File, 0)
 }
 
 #[async_trait]

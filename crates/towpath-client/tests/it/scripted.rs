@@ -9,7 +9,7 @@ use towpath_client::ClientOptions;
 use towpath_proto::{
     checksum::Algorithm,
     xrootd::{
-        ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
+        ErrorCode, FileHandle, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
         page::Page,
         request::{Open, PgRead, Read},
         response::{Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
@@ -158,6 +158,43 @@ async fn a_page_that_stays_damaged_is_the_fault_of_the_network() {
     }
     let error = done(reading).await.unwrap_err();
     assert_eq!((error.fault(), error.blame()), (Fault::ChecksumMismatch, Blame::Network));
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_not_given_out_if_the_connection_is_lost_before_it_comes_again() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let data = content(10_000);
+    let reading = read(&file, 0, 10_000);
+    let (id, _) = peer.next().await;
+    peer.pages(id, 0, &data, |wire| wire[4100 + 4 + 17] ^= 0x40);
+    peer.send().await;
+    peer.expect(&[RequestCode::pgread]).await;
+    drop(peer);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    let Request::PgRead(rest) = &requests[1].1 else { unreachable!() };
+    assert_eq!((rest.offset, rest.length), (4096, 10_000 - 4096));
+    peer.opened(requests[0].0, 0, 10_000);
+    peer.pages(requests[1].0, 4096, &data[4096..], |_| ());
+    peer.send().await;
+    assert!(done(reading).await.unwrap() == data);
+}
+
+#[tokio::test]
+async fn a_file_that_is_opened_again_is_compared_also_if_the_open_tells_nothing() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let reading = read(&file, 0, 100);
+    peer.expect(&[RequestCode::pgread]).await;
+    drop(peer);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.ok(requests[0].0, &OpenReply { handle: FileHandle::default(), stat: None, checksum: None });
+    peer.pages(requests[1].0, 0, &content(100), |_| ());
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::endsess, RequestCode::stat]).await;
+    peer.ok(requests[1].0, &Bytes::from_static(b"1 10000 16 1700000007\0"));
+    peer.send().await;
+    assert_eq!(done(reading).await.unwrap_err().fault(), Fault::Changed);
 }
 
 #[tokio::test]

@@ -130,8 +130,9 @@ impl Pages {
         (self.crc_have, self.page_have) = (0, 0);
     }
 
-    /// The buffer, and the pages that failed.
-    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<Page>) {
+    /// The buffer, and the pages that failed. Of an answer that broke off in the middle of a page, what was not compared is left out.
+    pub(super) fn into_parts(mut self) -> (Vec<u8>, Vec<Page>) {
+        self.buffer.truncate(self.buffer.len() - self.page_have);
         (self.buffer, self.bad)
     }
 }
@@ -214,6 +215,15 @@ mod tests {
         let (buffer, bad) = pages.into_parts();
         assert_eq!(bad, [Page { offset: 4096, length: 4096 }]);
         assert_eq!(buffer.len(), 5000);
+    }
+
+    #[test]
+    fn what_was_not_compared_is_not_given_out() {
+        let encoded = wire(0, 8192);
+        let mut pages = Pages::new(0, 8192, b"abc".to_vec());
+        pages.begin(0, encoded.len() as u64).unwrap();
+        pages.push(&encoded[..4100 + 4 + 50]).unwrap();
+        assert_eq!(pages.into_parts().0.len(), 3 + 4096);
     }
 
     #[test]
