@@ -2,6 +2,8 @@
 //! that does what real ones seldom do.
 #![allow(clippy::unwrap_used, reason = "what helps a test may fail it")]
 
+#[path = "it/changes.rs"]
+mod changes;
 #[path = "it/faults.rs"]
 mod faults;
 #[path = "it/http_own.rs"]
@@ -12,6 +14,8 @@ mod http_peers;
 mod http_reads;
 #[path = "it/http_uploads.rs"]
 mod http_uploads;
+#[path = "it/listings.rs"]
+mod listings;
 #[path = "it/own.rs"]
 mod own;
 #[path = "it/peer.rs"]

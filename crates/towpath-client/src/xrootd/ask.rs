@@ -88,7 +88,7 @@ impl Origin {
         let mut pursuit = self.pursuit(question.repeatable);
         loop {
             let site = self.sites.at(pursuit.place(), &identity);
-            let path = path_and_cgi(question.path, &pursuit.place().cgi);
+            let path = path_and_cgi(question.path, &pursuit.place().cgi)?;
             let mut exchange = Exchange::new(request(path), question.limit);
             exchange.patient = question.patient;
             let session: Arc<Session> = site.session(0)?;
@@ -120,8 +120,15 @@ impl Origin {
 }
 
 /// A path of the store as requests carry it.
-pub(super) fn path_and_cgi(path: &StorePath, cgi: &Bytes) -> PathAndCgi {
-    PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }
+///
+/// # Errors
+/// `InvalidArgument` for a path with a `?`: what follows it would be taken for opaque information, and another file would be meant.
+pub(super) fn path_and_cgi(path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
+    if path.as_bytes().contains(&b'?') {
+        let message = "the xroot protocol has no way to say a name with a question mark";
+        return Err(Error::new(Fault::InvalidArgument, message).at(path));
+    }
+    Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() })
 }
 
 /// Opaque information with one more pair.

@@ -130,7 +130,7 @@ impl Walk {
     fn ask(&mut self) -> Result<Answer> {
         let site = self.origin.sites.at(self.pursuit.place(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
-        let path = path_and_cgi(&self.path, &self.pursuit.place().cgi);
+        let path = path_and_cgi(&self.path, &self.pursuit.place().cgi)?;
         let request = Dirlist { options: self.flags, path };
         let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
         let pending = Some(site.listing_session()?.submit(exchange));

@@ -96,7 +96,7 @@ impl RemoteFile {
         let site = self.origin.sites.at(pursuit.place(), &self.identity);
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
-            path: path_and_cgi(&self.path, &with_pair(&pursuit.place().cgi, &known_checksum())),
+            path: path_and_cgi(&self.path, &with_pair(&pursuit.place().cgi, &known_checksum()))?,
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);

@@ -196,7 +196,7 @@ impl Store for XrootdStore {
         if overwrite == Overwrite::Refuse && self.exists(caller, to).await? {
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(to));
         }
-        let to = path_and_cgi(to, &Bytes::new());
+        let to = path_and_cgi(to, &Bytes::new())?;
         self.origin.ask(caller, Question::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
         Ok(())
     }

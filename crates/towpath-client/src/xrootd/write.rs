@@ -110,7 +110,7 @@ impl Upload {
             let site = origin.sites.at(pursuit.place(), &identity);
             let cgi = &pursuit.place().cgi;
             let cgi = pair.map_or_else(|| cgi.clone(), |pair| with_pair(cgi, pair));
-            let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi), ..Open::default() };
+            let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi)?, ..Open::default() };
             let session = site.session(site.lane())?;
             if flags.contains(OpenFlags::new) {
                 // As with every change: not before the login is answered.

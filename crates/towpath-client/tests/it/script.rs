@@ -111,6 +111,11 @@ impl Peer {
         response::ok(stream_id, body, &mut self.out);
     }
 
+    /// A part of an answer, of which more is to come.
+    pub(crate) fn part(&mut self, stream_id: StreamId, body: &impl Body) {
+        response::oksofar(stream_id, body, &mut self.out);
+    }
+
     pub(crate) fn respond(&mut self, stream_id: StreamId, response: &Response) {
         response.encode(stream_id, &mut self.out);
     }

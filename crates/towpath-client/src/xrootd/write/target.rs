@@ -65,9 +65,9 @@ impl Target {
             drop(self.file.session.submit(spoiling(handle)));
         }
         let closing = self.file.start_close();
-        let remove = || Rm { path: path_and_cgi(&self.path, &self.place_cgi) };
-        let removes = self.is_new && shown;
-        let removing = removes.then(|| self.file.session.submit(Exchange::new(remove(), 64 << 10)));
+        // The path has been sent before, so it can be said.
+        let path = path_and_cgi(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
+        let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
     }
 
