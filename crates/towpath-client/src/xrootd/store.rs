@@ -71,12 +71,30 @@ impl XrootdStore {
         Self { origin }
     }
 
+    /// The digest of a file that the server knows or computes; `Unsupported` if it does neither.
+    pub(super) async fn ask_digest(&self, caller: &Caller, path: &StorePath, algorithm: Algorithm) -> Result<Digest> {
+        let question = Question { patient: true, ..Question::new(path) };
+        let pair = format!("cks.type={algorithm}");
+        let request = |mut path: towpath_proto::xrootd::PathAndCgi| {
+            path.cgi = with_pair(&path.cgi, &pair);
+            Query::Checksum(path).into()
+        };
+        let asked = self.origin.ask_for(caller, question, request).await;
+        let Text(answer) = asked.map_err(|error| {
+            // 5.5.3 calls it an error of the server.
+            let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
+            if unknown { Error::new(Fault::Unsupported, error.message()).at(path) } else { error }
+        })?;
+        metadata::digest(&answer, algorithm).map_err(|error| error.at(path))
+    }
+
     /// The digest of a file, computed here from its bytes.
     pub(super) async fn digest_by_reading(
         &self,
         caller: &Caller,
         path: &StorePath,
         algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         let file = self.open(caller, path, OpenOptions::default()).await?;
         let mut hasher = Hasher::new(Algorithms::of(&[algorithm]));
@@ -88,6 +106,7 @@ impl XrootdStore {
                 break;
             }
             hasher.update(&buffer);
+            progress(hasher.bytes());
         }
         let digest = hasher.finish().get(algorithm);
         digest.ok_or_else(|| Error::new(Fault::Internal, format!("{algorithm} was not computed")))
@@ -224,21 +243,14 @@ impl Store for XrootdStore {
         caller: &Caller,
         path: &StorePath,
         algorithm: Algorithm,
-        _progress: &(dyn Fn(u64) + Send + Sync),
+        progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
-        let question = Question { patient: true, ..Question::new(path) };
-        let pair = format!("cks.type={algorithm}");
-        let request = |mut path: towpath_proto::xrootd::PathAndCgi| {
-            path.cgi = with_pair(&path.cgi, &pair);
-            Query::Checksum(path).into()
-        };
-        let asked = self.origin.ask_for(caller, question, request).await;
-        let Text(answer) = asked.map_err(|error| {
-            // 5.5.3 calls it an error of the server.
-            let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
-            if unknown { Error::new(Fault::Unsupported, error.message()).at(path) } else { error }
-        })?;
-        metadata::digest(&answer, algorithm).map_err(|error| error.at(path))
+        match self.ask_digest(caller, path, algorithm).await {
+            Err(error) if error.fault() == Fault::Unsupported => {
+                self.digest_by_reading(caller, path, algorithm, progress).await
+            }
+            asked => asked,
+        }
     }
 
     async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {

@@ -259,8 +259,7 @@ impl Upload {
     /// Compares the first of the promised digests that the server knows; reads the file back if it knows none.
     async fn check_digests(&self, expected: &Expectation) -> Result<Option<Digest>> {
         for promised in expected.digests.iter() {
-            match self.target.store.digest(&self.target.caller, &self.target.path, promised.algorithm(), &|_| ()).await
-            {
+            match self.target.store.ask_digest(&self.target.caller, &self.target.path, promised.algorithm()).await {
                 Ok(found) if found == *promised => return Ok(Some(found)),
                 Ok(found) => return Err(mismatch(promised, &found)),
                 Err(error) if error.fault() == Fault::Unsupported => {}
@@ -272,7 +271,7 @@ impl Upload {
                 let found = self
                     .target
                     .store
-                    .digest_by_reading(&self.target.caller, &self.target.path, promised.algorithm())
+                    .digest_by_reading(&self.target.caller, &self.target.path, promised.algorithm(), &|_| ())
                     .await?;
                 if found == *promised { Ok(Some(found)) } else { Err(mismatch(promised, &found)) }
             }
