@@ -14,7 +14,7 @@ use tokio::{
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
 };
 use towpath_proto::xrootd::{SessionId, auth::Offer, request::Query};
-use towpath_store::{Blame, Error, Fault, Result, Secret};
+use towpath_store::{Blame, Error, Fault, Kind, Result, Secret};
 
 use super::{
     auth::Means,
@@ -164,16 +164,23 @@ impl Site {
         self.hides_uploads.get().is_some_and(|hides| *hides)
     }
 
-    /// Whether the server shows an upload only once it is closed: ours does. It is asked once.
-    pub(super) async fn hides_uploads(&self) -> bool {
+    /// Whether the server shows an upload only once it is closed: ours does. It is asked until it answers; before that it may
+    /// be so, and what stands under the name of an upload must be taken for another file.
+    pub(super) async fn may_hide_uploads(&self) -> bool {
         let asked = self.hides_uploads.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version"));
             let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
-            finished.outcome.map(|_| finished.buffer.starts_with(b"towpath")).map_err(|_| ())
+            match finished.outcome {
+                Ok(_) => Ok(finished.buffer.starts_with(b"towpath")),
+                // Ours knows the question.
+                Err(Failure::Refused(reply)) if Fault::from_xrootd(reply.code.0).kind() != Kind::Unavailable => {
+                    Ok(false)
+                }
+                Err(_) => Err(()),
+            }
         });
-        // A server that does not answer now may answer later; whoever asks will see what is wrong with it.
-        asked.await.copied().unwrap_or(false)
+        asked.await.copied().unwrap_or(true)
     }
 
     /// Remembers what the sessions found out.

@@ -116,21 +116,20 @@ impl Upload {
                 // As with every change: not before the login is answered.
                 session.settled().await;
             }
-            let file = session.open(open, false);
-            let is_new = flags.creates();
-            let hidden = async { is_new && site.hides_uploads().await };
-            let (opened, hidden) = futures::future::join(file.opened(), hidden).await;
+            let target = Target {
+                store: XrootdStore::of(origin.clone()),
+                caller: caller.clone(),
+                path: path.clone(),
+                file: session.open(open, false),
+                is_new: flags.creates(),
+                place_cgi: pursuit.place().cgi.clone(),
+                shown: Arc::default(),
+            };
+            let opening = Opening { target: Some(target.clone()), site: Arc::clone(&site) };
+            let (opened, ()) = futures::future::join(target.file.opened(), target.learn_whether_shown(&site)).await;
+            opening.ended();
             match opened {
                 Ok(reply) => {
-                    let target = Target {
-                        store: XrootdStore::of(origin),
-                        caller: caller.clone(),
-                        path: path.clone(),
-                        file,
-                        is_new,
-                        place_cgi: pursuit.place().cgi.clone(),
-                        shown: Arc::new(AtomicBool::new(!hidden)),
-                    };
                     return Ok(Self {
                         target,
                         site,
@@ -287,12 +286,33 @@ impl Drop for Upload {
         }
         let target = self.target.clone();
         let underway = target.start_clear();
-        let clear = async move {
-            if let Err(error) = target.clear(underway).await {
-                tracing::warn!(path = %target.path, %error, "an abandoned upload could not be removed");
+        self.target.spawn(async move { target.clear_abandoned(underway).await });
+    }
+}
+
+/// An open underway. If nobody waits for it any more, what it will have made goes away.
+struct Opening {
+    target: Option<Target>,
+    site: Arc<Site>,
+}
+
+impl Opening {
+    /// The open was answered.
+    fn ended(mut self) {
+        self.target = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let Some(target) = self.target.take() else { return };
+        let (site, spawner) = (Arc::clone(&self.site), target.clone());
+        spawner.spawn(async move {
+            if target.file.opened().await.is_ok() {
+                target.learn_whether_shown(&site).await;
+                target.clear_abandoned(target.start_clear()).await;
             }
-        };
-        self.target.store.origin.sites.background.spawn_on(clear, self.session().runtime());
+        });
     }
 }
 

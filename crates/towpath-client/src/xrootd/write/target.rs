@@ -23,6 +23,7 @@ use crate::xrootd::{
     ask::{Question, path_and_cgi},
     connection::{Exchange, Failure, Payload, Pending},
     session::{Closing, Naming, OpenFile},
+    site::Site,
     store::XrootdStore,
 };
 
@@ -48,6 +49,24 @@ pub(super) struct Clearing {
 }
 
 impl Target {
+    /// Finds out whether the file, once it is open, stands under its name.
+    pub(super) async fn learn_whether_shown(&self, site: &Site) {
+        let hidden = self.is_new && site.may_hide_uploads().await;
+        self.shown.store(!hidden, Ordering::Release);
+    }
+
+    /// Runs what must come to its end though nobody waits for it.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.store.origin.sites.background.spawn_on(task, self.file.session.runtime());
+    }
+
+    /// As [`Self::clear`], where nobody is there to be told.
+    pub(super) async fn clear_abandoned(&self, underway: Clearing) {
+        if let Err(error) = self.clear(underway).await {
+            tracing::warn!(path = %self.path, %error, "an abandoned upload could not be removed");
+        }
+    }
+
     /// Closes the file well: from then on it stands under its name.
     pub(super) async fn close(&self) -> Result<(), Failure> {
         self.file.close().await?;
