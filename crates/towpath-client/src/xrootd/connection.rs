@@ -129,6 +129,8 @@ struct Waiting {
     reply: oneshot::Sender<Finished>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
+    /// It is a listing, which may take the connection for itself.
+    streams: bool,
     /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time (`waitresp`).
     deadline: Instant,
     /// The server wants credentials first; it will be asked again when it has them.
@@ -146,6 +148,7 @@ impl Waiting {
             reply,
             _permit: None,
             patient: false,
+            streams: false,
             deadline,
             refused_early: false,
             given_up: true,
@@ -230,6 +233,14 @@ impl Shared {
         let mut table = self.table();
         table.occupied = true;
         table.waiting.is_empty()
+    }
+
+    /// Ends a request that is not in the table. A listing gives the connection back, whoever still reads it.
+    fn end(&self, waiting: Waiting, outcome: Result<Answer, Failure>) {
+        if waiting.streams {
+            self.table().occupied = false;
+        }
+        waiting.finish(outcome);
     }
 
     /// What a loss means for the requests underway.
@@ -318,8 +329,9 @@ impl Connection {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, patient } = exchange;
         let deadline = clock::now() + self.shared.patience;
+        let streams = matches!(sink, Sink::Stream(_));
         let waiting =
-            Waiting { sink, reply, _permit: permit, patient, deadline, refused_early: false, given_up: false };
+            Waiting { sink, reply, _permit: permit, patient, streams, deadline, refused_early: false, given_up: false };
         let stream_id = {
             let mut table = self.shared.table();
             let refusal = table.lost.clone().or_else(|| table.refusal());
@@ -401,3 +413,24 @@ fn broken(host: &str, why: &impl std::fmt::Display) -> Error {
 
 /// Bytes for the writer that are not a caller's request.
 type Control = mpsc::UnboundedSender<Bytes>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_gives_the_connection_back_also_if_nobody_reads_it() {
+        let table = Table { waiting: HashMap::new(), next: 0, lost: None, patient: 0, occupied: false };
+        let shared = Shared {
+            table: Mutex::new(table),
+            established: OnceLock::new(),
+            settled: Notify::new(),
+            stall: Duration::ZERO,
+            patience: Duration::ZERO,
+        };
+        assert!(shared.occupy());
+        let unread = Waiting { streams: true, ..Waiting::given_up(clock::now()) };
+        shared.end(unread, Err(Failure::Wait { seconds: 1 }));
+        assert!(!shared.table().occupied);
+    }
+}

@@ -14,13 +14,13 @@ use towpath_proto::xrootd::{
     request::Dirlist,
     response::{DirlistEntry, DirlistParser},
 };
-use towpath_store::{Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
+use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
     ask::{Origin, path_and_cgi},
     connection::{Exchange, Failure, Pending},
     metadata,
-    recovery::Pursuit,
+    recovery::{Pursuit, refusal},
     sink::{Outlet, Piece, Sink},
     site::{Identity, Site},
     store::stat,
@@ -92,6 +92,20 @@ fn batches(walk: Walk) -> impl Stream<Item = Result<Vec<Entry>>> {
     })
 }
 
+impl Answer {
+    /// The error of a listing of which entries have been given out.
+    fn broke_off(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
+            Failure::Refused(reply) => refusal(&self.site.place.name(), &reply),
+            Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
+                let message = format!("{} breaks its listing off", self.site.place.name());
+                Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+            }
+        }
+    }
+}
+
 impl Walk {
     /// The next batch; empty only at the end.
     async fn next(&mut self) -> Result<Vec<Entry>> {
@@ -121,7 +135,7 @@ impl Walk {
                     self.answer = Some(answer);
                 }
                 // The order of another listing need not be the same.
-                Err(Failure::Lost(error)) if self.begun => return Err(error),
+                Err(failure) if self.begun => return Err(answer.broke_off(failure)),
                 Err(failure) => self.origin.after(&mut self.pursuit, &answer.site, failure).await?,
             }
         }

@@ -128,10 +128,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 };
                 match poured {
                     Ok(()) if last => {
-                        if matches!(waiting.sink, Sink::Stream(_)) {
-                            self.shared.table().occupied = false;
-                        }
-                        waiting.finish(Ok(head.status.map_or(Answer::Ok, Answer::Status)));
+                        self.shared.end(waiting, Ok(head.status.map_or(Answer::Ok, Answer::Status)));
                     }
                     Ok(()) => {
                         waiting.deadline = clock::now() + self.shared.patience;
@@ -182,7 +179,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 return Err(DecodeError::Invalid { what: "response status" }.into());
             }
         };
-        waiting.finish(Err(failure));
+        self.shared.end(waiting, Err(failure));
         Ok(())
     }
 
@@ -231,7 +228,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 let head = ResponseHead { header: *header, status: None };
                 waiting.sink.begin(&head, body.len() as u64)?;
                 waiting.sink.push(body, || false).await?;
-                waiting.finish(Ok(Answer::Ok));
+                self.shared.end(waiting, Ok(Answer::Ok));
                 Ok(())
             }
             response => self.verdict(header.stream_id, waiting, response),
