@@ -85,7 +85,12 @@ async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
             StatusCode::MULTI_STATUS => match answer.whole(ANSWER_BYTES).await {
                 Ok(body) => {
                     site.facts.dav.learn(true);
-                    return parse(&body, place).map(|entry| Known::Entry(Box::new(entry)));
+                    let entry = parse(&body, place)?;
+                    return match entry.is_collection || entry.size_bytes.is_some() {
+                        true => Ok(Known::Entry(Box::new(entry))),
+                        // An unknown size is not 0.
+                        false => head(site, caller, place).await.map(Known::Metadata),
+                    };
                 }
                 Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
             },

@@ -327,3 +327,16 @@ async fn dropped_reads_leave_the_handle_usable() {
     let file = Arc::clone(&file);
     assert_eq!(file.read(0, SIZE).await.unwrap(), data());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_webdav_does_not_tell_is_not_zero() {
+    let server = Web::start(|asked, _| match asked.method.as_str() {
+        "PROPFIND" => reply(207).with("content-type", "application/xml").body(
+            "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/file</D:href><D:propstat><D:prop><D:resourcetype/>\
+             </D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>",
+        ),
+        "HEAD" => reply(200).body("content"),
+        _ => reply(405),
+    });
+    assert_eq!(server.store().stat(&Caller::local(), &path("/file")).await.unwrap().size, 7);
+}
