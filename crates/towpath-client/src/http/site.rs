@@ -33,7 +33,7 @@ use crate::{ClientOptions, token::Tokens};
 /// Questions at one site at a time; more wait. Enough to fill long paths with small reads, and a load that any server bears.
 const QUESTIONS: usize = 32;
 
-/// How long to wait for 'continue' before the body is sent all the same, as curl does.
+/// How long to wait for 'continue', of a site that may not know it, before the body is sent all the same, as curl does.
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Sites kept; of more, those that nobody uses are let go, and what was learnt about them.
@@ -209,6 +209,8 @@ impl Site {
                 Failure::Lost(error)
             }
             Failure::Redirect(_) if !untouched => {
+                // It did not say 'continue' in time; from now on that is waited for.
+                self.facts.says_continue.learn(true);
                 let message = "the server redirected an upload after it had taken a part of it";
                 Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
             }
@@ -326,10 +328,11 @@ impl Site {
     /// The answer to an upload; none if nothing moved for too long, and it was not the writer who made it wait.
     async fn send_stream<T>(&self, sending: impl Future<Output = T>, conduit: &Conduit) -> Option<T> {
         let mut sending = std::pin::pin!(sending);
+        let longest = if self.facts.says_continue.certain() { self.options.stall } else { CONTINUE_WAIT };
         tokio::select! {
             answer = &mut sending => return Some(answer),
             () = conduit.started() => {}
-            () = sleep(CONTINUE_WAIT) => {
+            () = sleep(longest) => {
                 self.facts.says_continue.learn(false);
                 conduit.go();
             }
@@ -400,14 +403,30 @@ fn retry_after(value: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_header_field_that_cannot_be_sent_is_not_left_out() {
+    fn site() -> (Arc<Site>, Place) {
         let options = Arc::new(ClientOptions::default());
         let tokens = Arc::new(Tokens::new(crate::TokenSource::Nothing));
         let sites = Sites::new(options, tokens, TaskTracker::new());
         let url: towpath_proto::url::Url = "http://host/".parse().unwrap();
-        let site = sites.at(&url.endpoint());
-        let place = Place::new(&url.endpoint(), &towpath_store::StorePath::root(), None);
+        (sites.at(&url.endpoint()), Place::new(&url.endpoint(), &towpath_store::StorePath::root(), None))
+    }
+
+    #[tokio::test]
+    async fn a_site_that_redirects_uploads_late_is_waited_for_from_then_on() {
+        let (site, place) = site();
+        site.facts.says_continue.learn(false);
+        let conduit = Arc::new(Conduit::new(None, vec!["taken".into(), "waits".into()]));
+        conduit.go();
+        std::future::poll_fn(|context| conduit.poll_piece(context)).await;
+        let question = Question { payload: Payload::Stream(conduit), ..Question::new(&site, Method::PUT) };
+        let elsewhere = Failure::Redirect(place.redirected("/elsewhere").unwrap());
+        site.recover(&mut site.pursuit(&place), elsewhere, &question).await.unwrap_err();
+        assert!(site.facts.says_continue.certain());
+    }
+
+    #[test]
+    fn a_header_field_that_cannot_be_sent_is_not_left_out() {
+        let (site, place) = site();
         let request = |question: &Question| site.request(&place, question, &Credentials::default());
         let question = Question::new(&site, Method::GET).with(header::IF_MATCH, "\"tag\"");
         assert_eq!(request(&question).unwrap().headers()[header::IF_MATCH], "\"tag\"");
