@@ -39,7 +39,12 @@ impl HttpStore {
     }
 
     /// The digest that the server has, or computes.
-    async fn ask_digest(&self, caller: &Caller, path: &StorePath, algorithm: Algorithm) -> Result<Option<Digest>> {
+    pub(super) async fn ask_digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+    ) -> Result<Option<Digest>> {
         if write_want_digest(&[algorithm]).is_empty() || !self.site.facts.want_digest.possible() {
             return Ok(None);
         }

@@ -161,7 +161,7 @@ impl Put {
     /// Compares what the server has with what was sent.
     ///
     /// # Errors
-    /// `Truncated`, `ChecksumMismatch`, and why what was promised could not be checked.
+    /// `Truncated`, `ChecksumMismatch`, `Changed` if another file has taken its place, and why what was promised could not be checked.
     pub(super) async fn verify(
         &self,
         told: Metadata,
@@ -169,8 +169,9 @@ impl Put {
         digests: &Digests,
         expected: &Expectation,
     ) -> Result<Metadata> {
-        let metadata = self.compare(told, size, digests).await?;
-        self.verify_others(digests, expected).await?;
+        let mut metadata = self.compare(told, size, digests).await?;
+        self.ask_promised(expected, &mut metadata.digests).await?;
+        self.verify_others(digests, expected, &mut metadata.digests).await?;
         Ok(metadata)
     }
 
@@ -190,8 +191,6 @@ impl Put {
             return Ok(told);
         }
         let metadata = match self.look().await {
-            // Somebody else has replaced it since.
-            Ok(metadata) if told.version.is_some() && metadata.version != told.version => return Ok(told),
             Ok(metadata) => metadata,
             // Whoever may write need not be allowed to look.
             Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => {
@@ -200,16 +199,15 @@ impl Put {
             }
             Err(error) => return Err(error),
         };
-        if metadata.kind != FileKind::File || metadata.size != size {
-            let message = format!("{} bytes arrived of {size}", metadata.size);
-            return Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
-        }
-        match metadata.digests.compare(digests) {
-            Agreement::Different(algorithm) => {
-                let message = format!("the storage says that the file has another {algorithm} than what was sent");
-                Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
+        let is_other = told.version.is_some() && metadata.version != told.version;
+        match damage(&metadata, size, digests) {
+            None => Ok(metadata),
+            Some(error) if !is_other => Err(error),
+            Some(_) if matches!(told.digests.compare(digests), Agreement::Same) => Ok(told),
+            Some(_) => {
+                let message = "another file stands under the name already, and whether this one arrived is not known";
+                Err(Error::new(Fault::Changed, message))
             }
-            Agreement::Same | Agreement::Incomparable => Ok(metadata),
         }
     }
 
@@ -223,14 +221,41 @@ impl Put {
         }
     }
 
-    /// Promised digests that were not computed in passing.
-    async fn verify_others(&self, digests: &Digests, expected: &Expectation) -> Result<()> {
+    /// XRootD tells a digest only if it is asked for one, because it then reads the file: worth it where one was promised. Adds it to
+    /// those `found_right`.
+    async fn ask_promised(&self, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
+        let is_compared = !matches!(expected.digests.compare(found_right), Agreement::Incomparable);
+        if is_compared || !self.store.site.facts.is_xrootd.certain() {
+            return Ok(());
+        }
+        for promised in expected.digests.iter() {
+            match self.store.ask_digest(&self.caller, &self.path, promised.algorithm()).await {
+                Ok(Some(found)) if found == *promised => {
+                    found_right.insert(found);
+                    return Ok(());
+                }
+                Ok(Some(found)) => {
+                    let message = format!("the storage has {found:#}, {promised:#} was promised");
+                    return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
+                }
+                Ok(None) => {}
+                // Whoever may write need not be allowed to look.
+                Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Promised digests that were not computed in passing; adds them to those `found_right`.
+    async fn verify_others(&self, digests: &Digests, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
         for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
             let found = self.store.digest_of(&self.caller, &self.path, promised.algorithm(), &|_| {}).await?;
             if found != *promised {
                 let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
                 return Err(Error::new(Fault::ChecksumMismatch, message));
             }
+            found_right.insert(found);
         }
         Ok(())
     }
@@ -260,6 +285,17 @@ impl Put {
         };
         found.is_ok_and(is_ours) && self.remove().await
     }
+}
+
+/// What is wrong with a file of which `size` bytes with `digests` were sent.
+fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
+    if metadata.kind != FileKind::File || metadata.size != size {
+        let message = format!("{} bytes arrived of {size}", metadata.size);
+        return Some(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
+    }
+    let Agreement::Different(algorithm) = metadata.digests.compare(digests) else { return None };
+    let message = format!("the storage says that the file has another {algorithm} than what was sent");
+    Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
 }
 
 /// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.

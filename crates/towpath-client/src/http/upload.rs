@@ -332,7 +332,8 @@ impl WriteHandle for Upload {
         };
         match &outcome {
             Ok(_) => clean_up.spare(),
-            Err(_) if is_put => {
+            // What is another's stays.
+            Err(error) if is_put && error.fault() != Fault::Changed => {
                 self.put.remove().await;
                 clean_up.spare();
             }

@@ -318,6 +318,77 @@ async fn a_file_that_arrived_damaged_is_taken_away() {
     }
 }
 
+/// A server without WebDAV whose PUT answers with `told`, and whose HEAD then with `found`.
+fn change_one_s_mind(told: fn(Reply) -> Reply, found: fn(Reply) -> Reply) -> Web {
+    let put = Mutex::new(false);
+    Web::start(move |asked, _| match asked.method {
+        Method::PUT => {
+            *put.lock().unwrap() = true;
+            told(reply(201))
+        }
+        Method::HEAD if *put.lock().unwrap() => found(reply(200)),
+        Method::HEAD => reply(404),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_replaced_at_once_is_neither_praised_nor_removed() {
+    let told = |answer: Reply| answer.with("etag", "\"ours\"");
+    for (found, outcome) in [
+        ((|answer| answer.with("etag", "\"other\"").body("another length")) as fn(Reply) -> Reply, Err(Fault::Changed)),
+        (|answer| answer.with("etag", "\"other\"").body("content"), Ok(7)),
+    ] {
+        let server = change_one_s_mind(told, found);
+        let file = create(&server, replace(None)).await;
+        file.write(0, "content".into()).await.unwrap();
+        let committed = file.commit(Expectation::default()).await;
+        assert_eq!(committed.map(|metadata| metadata.size).map_err(|error| error.fault()), outcome);
+        assert_ne!(server.methods().last().unwrap(), "DELETE");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn xrootd_is_asked_for_a_digest_that_was_promised() {
+    let server = Web::start({
+        let put = Mutex::new(false);
+        move |asked, _| {
+            let answer = match asked.method {
+                Method::PUT => {
+                    *put.lock().unwrap() = true;
+                    reply(201)
+                }
+                Method::HEAD if *put.lock().unwrap() && asked.field("want-digest").contains("adler32") => {
+                    reply(200).with("digest", "adler32=00000001").body("content")
+                }
+                Method::HEAD if *put.lock().unwrap() => reply(200).body("content"),
+                Method::HEAD => reply(404),
+                Method::DELETE => reply(204),
+                _ => reply(405),
+            };
+            answer.with("server", "XrootD/v5.5.3")
+        }
+    });
+    for digests in [Default::default(), Hasher::digest(Algorithms::of(&[Algorithm::Adler32]), b"content")] {
+        let promised = !digests.is_empty();
+        let file = create(&server, replace(None)).await;
+        file.write(0, "content".into()).await.unwrap();
+        let committed = file.commit(Expectation { digests, ..Expectation::default() }).await;
+        assert_eq!(committed.err().map(|error| error.fault()), promised.then_some(Fault::ChecksumMismatch));
+    }
+    assert_eq!(server.methods().last().unwrap(), "DELETE");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_compared_is_told() {
+    let server = keep(|_, _| None);
+    let file = create(&server, replace(None)).await;
+    file.write(0, "content".into()).await.unwrap();
+    let digests = Hasher::digest(Algorithms::of(&[Algorithm::Crc64]), b"content");
+    let committed = file.commit(Expectation { digests: digests.clone(), ..Expectation::default() }).await.unwrap();
+    assert_eq!(committed.digests.get(Algorithm::Crc64), digests.get(Algorithm::Crc64));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn existing_files_stand_in_the_way() {
     let server = keep(|asked, _| (asked.field("if-none-match") == "*").then(|| reply(412)));
