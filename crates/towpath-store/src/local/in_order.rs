@@ -79,6 +79,12 @@ impl InOrder {
         Ok(())
     }
 
+    /// The first offset after all that has come, in its turn or early.
+    pub(super) fn end(&self) -> u64 {
+        let early = self.early.iter().map(|(offset, early)| offset.saturating_add(early.data.len() as u64));
+        early.fold(self.hasher.bytes(), u64::max)
+    }
+
     /// The digests of `size` bytes, if exactly they have come.
     pub(super) fn finish(self, size: u64) -> Option<Digests> {
         (self.early.is_empty() && self.hasher.bytes() == size).then(|| self.hasher.finish())
