@@ -4,9 +4,9 @@
 //! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
 //! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!
-//! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read` and `vector` (reading),
-//! `staging` and `write` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as extended
-//! attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
+//! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
+//! `staging`, `write` and `in_order` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as
+//! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
 
@@ -157,11 +157,12 @@ impl LocalStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         let (bytes_read, mut news) = watch::channel(0);
+        let local = Arc::clone(&self.0);
         let mut job = std::pin::pin!(self.0.pool.run_long(move |cancelled| {
             let report = |bytes| {
                 bytes_read.send_replace(bytes);
             };
-            digests::compute_and_keep(&file, algorithm, cancelled, report)
+            digests::compute_and_keep(&local, &file, algorithm, cancelled, report)
         }));
         loop {
             tokio::select! {
@@ -388,7 +389,8 @@ impl Local {
 
     fn rename(&self, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
         let (source, target) = (self.root.parent(from)?, self.root.parent(to)?);
-        let names = [self.names_to_sync(&source)?, self.names_to_sync(&target)?];
+        // The new name is on the disk before the old one is gone from it.
+        let names = [self.names_to_sync(&target)?, self.names_to_sync(&source)?];
         match overwrite {
             Overwrite::Replace => fs::renameat(&source.directory, source.name, &target.directory, target.name),
             Overwrite::Refuse => staging::rename_without_replacing(&source.directory, source.name, &target),
@@ -428,17 +430,16 @@ impl Local {
     /// Makes a staged file durable, with its attributes, mode and time, and gives it its name.
     fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
         let names = self.names_to_sync(target)?;
-        if self.options.durability != Durability::None {
-            fs::fsync(&**staged.file()).doing("syncing the file")?;
-        }
+        self.sync_file(staged.file())?;
         staged.publish(target, overwrite)?;
         sync_names(names)
     }
 
+    /// Brings a file to stable storage, if the store's policy wants it: the data, and the times and attributes that speak of them.
     fn sync_file(&self, file: &File) -> Result<()> {
         match self.options.durability {
             Durability::None => Ok(()),
-            Durability::File | Durability::FileAndDirectory => fs::fdatasync(file).doing("syncing the file"),
+            Durability::File | Durability::FileAndDirectory => fs::fsync(file).doing("syncing the file"),
         }
     }
 

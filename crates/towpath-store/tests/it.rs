@@ -17,6 +17,8 @@ mod kept_digests;
 mod large_directory;
 #[path = "it/model.rs"]
 mod model;
+#[path = "it/power_failure.rs"]
+mod power_failure;
 #[path = "it/rights.rs"]
 mod rights;
 #[path = "it/sparse.rs"]

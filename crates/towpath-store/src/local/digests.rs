@@ -7,8 +7,10 @@
 //!   later change gives another time.
 //! - An update in place removes them before its first change, and what was kept meanwhile when it ends.
 //! - When the time is set they are moved to it, and those that did not count go: they might count again.
+//! - On the disk they come after the data that they are of, and go before others take their place.
 //!
-//! What is left: another program that changes a file within the second of its upload, or that sets its time back.
+//! What is left: another program that changes a file within the second of its upload, that sets its time back, or that changes it
+//! more than two seconds after the kernel took note (through a mapping of the file, or in one very long call).
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -22,6 +24,7 @@ use towpath_proto::checksum::{
 };
 
 use super::{
+    Local,
     errno::Doing as _,
     inode::{self, Inode, Stamp},
     pool::Cancelled,
@@ -61,8 +64,8 @@ pub(super) fn keep<Fd: AsFd>(inode: &Inode<Fd>, digests: &Digests) {
 }
 
 /// Forgets all kept digests, because the content is about to change. Unlike in [`keep`], a failure matters here: a digest that
-/// stays would be wrong.
-pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<()> {
+/// stays would be wrong. Whether there were any.
+pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<bool> {
     forget_all_but(inode, Algorithms::NONE)
 }
 
@@ -81,7 +84,8 @@ pub(super) fn set_mtime<Fd: AsFd>(inode: &mut Inode<Fd>, mtime_ns: i64) -> Resul
     Ok(())
 }
 
-fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<()> {
+fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<bool> {
+    let mut is_any = false;
     let names = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).doing("listing the kept digests")?;
     let is_spared = |name: &Vec<u8>| {
         let algorithm = std::str::from_utf8(name).ok().and_then(xattr::algorithm_of);
@@ -89,15 +93,17 @@ fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<()>
     };
     for name in names.into_iter().filter(|name| !is_spared(name)) {
         match inode.remove_attribute(&name) {
-            Ok(()) | Err(Errno::NODATA) => {}
+            Ok(()) => is_any = true,
+            Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno).doing("dropping a kept digest"),
         }
     }
-    Ok(())
+    Ok(is_any)
 }
 
 /// Computes a digest by reading the file, which must not change meanwhile, and keeps it if the file had settled before.
 pub(super) fn compute_and_keep(
+    local: &Local,
     file: &File,
     algorithm: Algorithm,
     cancelled: &Cancelled,
@@ -106,8 +112,10 @@ pub(super) fn compute_and_keep(
     let inode = Inode::of(file.as_fd())?;
     let has_settled = has_settled(&inode);
     let digests = compute(file, [algorithm].into_iter().collect(), cancelled, progress)?;
+    // Who wrote it need not have synced it: after a power failure the digest may be there without the data.
+    let is_kept = has_settled && local.sync_file(file).is_ok();
     Stamp::of(inode.status()).check(file)?;
-    if has_settled {
+    if is_kept {
         keep(&inode, &digests);
     }
     digests.get(algorithm).ok_or_else(|| Error::new(Fault::Internal, "the digest was not computed"))

@@ -311,7 +311,10 @@ impl Body {
         let End::Stay { is_forgotten } = &self.end else { return Ok(()) };
         let mut is_forgotten = lock(is_forgotten);
         if !*is_forgotten {
-            digests::forget(&Inode::of(self.file.as_fd())?)?;
+            if digests::forget(&Inode::of(self.file.as_fd())?)? {
+                // On the disk too: after a power failure there may be new data beside old attributes, and an old time.
+                self.local.sync_file(&self.file)?;
+            }
             *is_forgotten = true;
         }
         Ok(())
