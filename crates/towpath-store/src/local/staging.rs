@@ -175,7 +175,8 @@ impl Drop for Staged {
         if let Err(errno) = fs::unlinkat(&*self.area, &self.name, AtFlags::empty()) {
             tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
         }
-        // The name is gone at once; giving back the blocks of a large file takes a while and happens when it is closed.
+        // The name goes at once, on this thread: nothing is left when the handle is. Giving back the blocks of a large file takes longer;
+        // that happens when it is closed.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let file = Arc::clone(&self.file);
             runtime.spawn_blocking(move || drop(file));

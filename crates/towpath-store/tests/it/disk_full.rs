@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use towpath_proto::checksum::Hasher;
-use towpath_store::{Caller, CreateOptions, Expectation, Fault, Store as _};
+use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, Store as _, sys::disk};
 
 use crate::directory::{Directory, path};
 
@@ -34,15 +34,17 @@ impl Drop for Mount {
     }
 }
 
+const FULL: &str = "writing: No space left on device (os error 28)";
+
 #[tokio::test]
 async fn an_upload_to_a_full_disk_fails_and_gives_the_room_back() {
     let directory = Directory::new();
     let Some(_mount) = Mount::new(&directory.host("small"), "1m") else { return };
     let store = directory.store_in("small");
     let me = &Caller::local();
-    let free = store.space(me, &path("/")).await.unwrap().free;
-    assert!(free <= 1 << 20);
+    let free = async || store.space(me, &path("/")).await.unwrap().free;
     let file = store.create(me, &path("/file"), CreateOptions::default()).await.unwrap();
+    let before = free().await;
     let piece = Bytes::from(vec![1; 512 * 1024]);
     file.write(0, piece.clone()).await.unwrap();
     let mut offset = 512 * 1024;
@@ -52,9 +54,11 @@ async fn an_upload_to_a_full_disk_fails_and_gives_the_room_back() {
             Err(error) => break error,
         }
     };
-    assert_eq!(error.fault(), Fault::NoSpace);
+    assert_eq!((error.fault(), error.message()), (Fault::NoSpace, FULL));
     assert!(offset <= 1 << 20);
     file.abort().await.unwrap();
+    assert_eq!(free().await, before, "the room is back");
+    assert_eq!(left(&directory), [".towpath"], "neither a torso nor a temporary file");
     drop(file);
     let file = store.create(me, &path("/file"), CreateOptions::default()).await.unwrap();
     file.write(0, piece).await.unwrap();
@@ -62,6 +66,44 @@ async fn an_upload_to_a_full_disk_fails_and_gives_the_room_back() {
     let options = CreateOptions { size_hint: Some(700 * 1024), ..CreateOptions::default() };
     let hinted = store.create(me, &path("/other"), options).await;
     assert_eq!(hinted.unwrap_err().fault(), Fault::NoSpace, "found out before the first byte");
+}
+
+/// What lies in the small file system, staged files too.
+fn left(directory: &Directory) -> Vec<String> {
+    let names = |host: std::path::PathBuf| {
+        let entries = host.read_dir().unwrap().map(|entry| entry.unwrap());
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    [names(directory.host("small")), names(directory.host("small/.towpath"))].concat()
+}
+
+#[tokio::test]
+async fn a_small_file_that_waits_in_memory_while_the_disk_fills_fails_when_it_is_committed() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(&directory.host("small"), "1m") else { return };
+    let store = directory.store_in("small");
+    let me = &Caller::local();
+    let options = CreateOptions { size_hint: Some(10_000), ..CreateOptions::default() };
+    let file = store.create(me, &path("/file"), options).await.unwrap();
+    file.write(0, vec![1; 10_000].into()).await.unwrap();
+    let hog = store.create(me, &path("/hog"), CreateOptions::default()).await.unwrap();
+    hog.write(0, vec![1; 2 << 20].into()).await.unwrap_err();
+    let error = file.commit(Expectation::default()).await.unwrap_err();
+    assert_eq!((error.fault(), error.message()), (Fault::NoSpace, FULL));
+    drop(hog);
+    assert_eq!(left(&directory), [".towpath"], "neither a torso nor a temporary file");
+}
+
+#[tokio::test]
+async fn a_copy_to_a_full_disk_leaves_nothing() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(&directory.host("small"), "1m") else { return };
+    disk::write(&directory.host("large"), &vec![1; 2 << 20]).unwrap();
+    let me = &Caller::local();
+    let (large, copy) = (path("/large"), path("/small/copy"));
+    let error = directory.store.copy(me, &large, &copy, Overwrite::Replace).await.unwrap_err();
+    assert_eq!((error.fault(), error.message()), (Fault::NoSpace, "copying: No space left on device (os error 28)"));
+    assert_eq!(left(&directory), [".towpath"], "neither a torso nor a temporary file");
 }
 
 #[tokio::test]

@@ -6,13 +6,14 @@ use std::{
     process::Command,
 };
 
+use futures::TryStreamExt as _;
 use rustix::{
     fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, open},
     mount::{MountFlags, mount_remount},
 };
-use towpath_proto::checksum::Algorithms;
+use towpath_proto::checksum::{Algorithm, Algorithms};
 use towpath_store::{
-    Caller, Changes, CreateOptions, Expectation, Fault, Overwrite, Store as _,
+    Caller, Changes, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Overwrite, Store as _,
     local::{Durability, LocalOptions, LocalStore},
 };
 
@@ -88,6 +89,49 @@ fn is_unprivileged(test: &str) -> bool {
         Err(error) => eprintln!("skipped: nobody may not run this program ({error})"),
     }
     false
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_denied() {
+    if !is_unprivileged("rights::what_may_not_be_read_is_denied") {
+        return;
+    }
+    let directory = Directory::new();
+    let set_mode = |name, mode| {
+        std::fs::set_permissions(directory.host(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir(directory.host("closed")).unwrap();
+    for name in ["/closed/file", "/secret"] {
+        directory.put(name, "content").await.unwrap();
+    }
+    set_mode("closed", 0);
+    set_mode("secret", 0);
+    let (me, store) = (&Caller::local(), &directory.store);
+    let (secret, closed, inside) = (path("/secret"), path("/closed"), path("/closed/file"));
+    let outcomes = [
+        store.open(me, &secret, OpenOptions::default()).await.map(drop),
+        store.update(me, &secret).await.map(drop),
+        store.digest(me, &secret, Algorithm::Sha256, &|_| {}).await.map(drop),
+        store.copy(me, &secret, &path("/copy"), Overwrite::Refuse).await,
+        store.change(me, &secret, Changes { size: Some(0), ..Changes::default() }).await,
+        store.list(me, &closed, ListOptions::default()).try_concat().await.map(drop),
+        store.stat(me, &inside).await.map(drop),
+        store.open(me, &inside, OpenOptions::default()).await.map(drop),
+        directory.put("/closed/new", "content").await.map(drop),
+        directory.put("/closed/file", "content").await.map(drop),
+    ];
+    set_mode("closed", 0o700);
+    set_mode("secret", 0o600);
+    for (call, outcome) in outcomes.into_iter().enumerate() {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.fault(), Fault::PermissionDenied, "call {call}");
+        assert!(error.message().ends_with(": Permission denied (os error 13)"), "call {call}: {error}");
+    }
+    for name in ["/secret", "/closed/file"] {
+        assert_eq!(directory.get(name).await.unwrap(), "content");
+    }
+    assert!(!directory.host("copy").exists() && !directory.host("closed/new").exists());
+    assert!(directory.staged().is_empty());
 }
 
 #[tokio::test]
