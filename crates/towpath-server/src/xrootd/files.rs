@@ -13,7 +13,7 @@ use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Fault, Metadata, ReadHandle, StorePath, WriteHandle};
 
 use super::{attributes::Waiting, exchange::Refusal, order::Order};
-use crate::access::Identity;
+use crate::access::{Activity, Identity};
 
 /// The open files of a session, by handle.
 #[derive(Debug)]
@@ -163,7 +163,8 @@ impl OpenFile {
         }
     }
 
-    /// Reads a range, appended to `buffer`; less only at the end of the file.
+    /// Reads a range, appended to `buffer`; less only at the end of the file. What an upload has written its writer may read; what was in a
+    /// file before it was opened to be changed, only who has the right to read it.
     pub(super) async fn read_into(
         &self,
         offset: u64,
@@ -173,6 +174,9 @@ impl OpenFile {
         match &self.access {
             FileAccess::Read(handle) => handle.read_into(offset, length, buffer).await,
             FileAccess::Write(writing) => {
+                if !writing.is_new() {
+                    self.identity.check(Activity::Read, &self.path)?;
+                }
                 buffer.extend_from_slice(&writing.handle.read(offset, length).await?);
                 Ok(buffer)
             }

@@ -204,17 +204,18 @@ async fn send_group(
 /// Reads the elements of `group` at `indices`, all of one file, into their places in `data`.
 async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
     let elements = || indices.iter().filter_map(|&index| group.get(index));
-    match &slot.file()?.access {
+    let file = slot.file()?;
+    match &file.access {
         FileAccess::Read(handle) => {
             let ranges = elements()
                 .map(|element| ByteRange { offset: element.offset, length: element.length as usize })
                 .collect();
             read_ranges(&**handle, ranges, indices, data).await
         }
-        FileAccess::Write(writing) => {
+        FileAccess::Write(_) => {
             for (element, &index) in elements().zip(indices) {
-                let read = writing.handle.read(element.offset, element.length as usize).await?;
-                put(data, index, read, element.length as usize)?;
+                let read = file.read_into(element.offset, element.length as usize, Vec::new()).await?;
+                put(data, index, read.into(), element.length as usize)?;
             }
             Ok(())
         }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Target, WritevOptions, page,
-    request::{Open, PgWrite, Ping, Read, Stat, Sync, Truncate, VectorElement, Write, Writev},
+    ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Request, Target, WritevOptions, page,
+    request::{Open, PgRead, PgWrite, Ping, Read, Readv, Stat, Sync, Truncate, VectorElement, Write, Writev},
     response::{Body as _, OpenReply, StatInfo},
 };
+use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{local::LocalStore, memory::MemoryStore};
 
 use super::peer::{Peer, Site, content, encode};
@@ -185,6 +186,31 @@ async fn files_are_cut_and_changed_in_place() {
     assert_eq!(site.get("/f").await.unwrap(), "01ab45");
     peer.ask(Truncate { target: Target::Path("/f".into()), size: 2 }).await.ok();
     assert_eq!(site.get("/f").await.unwrap(), "01");
+}
+
+#[tokio::test]
+async fn who_may_change_a_file_may_not_read_it() {
+    let site = Site::with(Arc::new(MemoryStore::new(1 << 20)), |config| {
+        config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Modify] }];
+    });
+    site.put("/f", b"secret").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let handle = peer.open("/f", OpenOptions::open_updt).await;
+    let element = VectorElement { handle, offset: 0, length: 6 };
+    let reads: [Request; 3] = [
+        Read { handle, length: 6, ..Read::default() }.into(),
+        PgRead { handle, length: 6, ..PgRead::default() }.into(),
+        Readv { elements: vec![element], ..Readv::default() }.into(),
+    ];
+    for request in reads {
+        assert_eq!(peer.ask(request.clone()).await.code(), ErrorCode::AuthFailed, "{request:?}");
+    }
+    peer.ask_with(write(handle, 0, b"S"), b"S").await.ok();
+    peer.close(handle).await.ok();
+    assert_eq!(site.get("/f").await.unwrap(), "Secret");
+    let handle = peer.open("/new", NEW).await;
+    peer.ask_with(write(handle, 0, b"123456"), b"123456").await.ok();
+    assert_eq!(peer.ask(Read { handle, length: 6, ..Read::default() }).await.ok(), "123456", "its own");
 }
 
 #[tokio::test]
