@@ -1,7 +1,7 @@
 //! Requests that change names: `mkdir`, `rm`, `rmdir`, `mv`, `chmod`, `truncate` of a path.
 
 use towpath_proto::xrootd::{
-    MkdirOptions, Target,
+    MkdirOptions, Mode, Target,
     request::{Chmod, Mkdir, Mv, Rm, Rmdir, Truncate},
 };
 use towpath_store::{Changes, Error, Fault, Overwrite};
@@ -9,13 +9,18 @@ use towpath_store::{Changes, Error, Fault, Overwrite};
 use super::exchange::{Exchange, Refusal, Served};
 use crate::access::Activity;
 
+/// The permission bits of a mode: all that the protocol has. Others would be a way to make set-user-id files from afar.
+pub(super) fn permissions(mode: Mode) -> u32 {
+    u32::from(mode.0) & 0o777
+}
+
 /// Answers `mkdir`. A directory that exists already is no error, as with the reference server.
 pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
     let store = &exchange.session.service.store;
     let parents = request.options.contains(MkdirOptions::mkdirpath);
-    let mode = Some(u32::from(request.mode.0)).filter(|mode| *mode != 0);
+    let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0);
     match store.make_directory(&identity.caller, &path, parents, mode).await {
         Err(error) if error.fault() == Fault::AlreadyExists => {
             let found = store.stat(&identity.caller, &path).await?;
@@ -73,7 +78,7 @@ fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
 pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
-    let changes = Changes { mode: Some(u32::from(request.mode.0) & 0o777), ..Changes::default() };
+    let changes = Changes { mode: Some(permissions(request.mode)), ..Changes::default() };
     exchange.session.service.store.change(&identity.caller, &path, changes).await?;
     exchange.done()
 }

@@ -14,7 +14,7 @@ use super::{
     attributes,
     exchange::{Exchange, Refusal, Served},
     files::{FileAccess, OpenFile, Slot, Writing},
-    metadata,
+    metadata, names,
 };
 use crate::access::{Activity, Identity};
 
@@ -65,7 +65,7 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
     let options = CreateOptions {
         overwrite,
         parents: request.options.contains(OpenOptions::mkpath),
-        mode: Some(u32::from(request.mode.0)).filter(|mode| *mode != 0),
+        mode: Some(names::permissions(request.mode)).filter(|mode| *mode != 0),
         size_hint,
         ..CreateOptions::default()
     };

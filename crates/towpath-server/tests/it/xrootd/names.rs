@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::xrootd::{
-    DirlistOptions, ErrorCode, Mode, PathAndCgi, StatFlags, StatOptions, Target,
-    request::{Chmod, Dirlist, Locate, Mkdir, Mv, Prepare, Query, Rm, Rmdir, Stat},
-    response::{Body as _, DirlistParser, StatInfo, VfsInfo},
+    DirlistOptions, ErrorCode, Mode, OpenOptions, PathAndCgi, StatFlags, StatOptions, Target,
+    request::{Chmod, Dirlist, Locate, Mkdir, Mv, Open, Prepare, Query, Rm, Rmdir, Stat},
+    response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
-use towpath_store::{local::LocalStore, memory::MemoryStore};
+use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
 
-use super::peer::{Answer, Peer, Site};
+use super::peer::{Answer, Peer, Site, open_request, path};
 
 fn stat(path: &str) -> Stat {
     Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path.into()) }
@@ -32,6 +32,24 @@ async fn list(
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     entries
+}
+
+#[tokio::test]
+async fn modes_are_permissions_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
+    let mut peer = Peer::logged_in(&site).await;
+    let mode = Mode(0o7750);
+    let handle =
+        OpenReply::decode(peer.ask(Open { mode, ..open_request("/f", OpenOptions::new) }).await.ok()).unwrap().handle;
+    peer.close(handle).await.ok();
+    peer.ask(Mkdir { options: Default::default(), mode, path: "/d".into() }).await.ok();
+    peer.ask(Mkdir { options: Default::default(), mode: Mode(0), path: "/e".into() }).await.ok();
+    peer.ask(Chmod { mode, path: "/e".into() }).await.ok();
+    for at in ["/f", "/d", "/e"] {
+        let found = site.service.store.stat(&Caller::local(), &path(at)).await.unwrap();
+        assert_eq!(found.mode, Some(0o750), "{at}");
+    }
 }
 
 #[tokio::test]
