@@ -65,9 +65,10 @@ pub(super) fn head(element: &VectorElement) -> [u8; VectorElement::LEN] {
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
-/// The refusal of a vector of which an element passes the end of its file.
+/// The refusal of a vector of which an element passes the end of its file. The code is the one that clients know; the fault is theirs.
 fn past_the_end() -> Refusal {
-    Refusal::with_code(ErrorCode::FSError, "an element of the read vector passes the end of its file")
+    let message = "an element of the read vector passes the end of its file";
+    Refusal { code: ErrorCode::FSError, ..Refusal::new(Fault::InvalidArgument, message) }
 }
 
 /// Answers `readv`; `slots` are the files that the elements name.

@@ -162,6 +162,8 @@ async fn vectors_beyond_their_limits() {
         assert_eq!(peer.ask(request).await.code(), code, "{count} elements");
     }
     assert_eq!(data_of(&peer.ask(elements(handle, &[(0, 3)])).await.ok(), &[(0, 3)]), content(3));
+    let metrics = site.service.metrics.render();
+    assert!(!metrics.contains("outcome=\"Io\""), "the storage is not at fault:\n{metrics}");
 }
 
 #[tokio::test]
