@@ -41,6 +41,13 @@ struct Incoming {
     sync: bool,
 }
 
+impl Incoming {
+    /// How many bytes of data are on the wire.
+    fn wire_bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.wire_bytes).sum()
+    }
+}
+
 /// A range of an open file, and how many bytes for it are on the wire.
 struct Extent {
     slot: Arc<Slot>,
@@ -118,12 +125,13 @@ async fn receive_extent(
         let memory = connection.session.memory_to_receive(length).await;
         let mut data = Vec::with_capacity(length);
         connection.receive_data(length, &mut data).await?;
+        connection.session.service.metrics.received(Face::Xrootd, length as u64);
         left -= length as u64;
         let file_bytes = if paged { page::decoded_len(offset, length as u64).unwrap_or(0) } else { length as u64 };
         let piece = Piece { extent, offset, data, memory };
         offset += file_bytes;
         tokio::select! {
-            // A task that has failed does not listen any more; then the data are forgotten.
+            // Also to a task that has failed: it forgets the data, and answers when all have come.
             _ = sender.send(piece) => {}
             () = connection.session.ended.cancelled() => return Err(End::Broken),
         }
@@ -171,30 +179,16 @@ fn understand(connection: &Connection, request: Request) -> Result<Incoming, Ref
 }
 
 /// Writes the pieces as they come, and answers.
-async fn serve(
-    exchange: &Exchange,
-    incoming: &Incoming,
-    turns: Vec<Turn>,
-    mut pieces: mpsc::Receiver<Piece>,
-) -> Served {
+async fn serve(exchange: &Exchange, incoming: &Incoming, turns: Vec<Turn>, pieces: mpsc::Receiver<Piece>) -> Served {
     let mut turns_taken = Vec::with_capacity(turns.len());
     for turn in turns {
         turns_taken.push(turn.wait().await);
     }
-    let mut outcome = Ok(());
-    let mut bad_pages = Vec::new();
-    let mut bytes = 0;
-    while let Some(piece) = pieces.recv().await {
-        bytes += piece.data.len() as u64;
-        if outcome.is_ok() {
-            outcome = write_piece(incoming, piece, &mut bad_pages).await;
-        }
-    }
-    exchange.session.service.metrics.received(Face::Xrootd, bytes);
-    if outcome.is_err() {
+    let written = write_all(incoming, pieces).await;
+    if written.is_err() {
         incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(Writing::spoil);
     }
-    outcome?;
+    let bad_pages = written?;
     if incoming.sync {
         for extent in &incoming.extents {
             writing(extent)?.handle.sync().await?;
@@ -204,7 +198,26 @@ async fn serve(
         None => exchange.done()?,
         Some(request) => report_pages(exchange, incoming, request, bad_pages)?,
     };
-    Ok(answer.with_moved(bytes))
+    Ok(answer.with_moved(incoming.wire_bytes()))
+}
+
+/// Writes the pieces as they come, and gives the pages that came damaged.
+async fn write_all(incoming: &Incoming, mut pieces: mpsc::Receiver<Piece>) -> Result<Vec<Page>, Failure> {
+    let mut bad_pages = Vec::new();
+    let mut outcome = Ok(());
+    let mut wire_bytes = 0;
+    while let Some(piece) = pieces.recv().await {
+        wire_bytes += piece.data.len() as u64;
+        if outcome.is_ok() {
+            outcome = write_piece(incoming, piece, &mut bad_pages).await;
+        }
+    }
+    outcome?;
+    if wire_bytes < incoming.wire_bytes() {
+        // The reader gave up, and the connection ends: what came is not what was to be written.
+        return Err(Failure::Gone);
+    }
+    Ok(bad_pages)
 }
 
 fn writing(extent: &Extent) -> Result<&Writing, Refusal> {
@@ -219,6 +232,9 @@ async fn write_piece(incoming: &Incoming, piece: Piece, bad_pages: &mut Vec<Page
         None => handle.write(offset, Bytes::from(data)).await,
         Some(_) => {
             let bad = page::verify(offset, &data)?;
+            if bad_pages.len() + bad.len() > PgWriteStatus::MAX_BAD_PAGES {
+                return Err(too_many_damaged().into());
+            }
             let written = write_good_pages(&**handle, offset, data, &bad).await;
             bad_pages.extend(bad);
             written
@@ -265,27 +281,63 @@ fn strip(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
 /// Answers `pgwrite` with the pages that came damaged, and keeps them in mind until they come again.
 fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> Served {
     let Some(extent) = incoming.extents.first() else { return exchange.done() };
-    let mut known = writing(extent)?.bad_pages();
+    let writing = writing(extent)?;
+    let mut known = writing.bad_pages();
     if request.flags.contains(PageFlags::retry) {
         known.retain(|page| page.offset != request.offset || bad.contains(page));
     }
-    let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
-    known.extend(new);
-    if bad.len() > PgWriteStatus::MAX_BAD_PAGES || known.len() > MAX_BAD_PAGES_OF_FILE {
-        return Err(Refusal::with_code(
-            ErrorCode::TooManyErrs,
-            "too many pages came damaged: the path to this server is broken",
-        )
-        .into());
+    if !remember(&mut known, &bad) {
+        writing.spoil();
+        return Err(too_many_damaged().into());
     }
     let mut frame = BytesMut::new();
     PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(exchange.stream_id, &mut frame);
     Ok(Answer::frame(frame))
 }
 
+/// Adds pages to those known to be damaged; `false`, and none is added, if they would be too many.
+fn remember(known: &mut Vec<Page>, bad: &[Page]) -> bool {
+    let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
+    let fits = known.len() + new.len() <= MAX_BAD_PAGES_OF_FILE;
+    if fits {
+        known.extend(new);
+    }
+    fits
+}
+
+fn too_many_damaged() -> Refusal {
+    let message = "too many pages came damaged: the path to this server is broken";
+    Refusal::with_code(ErrorCode::TooManyErrs, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn data_that_break_off_are_not_written() {
+        let extents = vec![Extent { slot: Arc::default(), offset: 0, wire_bytes: 10 }];
+        let incoming = Incoming { extents, pages: None, sync: false };
+        let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+        drop(sender);
+        assert!(matches!(write_all(&incoming, pieces).await, Err(Failure::Gone)));
+    }
+
+    #[test]
+    fn damaged_pages_are_bounded() {
+        let mut known = Vec::new();
+        let pages = |from: usize| -> Vec<Page> {
+            (from..from + PgWriteStatus::MAX_BAD_PAGES)
+                .map(|n| Page { offset: n as u64 * 4096, length: 4096 })
+                .collect()
+        };
+        assert!(remember(&mut known, &pages(0)) && remember(&mut known, &pages(0)), "the same ones again");
+        assert!(remember(&mut known, &pages(128)));
+        for from in 256..300 {
+            assert!(!remember(&mut known, &pages(from)));
+        }
+        assert_eq!(known.len(), MAX_BAD_PAGES_OF_FILE);
+    }
 
     #[test]
     fn checksums_are_taken_out_in_place() {
