@@ -19,11 +19,11 @@ mod tls;
 pub mod units;
 pub mod xrootd;
 
-use std::sync::Arc;
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use towpath_store::Store;
+use towpath_store::{Fault, Store};
 
 pub use buffers::{Buffers, Room};
 pub use config::ServeConfig;
@@ -84,4 +84,11 @@ pub struct Service {
     pub site: String,
     /// Cancelled when the server stops: connections finish the requests they have and take no new ones.
     pub stopping: CancellationToken,
+}
+
+/// Tells the operator of a request that failed through no fault of its client's: nobody else can mend that.
+fn tell_operator(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
+    if matches!(fault, Fault::Io | Fault::Internal) {
+        tracing::error!(%peer, "{message}");
+    }
 }

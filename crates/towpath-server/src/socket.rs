@@ -27,9 +27,7 @@ impl Socket {
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
-}
 
-impl Socket {
     /// The address that the client connected to.
     ///
     /// # Errors
@@ -40,6 +38,25 @@ impl Socket {
             Socket::Tls(stream) => stream.get_ref().get_ref().0.local_addr(),
         }
     }
+}
+
+/// Whether `sendfile` fails with it because of the connection; everything else is about the file.
+pub(crate) fn is_of_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable, NotConnected,
+        TimedOut,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkDown
+            | NetworkUnreachable
+            | NotConnected
+            | TimedOut
+    )
 }
 
 impl AsyncRead for Socket {

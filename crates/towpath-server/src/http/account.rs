@@ -10,7 +10,8 @@ use towpath_store::{
 use super::{link::Link, pulse::Answering};
 use crate::{Service, access_log::Record, metrics::Face};
 
-/// Kept from a request's arrival to the last byte of its answer. Dropped before that, it counts as cancelled by the client.
+/// Kept from a request's arrival to the last byte of its answer. Dropped before that, it counts as cancelled by the client, unless
+/// a file failed on its way.
 #[derive(Debug)]
 pub(super) struct Account {
     service: Arc<Service>,
@@ -86,7 +87,8 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let took = clock::now() - self.began;
-        let outcome = self.refused.or((!self.finished).then_some(Fault::Cancelled));
+        let cut_short = || self.link.outbox.failure().unwrap_or(Fault::Cancelled);
+        let outcome = self.refused.or_else(|| (!self.finished).then(cut_short));
         self.service.metrics.answered(Face::Http, self.verb, outcome, took.as_secs_f64());
         if !self.service.access_log.is_on() {
             return;

@@ -80,6 +80,11 @@ impl Refusal {
         self.fault
     }
 
+    /// The sentence for people.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The status.
     pub(super) fn status(&self) -> StatusCode {
         self.status

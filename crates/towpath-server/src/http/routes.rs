@@ -19,7 +19,7 @@ use super::{
     upload,
     verb::{ALLOW, Verb},
 };
-use crate::Service;
+use crate::{Service, tell_operator};
 
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
@@ -31,6 +31,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
     let (outcome, mut account) = carry_out(service, &link, verb, request, account).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
+        tell_operator(link.peer, refusal.fault(), refusal.text());
         account.refused(refusal.fault());
         refusal.into_response()
     });

@@ -29,10 +29,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use towpath_store::ReadHandle;
+use towpath_store::{Error, Fault, ReadHandle};
 
 use super::pulse::Pulse;
-use crate::Socket;
+use crate::{Socket, socket::is_of_connection};
 
 /// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
 const PROBE_BYTES: usize = 128 * 1024;
@@ -52,6 +52,8 @@ struct Spans {
     /// Bytes sent by `sendfile` that hyper does not yet know of.
     ahead: u64,
     broken: bool,
+    /// How a file failed on its way.
+    failure: Option<Fault>,
 }
 
 /// A piece of a file.
@@ -127,6 +129,11 @@ impl Outbox {
         self.spans().broken = true;
     }
 
+    /// How a file failed on its way, if one did: then the connection ends.
+    pub(super) fn failure(&self) -> Option<Fault> {
+        self.spans().failure
+    }
+
     fn check(&self) -> io::Result<()> {
         if self.spans().broken {
             return Err(io::Error::other("a span of a file was given up: the connection cannot go on"));
@@ -136,11 +143,11 @@ impl Outbox {
 
     /// Waits until what [`Self::send`] sends next is in memory: `sendfile` would else wait for the disk on this thread.
     fn poll_in_memory(&self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<()>> {
-        let Spans { waiting, fetching, .. } = &mut *self.spans();
+        let Spans { waiting, fetching, failure, .. } = &mut *self.spans();
         let Some(first) = waiting.front() else { return Poll::Ready(Ok(())) };
         let count = first.next_bytes(limit);
         if fetching.is_none() {
-            if first.is_in_memory(count).map_err(io::Error::other)? {
+            if first.is_in_memory(count).map_err(|error| fail(failure, error))? {
                 return Poll::Ready(Ok(()));
             }
             *fetching = Some(first.fetch(count));
@@ -148,32 +155,43 @@ impl Outbox {
         let Some(Fetching(read)) = fetching else { return Poll::Ready(Ok(())) };
         let read = ready!(read.poll_unpin(cx));
         *fetching = None;
-        Poll::Ready(read.map(drop).map_err(io::Error::other))
+        Poll::Ready(read.map(drop).map_err(|error| fail(failure, error)))
     }
 
     /// Sends at most `limit` bytes of the first span.
     fn send(&self, socket: &TcpStream, limit: usize) -> io::Result<usize> {
-        let mut spans = self.spans();
-        let Some(first) = spans.waiting.front_mut() else {
+        let Spans { waiting, ahead, failure, .. } = &mut *self.spans();
+        let Some(first) = waiting.front_mut() else {
             return Err(io::Error::other("a span of a file was announced that is not there"));
         };
         if first.length == 1 {
-            first.handle.check_version().map_err(io::Error::other)?;
+            first.handle.check_version().map_err(|error| fail(failure, error))?;
         }
         let count = first.next_bytes(limit);
         let mut offset = first.offset;
-        let sent = rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count)?;
-        if sent == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent"));
-        }
+        let sent = match rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count).map_err(io::Error::from) {
+            Ok(0) => {
+                return Err(fail(failure, Error::new(Fault::Truncated, "the file became shorter while it was sent")));
+            }
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_of_connection(&error) => return Err(error),
+            Err(error) => return Err(fail(failure, Error::new(Fault::Io, format!("reading: {error}")))),
+        };
         first.offset = offset;
         first.length -= sent as u64;
         if first.length == 0 {
-            spans.waiting.pop_front();
+            waiting.pop_front();
         }
-        spans.ahead += sent as u64;
+        *ahead += sent as u64;
         Ok(sent)
     }
+}
+
+/// Keeps how a file failed, for the account of the answer that it cuts short.
+fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
+    tracing::warn!(%error, "an answer had to be cut short");
+    *failure = Some(error.fault());
+    io::Error::other(error)
 }
 
 /// A connection that knows spans of files, and tells its pulse what happens.

@@ -1,7 +1,7 @@
 //! Answers that need no waiting: given by the reader of the connection itself, without a task.
 //!
 //! Otherwise nothing is written, and the request becomes a job ([`super::job`]): a read that is not in memory, a file that
-//! is still being opened, an answer of more than [`READ_BYTES`].
+//! is still being opened, an answer of more than [`AT_ONCE_BYTES`].
 
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
@@ -18,11 +18,11 @@ use super::{
     files::{FileAccess, Slot},
     metadata, pages, query, vector,
 };
-use crate::metrics::Face;
+use crate::{metrics::Face, tell_operator};
 
 /// The most file data in an answer at once: longer ones would keep a network thread from other connections.
 const AT_ONCE_BYTES: usize = 64 << 10;
-/// The most elements of a vector read at once; beyond, the store's own way to read many ranges is better.
+/// The most elements of a vector read at once; a longer one is read in groups, between which others get their turn.
 const READ_ELEMENTS: usize = 16;
 
 /// What became of the attempt; none if the request has to wait for something. The number is that of file data moved.
@@ -94,6 +94,7 @@ impl Connection {
         let moved_bytes = *outcome.as_ref().unwrap_or(&0);
         let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
         if let Err(refusal) = outcome {
+            tell_operator(self.session.peer, refusal.fault, &refusal.message);
             self.out.truncate(mark);
             self.refuse(header.stream_id, &refusal);
         }

@@ -13,7 +13,10 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 
 use super::{outbox::Outbox, session::Session};
-use crate::access::{Identity, bearer};
+use crate::{
+    access::{Identity, bearer},
+    tell_operator,
+};
 
 /// Why a request is not answered as wished.
 #[derive(Debug)]
@@ -208,6 +211,7 @@ impl Exchange {
                 (None, answer.moved_bytes)
             }
             Err(Failure::Refused(refusal)) => {
+                tell_operator(self.session.peer, refusal.fault, &refusal.message);
                 response::error(self.stream_id, refusal.code, &refusal.message, frame);
                 (Some(refusal.fault), 0)
             }

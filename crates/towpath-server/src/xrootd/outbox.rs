@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Service, Socket};
+use crate::{Service, Socket, socket::is_of_connection};
 
 /// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
@@ -108,12 +108,19 @@ impl Outbox {
     }
 
     /// Sends `head` and then `length` bytes of `file` from `offset`, without their passing through this process's memory;
-    /// disk and network are waited for on other threads. Gives the bytes that came from the file: if they are fewer than `length` it
-    /// has shrunk, and zeros took their place.
-    pub(super) async fn send_file(&self, head: &[u8], file: &Arc<File>, offset: u64, length: u64) -> io::Result<u64> {
+    /// disk and network are waited for on other threads. If the file fails on the way, or has shrunk, zeros take the place of the rest: the
+    /// frame has promised so many bytes. The inner result says how the file failed; that it has shrunk, its version tells.
+    pub(super) async fn send_file(
+        &self,
+        head: &[u8],
+        file: &Arc<File>,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<io::Result<()>> {
         let mut half = self.lock().await?;
         let mut torn = Torn::new(&self.state);
         self.send_head(&half, head).await?;
+        let mut outcome_of_file = Ok(());
         let mut sent = 0;
         while sent < length {
             let (at, left) = (offset + sent, length - sent);
@@ -129,6 +136,10 @@ impl Outbox {
                 Moved::Some(bytes) => sent += bytes,
                 Moved::NoRoom => self.in_time(plain(&half)?.writable()).await?,
                 Moved::EndOfFile => break,
+                Moved::Failed(error) => {
+                    outcome_of_file = Err(error);
+                    break;
+                }
             }
         }
         let mut missing = length - sent;
@@ -137,7 +148,7 @@ impl Outbox {
             missing -= self.in_time(half.write(zeros)).await? as u64;
         }
         torn.whole();
-        Ok(sent)
+        Ok(outcome_of_file)
     }
 
     /// Sends the head of a frame so that it travels in one segment with what follows.
@@ -226,6 +237,8 @@ enum Moved {
     Some(u64),
     NoRoom,
     EndOfFile,
+    /// The file cannot be read.
+    Failed(io::Error),
 }
 
 impl SendFile {
@@ -249,15 +262,14 @@ impl SendFile {
                 step => step.map_err(io::Error::from),
             };
             match step {
-                Ok(0) if offset == self.offset => return Ok(Moved::EndOfFile),
-                Ok(0) => break,
-                Ok(_) => {}
+                Ok(1..) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && offset == self.offset => {
-                    return Ok(Moved::NoRoom);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
+                // What it is shows again in the next call, which begins here.
+                Ok(0) | Err(_) if offset > self.offset => break,
+                Ok(0) => return Ok(Moved::EndOfFile),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::NoRoom),
+                Err(error) if is_of_connection(&error) => return Err(error),
+                Err(error) => return Ok(Moved::Failed(error)),
             }
         }
         Ok(Moved::Some(offset - self.offset))
@@ -309,5 +321,34 @@ impl AsyncWrite for Sending {
             Self::Plain(half) => Pin::new(half).poll_shutdown(cx),
             Self::Tls(half) => Pin::new(half).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use towpath_store::{
+        memory::MemoryStore,
+        sys::{disk, net},
+    };
+
+    use super::*;
+    use crate::{ServeConfig, Server};
+
+    #[tokio::test]
+    async fn a_file_that_fails_tears_no_connection() {
+        let directory = tempfile::tempdir().unwrap();
+        let write_only = Arc::new(disk::append(&directory.path().join("file")).unwrap());
+        let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
+        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, sending) = listener.accept().await.unwrap().0.into_split();
+        let outbox = Outbox::new(Sending::Plain(sending), &service, CancellationToken::new());
+        assert!(outbox.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
+        outbox.send(b"next").await.unwrap();
+        let mut got = [0; 11];
+        client.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"head\0\0\0next");
     }
 }

@@ -7,11 +7,11 @@
 use std::{fs::File, sync::Arc};
 
 use towpath_proto::xrootd::{ResponseHeader, Status, request::Read};
-use towpath_store::ReadHandle;
+use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
     at_once::seal,
-    exchange::{Answer, Exchange, Failure, Served},
+    exchange::{Answer, Exchange, Served},
     files::{FileAccess, OpenFile},
 };
 use crate::metrics::Face;
@@ -32,7 +32,7 @@ pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -
         && request.length > FILE_MIN_BYTES
         && let Some(local) = handle.local_file()
     {
-        return send_file(exchange, &**handle, &local, request).await;
+        return send_file(exchange, &**handle, &local, &file.path, request).await;
     }
     send_pieces(exchange, file, request).await
 }
@@ -60,7 +60,13 @@ async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Se
     }
 }
 
-async fn send_file(exchange: &Exchange, handle: &dyn ReadHandle, local: &Arc<File>, request: &Read) -> Served {
+async fn send_file(
+    exchange: &Exchange,
+    handle: &dyn ReadHandle,
+    local: &Arc<File>,
+    path: &StorePath,
+    request: &Read,
+) -> Served {
     handle.check_version()?;
     let size = handle.metadata().await?.size;
     let end = size.min(request.offset.saturating_add(u64::from(request.length)));
@@ -68,8 +74,8 @@ async fn send_file(exchange: &Exchange, handle: &dyn ReadHandle, local: &Arc<Fil
     while offset < end {
         let length = (end - offset).min(FILE_PIECE_BYTES);
         let header = ResponseHeader { stream_id: exchange.stream_id, status: Status::oksofar, dlen: length as u32 };
-        let sent = exchange.outbox.send_file(&header.to_bytes(), local, offset, length).await;
-        sent.map_err(|_| Failure::Gone)?;
+        let of_file = exchange.outbox.send_file(&header.to_bytes(), local, offset, length).await?;
+        of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
         handle.check_version()?;
         exchange.session.service.metrics.sent(Face::Xrootd, length);
         offset += length;
