@@ -129,12 +129,13 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
-    match timeout(service.limits.handshake.0, recognize(service, stream)).await {
-        Ok(Ok(Some((Protocol::Xrootd, socket)))) => xrootd::serve(Arc::clone(service), socket, peer).await,
-        Ok(Ok(Some((Protocol::Http, socket)))) => http::serve(Arc::clone(service), socket, peer).await,
-        Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its first request"),
-        Err(_) => {
+    let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
+    match service.stopping.run_until_cancelled(recognized).await {
+        Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => xrootd::serve(Arc::clone(service), socket, peer).await,
+        Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer).await,
+        None | Some(Ok(Ok(None))) => {}
+        Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "the connection ended before its first request"),
+        Some(Err(_)) => {
             service.metrics.dropped.inc();
             tracing::debug!(%peer, "no first byte in time");
         }

@@ -109,6 +109,9 @@ async fn serve_bound(session: Arc<Session>, stream_id: StreamId, admitted: Admit
             () = end.cancelled() => {}
         }
     }
+    if outbox.is_late() {
+        session.service.metrics.dropped.inc();
+    }
     session.unbind(id);
 }
 

@@ -51,8 +51,8 @@ pub(super) enum End {
     Finished,
     /// At once.
     Broken,
-    /// The client was silent for too long, or broke the protocol.
-    Dropped,
+    /// The client did not keep up, or broke the protocol: how, in words that follow "it".
+    Dropped(&'static str),
 }
 
 /// A connection that has a session.
@@ -74,20 +74,23 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Serves requests until the connection ends, then ends the session.
+    /// Serves requests until the connection ends.
     pub(super) async fn run(mut self) {
-        let end = self.serve().await;
+        let end = match self.serve().await {
+            End::Broken if self.outbox.is_late() => End::Dropped("took no byte of an answer for too long"),
+            end => end,
+        };
         if end == End::Finished {
             // Long enough for a client that still reads; one that left is found out by the first answer.
             let stall = self.session.service.limits.stall.0;
             let _ = timeout(stall, async { while self.tasks.join_next().await.is_some() {} }).await;
             self.outbox.shut_down().await;
         }
-        if end == End::Dropped {
+        if let End::Dropped(why) = end {
             self.session.service.metrics.dropped.inc();
+            tracing::info!(peer = %self.session.peer, "dropped the client: it {why}");
         }
         self.tasks.shutdown().await;
-        self.session.end();
     }
 
     async fn serve(&mut self) -> End {
@@ -111,7 +114,7 @@ impl Connection {
             }
             self.flush().await?;
             if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
-                self.long_request = Some(session.memory_to_receive(self.framer.awaited_bytes()).await);
+                self.long_request = Some(self.memory_to_receive(self.framer.awaited_bytes()).await?);
             }
             tokio::select! {
                 biased;
@@ -128,7 +131,7 @@ impl Connection {
                     self.reap()?;
                     self.doze();
                     if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
-                        return Ok(End::Dropped);
+                        return Ok(End::Dropped("was silent for too long"));
                     }
                 }
             }
@@ -148,7 +151,7 @@ impl Connection {
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
                 self.outbox.shut_down().await;
-                Err(End::Dropped)
+                Err(End::Dropped("broke the protocol"))
             }
         }
     }
@@ -221,6 +224,12 @@ impl Connection {
         }
     }
 
+    /// Waits until `bytes` may be received, or the session ends.
+    pub(super) async fn memory_to_receive(&self, bytes: usize) -> Result<Memory, End> {
+        let memory = self.session.ended.run_until_cancelled(self.session.memory_to_receive(bytes)).await;
+        memory.ok_or_else(|| self.ending())
+    }
+
     /// Forgets tasks that are done. One that panicked gave no answer: its client would wait for ever.
     fn reap(&mut self) -> Result<(), End> {
         while let Some(done) = self.tasks.try_join_next() {
@@ -233,7 +242,7 @@ impl Connection {
     }
 
     /// How a connection ends whose session has: politely if the server stops.
-    fn ending(&self) -> End {
+    pub(super) fn ending(&self) -> End {
         if self.session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
     }
 
@@ -276,12 +285,12 @@ impl Connection {
             let received = tokio::select! {
                 biased;
                 received = timeout(self.session.service.limits.stall.0, self.receiving.read_buf(&mut rest)) => received,
-                () = self.session.ended.cancelled() => return Err(End::Broken),
+                () = self.session.ended.cancelled() => return Err(self.ending()),
             };
             match received {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
                 Ok(Ok(received)) => self.framer.bulk_received(received as u64),
-                Err(_) => return Err(End::Dropped),
+                Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
             }
         }
         Ok(())
@@ -300,6 +309,13 @@ impl Connection {
             self.receive_data(length, &mut sink).await?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Connection {
+    /// However the connection ended, its session has too.
+    fn drop(&mut self) {
+        self.session.end();
     }
 }
 

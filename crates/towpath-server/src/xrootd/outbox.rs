@@ -62,6 +62,8 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct State {
     torn: AtomicBool,
+    /// Whether that was because the client took no byte for too long.
+    late: AtomicBool,
     /// Cancelled once they cannot.
     end: CancellationToken,
 }
@@ -71,8 +73,13 @@ impl Outbox {
     pub(super) fn new(half: Sending, service: &Service, end: CancellationToken) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
-        let state = State { torn: AtomicBool::new(false), end };
+        let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
         Self { half: Arc::new(Mutex::new(half)), plain, stall, threads, state }
+    }
+
+    /// Whether the client took no byte of an answer for too long.
+    pub(super) fn is_late(&self) -> bool {
+        self.state.late.load(Ordering::Acquire)
     }
 
     /// Whether [`Self::send_file`] works.
@@ -189,7 +196,10 @@ impl Outbox {
         if let Poll::Ready(done) = futures::poll!(&mut step) {
             return done;
         }
-        timeout(self.stall, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        timeout(self.stall, step).await.unwrap_or_else(|_| {
+            self.state.late.store(true, Ordering::Release);
+            Err(io::ErrorKind::TimedOut.into())
+        })
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
             &Refusal::with_code(ErrorCode::ArgInvalid, "data of writes are taken with the request only"),
         );
         connection.flush().await?;
-        return Err(End::Dropped);
+        return Err(End::Dropped("sends data of writes on another connection"));
     }
     let incoming = match understand(connection, request) {
         Ok(incoming) => incoming,
@@ -122,7 +122,7 @@ async fn receive_extent(
 ) -> Result<(), End> {
     while left > 0 {
         let length = piece_length(offset, left, paged);
-        let memory = connection.session.memory_to_receive(length).await;
+        let memory = connection.memory_to_receive(length).await?;
         let mut data = Vec::with_capacity(length);
         connection.receive_data(length, &mut data).await?;
         connection.session.service.metrics.received(Face::Xrootd, length as u64);
@@ -133,7 +133,7 @@ async fn receive_extent(
         tokio::select! {
             // Also to a task that has failed: it forgets the data, and answers when all have come.
             _ = sender.send(piece) => {}
-            () = connection.session.ended.cancelled() => return Err(End::Broken),
+            () = connection.session.ended.cancelled() => return Err(connection.ending()),
         }
     }
     Ok(())

@@ -61,11 +61,27 @@ async fn a_client_that_takes_nothing_is_dropped() {
         while site.service.metrics.connections.get() > 0 {
             tokio::task::yield_now().await;
         }
+        assert_eq!(site.service.metrics.dropped.get(), 1);
         let mut other = Peer::logged_in(&site).await;
         let handle = other.open("/f", OpenOptions::open_read).await;
         let request = PgRead { handle, length: 32 << 20, ..PgRead::default() };
         assert_eq!(other.ask(request).await.pages().len(), (32 << 20) / 4096 * 4100, "the memory came back");
     }
+}
+
+#[tokio::test]
+async fn who_said_nothing_does_not_hold_up_the_end() {
+    let hour = Span(Duration::from_secs(3600));
+    let site = Site::with(memory(), |config| {
+        config.limits.handshake = hour;
+        config.drain = hour;
+    });
+    let _silent = Peer::silent(&site).await;
+    while site.service.metrics.connections.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    site.stopping.cancel();
+    tokio::time::timeout(Duration::from_secs(30), site.running).await.expect("the server stops").unwrap();
 }
 
 #[tokio::test]
