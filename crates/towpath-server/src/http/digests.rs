@@ -8,6 +8,7 @@ use towpath_proto::{
 use towpath_store::{FileKind, Metadata, Result};
 
 use super::{exchange::Exchange, refusal::Refusal, respond::value};
+use crate::access::Activity;
 
 /// The largest file that is read because a client wants a digest which is not known, in bytes. For a larger one the
 /// field is left out; who needs it asks over the xroot protocol (`query checksum`), where waiting is foreseen.
@@ -43,6 +44,8 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Opti
     if metadata.size > COMPUTED_BYTES || metadata.kind != FileKind::File {
         return None;
     }
+    // Computing reads the file: whoever makes the server do that must be allowed to read it.
+    exchange.may(Activity::Read).ok()?;
     compute(exchange, metadata, algorithm).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a digest that a client wants could not be computed");
         None

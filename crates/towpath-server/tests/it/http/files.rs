@@ -11,7 +11,7 @@ use towpath_testkit::{
     pattern::Pattern,
 };
 
-use super::{Site, open_config};
+use super::{Right, Site, open_config};
 
 const MB: usize = 1 << 20;
 
@@ -123,6 +123,18 @@ async fn digests_are_told_when_wanted() {
             }
         }
         assert_eq!(site.get("/file").await.field("digest"), "");
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_file_does_not_make_the_server_read_it() {
+    let mut config = open_config();
+    config.access.anonymous[0].allow = vec![Right::Stat, Right::Create];
+    let site = Site::in_memory_with(&config);
+    site.put("/file", "Wikipedia").await.expect(StatusCode::CREATED);
+    for (wish, digest) in [("adler32", "adler32=11e60398"), ("md5", "")] {
+        let answer = site.ask("HEAD /file", &[("want-digest", wish)], "").await.expect(StatusCode::OK);
+        assert_eq!(answer.field("digest"), digest, "known ones are told");
     }
 }
 
