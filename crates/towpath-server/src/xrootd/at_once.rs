@@ -37,11 +37,7 @@ impl Connection {
             Request::Read(request) => self.read(header.stream_id, request),
             Request::Readv(request) => self.readv(header.stream_id, request),
             Request::PgRead(request) => self.pgread(header.stream_id, request),
-            Request::Ping(_) | Request::Set(_) => {
-                self.out
-                    .put_slice(&ResponseHeader { stream_id: header.stream_id, status: Status::ok, dlen: 0 }.to_bytes());
-                Some(Ok(0))
-            }
+            Request::Ping(_) | Request::Set(_) => Some(Ok(self.ok(header.stream_id, &()))),
             // The protocol has no answer to it; no request here needs a signature.
             Request::Sigver(_) => Some(Ok(0)),
             Request::Stat(request) => match request.target {
@@ -50,10 +46,7 @@ impl Connection {
             },
             Request::Close(request) => self.close(header.stream_id, request.handle),
             Request::Query(Query::Config(words)) => {
-                let mut frame = BytesMut::new();
-                response::ok(header.stream_id, &query::config(&self.session, words), &mut frame);
-                self.out.put_slice(&frame);
-                Some(Ok(0))
+                Some(query::config(&self.session, words).map(|values| self.ok(header.stream_id, &values)))
             }
             _ => None,
         };
@@ -182,12 +175,7 @@ impl Connection {
         let _turn = slot.order.shared_now()?;
         let file = slot.file().ok()?;
         Some(match file.metadata().now_or_never()? {
-            Ok(found) => {
-                let mut frame = BytesMut::new();
-                response::ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found), &mut frame);
-                self.out.put_slice(&frame);
-                Ok(0)
-            }
+            Ok(found) => Ok(self.ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found))),
             Err(error) => Err(error.into()),
         })
     }
@@ -200,8 +188,15 @@ impl Connection {
         let _turn = slot.order.exclusive_now()?;
         reading(&slot)?;
         let released = self.session.files.release(handle);
-        self.out.put_slice(&ResponseHeader { stream_id, status: Status::ok, dlen: 0 }.to_bytes());
-        Some(released.map(|_| 0))
+        Some(released.map(|_| self.ok(stream_id, &())))
+    }
+
+    /// Collects the final answer with `body`, which moves no file data.
+    fn ok(&mut self, stream_id: StreamId, body: &impl response::Body) -> u64 {
+        let mut frame = BytesMut::new();
+        response::ok(stream_id, body, &mut frame);
+        self.out.put_slice(&frame);
+        0
     }
 }
 

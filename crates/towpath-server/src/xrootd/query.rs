@@ -35,13 +35,15 @@ const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Sha256,
     Algorithm::Crc64,
 ];
+/// The most configuration words in one request: there are about twenty that mean something somewhere.
+const MAX_WORDS: usize = 64;
 /// Reads that may wait in one connection, for clients that ask (`pio_max`).
 const PIO_MAX: u32 = 5;
 
 /// Answers `query`.
 pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
     match request {
-        Query::Config(words) => exchange.ok(&config(&exchange.session, &words)),
+        Query::Config(words) => exchange.ok(&config(&exchange.session, &words)?),
         Query::Checksum(path) => checksum(exchange, &path).await,
         Query::ChecksumCancel(path) => {
             let (identity, path) = exchange.subject(&path).await?;
@@ -62,16 +64,22 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
 
 /// The values of configuration words, a line each, and no NUL at the end: uproot takes the last line for a number. A word that means
 /// nothing here is echoed: 'not supported'.
-pub(super) fn config(session: &Session, words: &[u8]) -> Bytes {
+///
+/// # Errors
+/// More than [`MAX_WORDS`].
+pub(super) fn config(session: &Session, words: &[u8]) -> Result<Bytes, Refusal> {
     let mut text = BytesMut::new();
-    for word in config_words(words) {
+    for (number, word) in config_words(words).enumerate() {
+        if number >= MAX_WORDS {
+            return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_WORDS} words in one request")));
+        }
         match config_value(session, word) {
             Some(value) => text.extend_from_slice(value.as_bytes()),
             None => text.extend_from_slice(word),
         }
         text.extend_from_slice(b"\n");
     }
-    text.freeze()
+    Ok(text.freeze())
 }
 
 fn config_value(session: &Session, word: &[u8]) -> Option<String> {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use towpath_proto::xrootd::{
-    FileHandle, OpenOptions,
-    request::{PgRead, Ping, Read},
+    ErrorCode, FileHandle, OpenOptions,
+    request::{PgRead, Ping, Query, Read},
 };
 use towpath_server::units::{ByteSize, Span};
 use towpath_store::{Store, local::LocalStore, memory::MemoryStore};
@@ -82,6 +82,14 @@ async fn who_said_nothing_does_not_hold_up_the_end() {
     }
     site.stopping.cancel();
     tokio::time::timeout(Duration::from_secs(30), site.running).await.expect("the server stops").unwrap();
+}
+
+#[tokio::test]
+async fn a_short_question_has_no_long_answer() {
+    let site = Site::empty();
+    let mut peer = Peer::logged_in(&site).await;
+    peer.ask(Query::Config("chksum ".repeat(64).into())).await.ok();
+    assert_eq!(peer.ask(Query::Config("chksum ".repeat(65).into())).await.code(), ErrorCode::ArgTooLong);
 }
 
 #[tokio::test]
