@@ -36,7 +36,7 @@ pub struct Record<'a> {
     pub outcome: &'static str,
     /// File data moved.
     pub bytes: u64,
-    /// From the request's last byte to the answer's last byte.
+    /// From the request's arrival to the end of its answer: over HTTP its last byte has gone, over xroot its last frame is about to.
     pub took: Duration,
 }
 

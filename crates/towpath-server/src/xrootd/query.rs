@@ -54,7 +54,7 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
         Query::Space(path) => space(exchange, &path).await,
         Query::Xattr(path) => xattr(exchange, &path).await,
         Query::Stats(_) => exchange.ok(&statistics(&exchange.session)),
-        Query::Prepare(id) => staging::status(exchange, &id).await,
+        Query::Prepare(_) => Err(staging::status().into()),
         other => {
             let message = format!("this server answers no query {}", other.kind());
             Err(Refusal::new(Fault::Unsupported, message).into())

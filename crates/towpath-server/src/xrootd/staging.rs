@@ -33,6 +33,6 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
 }
 
 /// Answers `query prepare`: requests are done when they are answered, and then forgotten.
-pub(super) async fn status(_exchange: &Exchange, _id: &[u8]) -> Served {
-    Err(Refusal::new(Fault::Unsupported, "staging requests complete at once and are not tracked: use `stat`").into())
+pub(super) fn status() -> Refusal {
+    Refusal::new(Fault::Unsupported, "staging requests complete at once and are not tracked: use `stat`")
 }

@@ -57,14 +57,6 @@ pub(super) fn answer_bytes(elements: &[VectorElement]) -> u64 {
     vector_bytes(elements).saturating_add((elements.len() * VectorElement::LEN) as u64)
 }
 
-/// What precedes the data of `element` in the answer.
-pub(super) fn head(element: &VectorElement) -> [u8; VectorElement::LEN] {
-    let [a, b, c, d] = element.handle.0;
-    let [e, f, g, h] = element.length.to_be_bytes();
-    let [i, j, k, l, m, n, o, p] = element.offset.to_be_bytes();
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
-}
-
 /// The refusal of a vector of which an element passes the end of its file. The code is the one that clients know; the fault is theirs.
 fn past_the_end() -> Refusal {
     let message = "an element of the read vector passes the end of its file";
@@ -164,7 +156,7 @@ pub(super) fn read_now(
 ) -> Option<Result<(), Refusal>> {
     let mut places = Vec::with_capacity(elements.len());
     for element in elements {
-        body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&head(element));
+        body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&element.to_bytes());
         let buffer = body.split_off_mut(..element.length as usize)?;
         places.push(Place { offset: element.offset, buffer });
     }
@@ -189,7 +181,7 @@ async fn send_group(
         read_elements(slot, group, &indices, &mut data).await?;
     }
     let header = ResponseHeader { stream_id: exchange.stream_id, status, dlen: bytes as u32 }.to_bytes();
-    let heads: Vec<_> = group.iter().map(head).collect();
+    let heads: Vec<_> = group.iter().map(VectorElement::to_bytes).collect();
     let mut slices = Vec::with_capacity(2 * group.len() + 1);
     slices.push(IoSlice::new(&header));
     for (head, data) in heads.iter().zip(&data) {
