@@ -1,6 +1,6 @@
 //! The access log: one line for each request, text or JSON, written by a task of its own so that no request waits for it.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use serde::Serialize;
 use tokio::{
@@ -8,7 +8,10 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use towpath_store::sys::{clock, disk};
+use towpath_store::{
+    Fault,
+    sys::{clock, disk},
+};
 
 use crate::{
     StartError,
@@ -31,9 +34,9 @@ pub struct Record<'a> {
     /// What was asked, as the protocol calls it.
     pub verb: &'static str,
     /// Of which path; without its opaque part, which may carry a token.
-    pub path: &'a str,
-    /// `ok`, or the name of the fault.
-    pub outcome: &'static str,
+    pub path: fmt::Arguments<'a>,
+    /// What it failed with.
+    pub fault: Option<Fault>,
     /// File data moved.
     pub bytes: u64,
     /// From the request's arrival to the end of its answer: over HTTP its last byte has gone, over xroot its last frame is about to.
@@ -47,7 +50,7 @@ struct Line<'a> {
     peer: SocketAddr,
     subject: Option<&'a str>,
     verb: &'static str,
-    path: &'a str,
+    path: fmt::Arguments<'a>,
     outcome: &'static str,
     bytes: u64,
     took_us: u64,
@@ -58,6 +61,7 @@ impl Line<'_> {
         let Line { unix_ms, face, peer, verb, outcome, bytes, took_us, path, .. } = self;
         let (seconds, ms) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
         let subject = self.subject.unwrap_or("-").escape_debug();
+        let path = path.to_string();
         let path = path.escape_debug();
         format!("{seconds}.{ms:03} {face} {peer} {subject} {verb} \"{path}\" {outcome} {bytes}B {took_us}us")
     }
@@ -100,7 +104,7 @@ impl AccessLog {
         self.writer.wait().await;
     }
 
-    /// Writes one line; `false` if it had to be dropped.
+    /// Writes one line, if anybody reads them; `false` if it had to be dropped.
     pub fn record(&self, record: &Record<'_>) -> bool {
         let Some((sender, format)) = &self.lines else { return true };
         let line = Line {
@@ -110,7 +114,7 @@ impl AccessLog {
             subject: record.subject,
             verb: record.verb,
             path: record.path,
-            outcome: record.outcome,
+            outcome: record.fault.map_or("ok", Fault::name),
             bytes: record.bytes,
             took_us: u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
         };

@@ -86,6 +86,16 @@ pub struct Service {
     pub stopping: CancellationToken,
 }
 
+impl Service {
+    /// Counts and logs a request that has been answered.
+    fn answered(&self, record: &access_log::Record<'_>) {
+        self.metrics.answered(record.face, record.verb, record.fault, record.took.as_secs_f64());
+        if !self.access_log.record(record) {
+            self.metrics.log_lines_lost.inc();
+        }
+    }
+}
+
 /// Tells the operator of a request that failed through no fault of its client's: nobody else can mend that.
 fn tell_operator(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
     if matches!(fault, Fault::Io | Fault::Internal) {

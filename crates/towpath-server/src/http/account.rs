@@ -86,25 +86,16 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let took = clock::now() - self.began;
         let cut_short = || self.link.outbox.failure().unwrap_or(Fault::Cancelled);
-        let outcome = self.refused.or_else(|| (!self.finished).then(cut_short));
-        self.service.metrics.answered(Face::Http, self.verb, outcome, took.as_secs_f64());
-        if !self.service.access_log.is_on() {
-            return;
-        }
-        let written = self.service.access_log.record(&Record {
+        self.service.answered(&Record {
             face: Face::Http,
             peer: self.link.peer,
             subject: self.subject.as_deref(),
             verb: self.verb,
-            path: &self.path,
-            outcome: outcome.map_or("ok", Fault::name),
+            path: format_args!("{}", self.path),
+            fault: self.refused.or_else(|| (!self.finished).then(cut_short)),
             bytes: self.sent + self.received,
-            took,
+            took: clock::now() - self.began,
         });
-        if !written {
-            self.service.metrics.log_lines_lost.inc();
-        }
     }
 }

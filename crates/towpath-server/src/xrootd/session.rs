@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -13,7 +14,7 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
-use towpath_store::{Fault, StorePath, sys::random};
+use towpath_store::{StorePath, sys::random};
 
 use super::{
     exchange::{Outcome, Refusal, Served},
@@ -172,26 +173,18 @@ impl Session {
 
     /// Counts and logs a request that was answered.
     pub(super) fn record(&self, outcome: &Outcome<'_>) {
-        let service = &self.service;
-        let took = outcome.since.elapsed();
-        service.metrics.answered(Face::Xrootd, outcome.verb, outcome.fault, took.as_secs_f64());
-        if !service.access_log.is_on() {
-            return;
-        }
         let subject = outcome.subject.or(self.identity.caller.subject.as_ref());
-        let recorded = service.access_log.record(&Record {
+        let path: &dyn fmt::Display = outcome.path.map_or(&"", |path| path);
+        self.service.answered(&Record {
             face: Face::Xrootd,
             peer: self.peer,
             subject: subject.map(|subject| &**subject),
             verb: outcome.verb,
-            path: &outcome.path.map(ToString::to_string).unwrap_or_default(),
-            outcome: outcome.fault.map_or("ok", Fault::name),
+            path: format_args!("{path}"),
+            fault: outcome.fault,
             bytes: outcome.moved_bytes,
-            took,
+            took: outcome.since.elapsed(),
         });
-        if !recorded {
-            service.metrics.log_lines_lost.inc();
-        }
     }
 
     /// A token that `query checksum cancel` of `path` cancels, for the request `stream_id`.
