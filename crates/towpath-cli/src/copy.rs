@@ -12,9 +12,10 @@ mod standard;
 use std::io::Write as _;
 
 use futures::{StreamExt as _, stream};
-use serde_json::json;
+use rustix::fs::Mode;
+use serde_json::{Value, json};
 use towpath_proto::checksum::Algorithm;
-use towpath_store::{Overwrite, sys::clock};
+use towpath_store::{Error, Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
@@ -34,6 +35,14 @@ struct Job {
     to: Place,
 }
 
+impl Job {
+    /// What `--json` prints of it if it failed.
+    fn failed(&self, error: &Error) -> Value {
+        let (fault, blame) = (error.fault().row().name, error.blame().to_string());
+        json!({"from": self.from.to_string(), "to": self.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()})
+    }
+}
+
 /// What holds for all files of one command.
 #[derive(Debug)]
 struct Order<'a> {
@@ -41,6 +50,8 @@ struct Order<'a> {
     overwrite: Overwrite,
     skip_existing: bool,
     checksum: Option<Algorithm>,
+    /// Permission bits that no file gets, whatever its source says.
+    umask: u32,
     window: file::Window,
     progress: Progress,
 }
@@ -60,6 +71,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         overwrite: if arguments.force { Overwrite::Replace } else { Overwrite::Refuse },
         skip_existing: arguments.skip_existing,
         checksum: arguments.checksum,
+        umask: umask(),
         window: file::Window::default(),
         progress: Progress::new(arguments.quiet),
     };
@@ -81,6 +93,13 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{skipped}");
     }
     total.failed.outcome()
+}
+
+/// The user's file mode creation mask. It can only be seen by setting another one, which nobody has time to use: no file is made yet.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(mask);
+    mask.bits()
 }
 
 async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> Result<Total, Failure> {
@@ -117,6 +136,9 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
                     }
                     _ => failure.print(),
                 });
+                if let (true, Failure::Store(error), Some(job)) = (arguments.json, &failure, &job) {
+                    writeln!(std::io::stdout(), "{}", job.failed(error))?;
+                }
             }
         }
     }

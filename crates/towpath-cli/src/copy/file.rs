@@ -65,7 +65,7 @@ pub(super) async fn copy(job: &Job, order: &Order<'_>) -> Result<Copied> {
     let options = CreateOptions {
         overwrite: order.overwrite,
         parents: true,
-        mode: metadata.mode.map(|mode| mode & 0o777),
+        mode: metadata.mode.map(|mode| mode & 0o777 & !order.umask),
         size_hint: Some(metadata.size),
         ..CreateOptions::default()
     };
@@ -117,12 +117,34 @@ async fn commit(job: &Job, order: &Order<'_>, metadata: &Metadata, target: &dyn 
     // A storage that sets no times says when the copy was made.
     let mtime_ns = metadata.mtime_ns.filter(|_| job.to.store.capabilities().set_mtime);
     let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns };
-    let arrived = target.commit(expected).await.map_err(|error| error.at(&job.to.path))?;
+    let mut arrived = target.commit(expected).await.map_err(|error| error.at(&job.to.path))?;
+    if let Some(promised) = order.checksum.and_then(|algorithm| digests.get(algorithm))
+        && arrived.digests.get(promised.algorithm()).is_none()
+    {
+        arrived.digests.insert(insist(job, order, &promised).await?);
+    }
     let mut verified = Digests::default();
     for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
         verified.insert(*digest);
     }
     Ok(Copied { bytes: metadata.size, verified })
+}
+
+/// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file
+/// goes away.
+async fn insist(job: &Job, order: &Order<'_>, promised: &Digest) -> Result<Digest> {
+    let (store, caller) = (&job.to.store, &order.places.caller);
+    let error = match store.digest(caller, &job.to.path, promised.algorithm(), &|_| {}).await {
+        Ok(found) if found == *promised => return Ok(found),
+        Ok(found) => {
+            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
+        }
+        Err(error) => error,
+    };
+    if let Err(error) = store.remove_file(caller, &job.to.path).await {
+        tracing::warn!(path = %job.to, %error, "a file that is not what was promised could not be removed");
+    }
+    Err(error.at(&job.to.path))
 }
 
 fn agrees(digest: &Digest, others: &Digests) -> bool {

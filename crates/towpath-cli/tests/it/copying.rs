@@ -1,5 +1,7 @@
 //! `cp`: what arrives, and what is refused.
 
+use std::{os::unix::fs::PermissionsExt, process::Command};
+
 use super::program::Directory;
 
 #[test]
@@ -82,4 +84,43 @@ fn what_is_there_is_skipped_if_asked() {
         assert!(outcome.stdout.contains("\"skipped\":1"), "{outcome:?}");
         assert_eq!(directory.get("t/s/changes"), "before");
     }
+}
+
+#[test]
+fn a_digest_that_is_insisted_on_is_compared_at_both_ends() {
+    let directory = Directory::new();
+    directory.put("written", "content");
+    // Now its source knows digests too.
+    directory.run("cp written known").expect(0);
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for source in ["written", "known"] {
+        for target in ["local", &format!("{root}/root"), &format!("{http}/http")] {
+            let outcome = directory.run(&format!("cp -f --json --checksum md5 {source} {target}")).expect(0);
+            assert!(outcome.stdout.contains("md5:9a0364b9e99bb480dd25e1f0284c8555"), "{target}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_source_cannot_open_files_to_others() {
+    let directory = Directory::new();
+    directory.put("open", "content");
+    std::fs::set_permissions(directory.host("open"), PermissionsExt::from_mode(0o777)).unwrap();
+    let served = directory.serve();
+    for source in ["open", &format!("{}/open", served.urls()[0])] {
+        let line = format!("umask 027; exec {} cp -f {source} copy", env!("CARGO_BIN_EXE_towpath"));
+        let status = Command::new("sh").args(["-c", &line]).current_dir(directory.host("")).status().unwrap();
+        assert!(status.success());
+        assert_eq!(directory.host("copy").metadata().unwrap().permissions().mode() & 0o777, 0o750, "{source}");
+    }
+}
+
+#[test]
+fn a_program_is_told_what_failed() {
+    let directory = Directory::new();
+    directory.put("s/a", "new");
+    directory.put("t/s/a", "old");
+    let outcome = directory.run("cp -r --json s t").expect(6);
+    assert!(outcome.stdout.contains("\"error\":\"AlreadyExists\"") && outcome.stdout.contains("/t/s/a"), "{outcome:?}");
 }
