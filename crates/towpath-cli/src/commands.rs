@@ -110,7 +110,9 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
         let (metadata, first) = try_join!(handle.metadata(), first)?;
         drop(before.replace(Arc::clone(&handle)));
-        std::io::stdout().lock().write_all(&first)?;
+        // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
+        let mut out = tokio::io::stdout();
+        out.write_all(&first).await?;
         let size = metadata.size;
         let whole = size.min(first.len() as u64)..size;
         let Range { start, end } = match range.as_ref().map(|range| range.resolve(size)) {
@@ -129,8 +131,6 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
                 async move { (length, handle.read(offset, length).await) }
             })
             .buffered(PIECES_AHEAD);
-        // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
-        let mut out = tokio::io::stdout();
         while let Some((length, piece)) = pieces.next().await {
             let piece = piece?;
             out.write_all(&piece).await?;

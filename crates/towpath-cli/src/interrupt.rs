@@ -38,6 +38,10 @@ impl Interrupts {
 
     /// The next one.
     pub(crate) async fn next(&mut self) -> Signal {
+        if self.0.is_empty() {
+            // All are ignored.
+            return std::future::pending().await;
+        }
         let waiting = self.0.iter_mut().map(|(signal, stream)| {
             Box::pin(async move {
                 match stream.recv().await {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -55,12 +55,23 @@ fn a_signal_ends_a_command_that_cannot_write() {
     let directory = Directory::new();
     directory.put("big", &"x".repeat(8 << 20));
     for line in ["cat big", "cp big -"] {
-        let mut process = directory.command(line.split(' ')).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = directory.command(line.split(' '));
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // From here on signals are heard, and the pipe is full.
-        process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let mut output = process.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
         send(&process, Signal::INT);
-        assert_eq!(process.wait().unwrap().code(), Some(130), "{line}");
+        // It ends by itself: when it has to be ended, it says nothing.
+        let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(130);
+        assert!(outcome.stderr.contains("interrupted"), "{line}: {outcome:?}");
     }
+}
+
+#[test]
+fn signals_may_all_be_ignored() {
+    let line = format!("trap '' INT TERM HUP; exec {} ls /", env!("CARGO_BIN_EXE_towpath"));
+    let outcome = Outcome::from(Command::new("sh").args(["-c", &line]).output().unwrap()).expect(0);
+    assert_eq!(outcome.stderr, "");
 }
 
 #[test]
