@@ -111,12 +111,10 @@ pub(crate) fn complain(message: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "towpath: {message}");
 }
 
-/// Prints one store's error in one line, and the advice that its fault allows.
+/// Prints one store's error in one line, with the advice that its fault allows.
 pub(crate) fn print_error(error: &Error) {
-    complain(format_args!("{error} [{}; at fault: {}]", error.fault().phrase(), error.blame()));
-    if error.fault().row().retry != Retry::No {
-        complain("the error may be temporary: a retry may succeed");
-    }
+    let advice = if error.fault().row().retry == Retry::No { "" } else { "; a retry may succeed" };
+    complain(format_args!("{error} [{}; at fault: {}{advice}]", error.fault().phrase(), error.blame()));
 }
 
 impl From<Error> for Failure {
