@@ -283,3 +283,44 @@ impl AsyncWrite for Wire {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use towpath_store::{
+        Caller, Store as _, StorePath,
+        local::LocalStore,
+        sys::{disk, net},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_fails_is_told_from_a_client_that_leaves() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(directory.path(), Default::default()).unwrap();
+        let path = directory.path().join("file");
+        disk::write(&path, b"content").unwrap();
+        let at = StorePath::parse(b"/file").unwrap();
+        let handle = store.open(&Caller::local(), &at, Default::default()).await.unwrap();
+        let write_only = Arc::new(disk::append(&path).unwrap());
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
+        let failure_of = |file: &Arc<File>, length| {
+            let outbox = Outbox::default();
+            outbox.push(FileSpan { handle: Arc::clone(&handle), file: Arc::clone(file), offset: 0, length });
+            outbox.send(&stream, 7).map_err(|_| outbox.failure())
+        };
+        let readable = handle.local_file().unwrap();
+        assert_eq!(failure_of(&readable, 7), Ok(6), "the last byte goes alone");
+        assert_eq!(failure_of(&write_only, 7), Err(Some(Fault::Io)));
+        (&*write_only).write_all(b"more").unwrap();
+        assert_eq!(failure_of(&readable, 1), Err(Some(Fault::Changed)));
+        drop(listener);
+        while let Ok(sent) = failure_of(&readable, 7) {
+            assert_eq!(sent, 6);
+        }
+        assert_eq!(failure_of(&readable, 7), Err(None));
+    }
+}

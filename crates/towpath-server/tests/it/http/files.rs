@@ -215,8 +215,6 @@ async fn a_file_that_changes_on_its_way_does_not_arrive_whole() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.len() < BYTES, "{} bytes", rest.len());
-    let metrics = site.get("/metrics").await;
-    assert!(metrics.text().contains("verb=\"GET\",outcome=\"Changed\""), "not the client's fault: {}", metrics.text());
 }
 
 #[tokio::test]
