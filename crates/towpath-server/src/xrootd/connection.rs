@@ -86,6 +86,7 @@ impl Connection {
             let _ = timeout(stall, async { while self.tasks.join_next().await.is_some() {} }).await;
             self.outbox.shut_down().await;
         }
+        self.reap();
         if let End::Dropped(why) = end {
             self.session.service.metrics.dropped.inc();
             tracing::info!(peer = %self.session.peer, "dropped the client: it {why}");
@@ -128,7 +129,7 @@ impl Connection {
                 }
                 () = &mut silence.timer => {
                     let in_request = !self.framer.buffer().is_empty();
-                    self.reap()?;
+                    self.reap();
                     self.doze();
                     if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
                         return Ok(End::Dropped("was silent for too long"));
@@ -195,10 +196,10 @@ impl Connection {
                 return Ok(());
             }
         };
-        let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
         let memory = self.long_request.take();
         match Job::new(&self.session, request).await {
             Ok(job) => {
+                let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
                 self.tasks.spawn(async move {
                     let served = job.run(&exchange).await;
                     exchange.finish(served).await;
@@ -212,7 +213,7 @@ impl Connection {
 
     /// Waits until one more request may be under way.
     pub(super) async fn place(&mut self) -> Result<OwnedSemaphorePermit, End> {
-        self.reap()?;
+        self.reap();
         if let Ok(place) = Arc::clone(&self.session.places).try_acquire_owned() {
             return Ok(place);
         }
@@ -230,15 +231,13 @@ impl Connection {
         memory.ok_or_else(|| self.ending())
     }
 
-    /// Forgets tasks that are done. One that panicked gave no answer: its client would wait for ever.
-    fn reap(&mut self) -> Result<(), End> {
+    /// Forgets tasks that are done.
+    fn reap(&mut self) {
         while let Some(done) = self.tasks.try_join_next() {
             if let Err(error) = done {
                 tracing::error!(peer = %self.session.peer, %error, "a request was not served");
-                return Err(End::Broken);
             }
         }
-        Ok(())
     }
 
     /// How a connection ends whose session has: politely if the server stops.

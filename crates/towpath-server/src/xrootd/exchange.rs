@@ -126,6 +126,7 @@ pub(super) struct Exchange {
     subject: OnceLock<Arc<str>>,
     /// Set once the client was told that the answer will come unasked.
     promised: OnceLock<()>,
+    answered: bool,
 }
 
 impl Exchange {
@@ -140,6 +141,7 @@ impl Exchange {
             path: OnceLock::new(),
             subject: OnceLock::new(),
             promised: OnceLock::new(),
+            answered: false,
         }
     }
 
@@ -195,12 +197,13 @@ impl Exchange {
     }
 
     /// Sends what is left to say, counts and logs.
-    pub(super) async fn finish(self, served: Served) {
+    pub(super) async fn finish(mut self, served: Served) {
         let mut frame = BytesMut::new();
         if let Some(rest) = self.conclude(served, &mut frame) {
             // A failure to send marks the connection as broken; its reader sees it.
             let _ = self.outbox.send(rest).await;
         }
+        self.answered = true;
     }
 
     /// Counts and logs, and gives what is left to say, in `frame` if it is a refusal.
@@ -231,6 +234,15 @@ impl Exchange {
     }
 }
 
+impl Drop for Exchange {
+    /// A request that was given up, because its task panicked, has no answer: its client would wait for ever.
+    fn drop(&mut self) {
+        if !self.answered {
+            self.session.ended.cancel();
+        }
+    }
+}
+
 /// The answer in `frame` in the form that `waitresp` promised.
 fn as_promised(mut frame: BytesMut) -> BytesMut {
     let mut attn = BytesMut::new();
@@ -257,4 +269,44 @@ pub(super) struct Outcome<'a> {
 /// The protocol's name of a request, without its prefix; all unknown ones share one, as labels must come from a fixed set.
 pub(super) fn verb(code: RequestCode) -> &'static str {
     code.name().and_then(|name| name.strip_prefix("kXR_")).unwrap_or("unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+    use towpath_store::{Caller, memory::MemoryStore, sys::net};
+
+    use super::*;
+    use crate::{
+        ServeConfig, Server,
+        xrootd::{outbox::Sending, session::Terms},
+    };
+
+    #[tokio::test]
+    async fn a_request_without_an_answer_ends_the_session() {
+        let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
+        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let here = listener.local_addr().unwrap();
+        let (_, sending) = net::connect(here).await.unwrap().into_split();
+        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, CancellationToken::new()));
+        let session = Session::begin(
+            &service,
+            Terms {
+                id: Session::new_id(),
+                peer: here,
+                local: here,
+                identity: Identity { caller: Caller::local(), grants: Vec::new().into(), expires_s: None },
+                asynresp: false,
+                encrypted: false,
+            },
+        );
+        let exchange = || Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
+        let answered = exchange();
+        let served = answered.done();
+        answered.finish(served).await;
+        assert!(!session.ended.is_cancelled());
+        drop(exchange());
+        assert!(session.ended.is_cancelled());
+    }
 }
