@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
@@ -71,30 +72,32 @@ impl Line<'_> {
 #[derive(Debug, Default)]
 pub struct AccessLog {
     lines: Option<(mpsc::Sender<String>, LogFormat)>,
+    /// Lines that were not written.
+    lost: Counter,
     /// No more lines come.
     ending: CancellationToken,
     writer: TaskTracker,
 }
 
 impl AccessLog {
-    /// The log that `config` describes; its writer is a task of the running runtime.
+    /// The log that `config` describes, which counts the lines that it loses in `lost`; its writer is a task of the running runtime.
     ///
     /// # Errors
     /// [`StartError::AccessLog`] if its file cannot be opened.
-    pub fn start(config: &AccessLogConfig) -> Result<Self, StartError> {
+    pub fn start(config: &AccessLogConfig, lost: Counter) -> Result<Self, StartError> {
         if config.path.is_empty() {
             return Ok(Self::default());
         }
         let (sender, lines) = mpsc::channel(QUEUE_LINES);
         let (ending, writer) = (CancellationToken::new(), TaskTracker::new());
         if config.path == "-" {
-            writer.spawn(write_lines(tokio::io::stderr(), lines, ending.clone()));
+            writer.spawn(write_lines(tokio::io::stderr(), lines, ending.clone(), lost.clone()));
         } else {
             let file = disk::append(Path::new(&config.path))
                 .map_err(|source| StartError::AccessLog { path: config.path.clone(), source })?;
-            writer.spawn(write_lines(tokio::fs::File::from_std(file), lines, ending.clone()));
+            writer.spawn(write_lines(tokio::fs::File::from_std(file), lines, ending.clone(), lost.clone()));
         }
-        Ok(Self { lines: Some((sender, config.format)), ending, writer })
+        Ok(Self { lines: Some((sender, config.format)), lost, ending, writer })
     }
 
     /// Waits until all lines have been written; later ones are dropped.
@@ -104,9 +107,9 @@ impl AccessLog {
         self.writer.wait().await;
     }
 
-    /// Writes one line, if anybody reads them; `false` if it had to be dropped.
-    pub fn record(&self, record: &Record<'_>) -> bool {
-        let Some((sender, format)) = &self.lines else { return true };
+    /// Writes one line, if anybody reads them.
+    pub fn record(&self, record: &Record<'_>) {
+        let Some((sender, format)) = &self.lines else { return };
         let line = Line {
             unix_ms: clock::unix_ns().div_euclid(1_000_000),
             face: record.face.name(),
@@ -122,7 +125,9 @@ impl AccessLog {
             LogFormat::Text => line.text(),
             LogFormat::Json => serde_json::to_string(&line).expect("strings and numbers always serialize"),
         };
-        sender.try_send(text).is_ok()
+        if sender.try_send(text).is_err() {
+            self.lost.inc();
+        }
     }
 
     /// Whether anybody reads the lines.
@@ -135,6 +140,7 @@ async fn write_lines(
     mut target: impl AsyncWrite + Unpin,
     mut lines: mpsc::Receiver<String>,
     ending: CancellationToken,
+    lost: Counter,
 ) {
     let mut batch = Vec::new();
     loop {
@@ -150,6 +156,7 @@ async fn write_lines(
         }
         let mut text = batch.join("\n");
         text.push('\n');
+        let count = batch.len() as u64;
         batch.clear();
         if let Err(error) = async {
             target.write_all(text.as_bytes()).await?;
@@ -157,7 +164,34 @@ async fn write_lines(
         }
         .await
         {
+            lost.inc_by(count);
             tracing::warn!(%error, "the access log cannot be written");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_for_a_full_disk_are_counted() {
+        let lost = Counter::default();
+        let config = AccessLogConfig { path: "/dev/full".into(), format: LogFormat::Text };
+        let log = AccessLog::start(&config, lost.clone()).unwrap();
+        for _ in 0..3 {
+            log.record(&Record {
+                face: Face::Http,
+                peer: ([127, 0, 0, 1], 1).into(),
+                subject: None,
+                verb: "GET",
+                path: format_args!("/f"),
+                fault: None,
+                bytes: 1,
+                took: Duration::from_millis(1),
+            });
+        }
+        log.finish().await;
+        assert_eq!(lost.get(), 3);
     }
 }

@@ -48,6 +48,7 @@ impl Server {
             .iter()
             .map(|&address| net::listen(address).map_err(|source| StartError::Listen { address, source }))
             .collect::<Result<Vec<_>, _>>()?;
+        let metrics = Metrics::default();
         let service = Service {
             store,
             access: Access::new(&config.access)?,
@@ -55,8 +56,8 @@ impl Server {
             http: http::State::new(config.http.clone()),
             buffers: Buffers::new(config.limits.bytes.0),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
-            metrics: Metrics::default(),
-            access_log: AccessLog::start(&config.access_log)?,
+            access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
+            metrics,
             tls: Tls::new(&config.tls)?,
             sessions: xrootd::Sessions::default(),
             site: config.site.clone(),

@@ -53,7 +53,7 @@ pub struct Metrics {
     pub accepted: Counter,
     /// Connections that ended because the client was silent, slow or broke the protocol.
     pub dropped: Counter,
-    /// Access log lines that were lost because their writer did not keep up.
+    /// Access log lines that were lost because their writer did not keep up, or could not write.
     pub log_lines_lost: Counter,
     requests: Family<RequestLabels, Counter>,
     seconds: Family<FaceLabels, Histogram>,
