@@ -106,6 +106,8 @@ impl Error {
 /// Whom to blame when the store that failed did not say.
 fn usual_blame(fault: Fault) -> Blame {
     match fault.kind() {
+        // Conflicts that the caller has no part in.
+        Kind::Conflict if matches!(fault, Fault::NoSpace | Fault::QuotaExceeded | Fault::Changed) => Blame::Storage,
         Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict => Blame::Caller,
         Kind::Corrupt => Blame::Storage,
         Kind::Unavailable => Blame::Storage,

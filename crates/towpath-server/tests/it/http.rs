@@ -126,6 +126,12 @@ impl Site {
         file.commit(Expectation::default()).await.unwrap();
     }
 
+    /// How many uploads are staged in the exported directory.
+    fn staged(&self) -> usize {
+        let directory = self.directory.as_ref().expect("the site has a directory");
+        directory.path().join(".towpath").read_dir().map_or(0, Iterator::count)
+    }
+
     async fn exists(&self, path: &str) -> bool {
         self.service.store.stat(&Caller::local(), &StorePath::parse(path.as_bytes()).unwrap()).await.is_ok()
     }

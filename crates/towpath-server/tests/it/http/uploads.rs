@@ -1,10 +1,12 @@
 //! PUT: whole files and pieces.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Caller, StorePath};
+use towpath_store::{Caller, StorePath, memory::MemoryStore};
 use towpath_testkit::pattern::Pattern;
 
 use super::{Site, open_config};
@@ -78,11 +80,35 @@ async fn a_body_that_breaks_off_leaves_nothing() {
         stream.write_all(request).await.unwrap();
         stream.shutdown().await.unwrap();
         // The server closes when it is done with the request.
-        let _ = stream.read_to_end(&mut Vec::new()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nthe body broke off: error reading a body from connection\n"), "{answer}");
         assert!(!site.exists("/file").await);
+        assert_eq!(site.staged(), 0, "a temporary file is left");
     }
-    let listing = site.ask("GET /", &[("accept", "application/json")], "").await;
-    assert!(listing.text().contains("\"entries\":[\n]"), "{}", listing.text());
+}
+
+/// Found out before the body if its length is announced, else in its middle.
+#[tokio::test]
+async fn an_upload_that_does_not_fit_leaves_nothing() {
+    let site = Site::start(Arc::new(MemoryStore::new(32 << 10)), &open_config());
+    site.put("/file", "old").await.expect(StatusCode::CREATED);
+    let body = "x".repeat(0x9000);
+    let head = "PUT /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    for (upload, why) in [
+        (format!("{head}content-length: 36864\r\n\r\n{body}"), "it does not fit"),
+        (
+            format!("{head}transfer-encoding: chunked\r\n\r\n9000\r\n{body}\r\n0\r\n\r\n"),
+            "it does not fit into the store",
+        ),
+    ] {
+        let answer = site.say(upload.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 507 Insufficient Storage\r\n"), "{answer}");
+        assert!(answer.ends_with(&format!("/file: {why}\nAt fault: the storage.\n")), "{answer}");
+        assert_eq!(site.get("/file").await.text(), "old");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions, PathAndCgi, ProtocolRequestFlags, Response, ResponseFramer, ServerFlags,
     auth::{UnixCredentials, ZtnCredentials},
     handshake::HANDSHAKE,
-    request::{Auth, Open, Ping, Protocol, Write},
+    request::{Auth, Endsess, Open, Ping, Protocol, Write},
     response::{Body as _, LoginReply, ProtocolReply},
 };
 use towpath_server::{ServeConfig, config::IssuerConfig};
@@ -51,7 +51,12 @@ fn secure(change: impl FnOnce(&mut ServeConfig)) -> Secure {
 
 impl Secure {
     fn token(&self, scope: &str) -> String {
+        self.token_of("alice", scope)
+    }
+
+    fn token_of(&self, subject: &str, scope: &str) -> String {
         let mut claims = wlcg_claims(ISSUER, scope);
+        claims["sub"] = json!(subject);
         claims["aud"] = json!("https://se.example");
         self.key.token(&claims)
     }
@@ -133,6 +138,24 @@ async fn a_token_in_tls_opens_what_it_is_for() {
     client.ok(open_request("/vo/foo/bar/x", OpenOptions::open_read)).await;
     assert_eq!(client.code(open_request("/vo/foo/bargain", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
     assert_eq!(client.code(open_request("/vo/foo/bar/x", OpenOptions::open_updt)).await, ErrorCode::NotAuthorized);
+}
+
+#[tokio::test]
+async fn nobody_ends_the_session_of_somebody_else() {
+    let secure = secure(|_| {});
+    let (mut alice, mut bob) = (secure.client().await, secure.client().await);
+    let session_id = LoginReply::decode(alice.ok(login()).await).unwrap().session_id;
+    alice.ok(ztn(&secure.token("storage.read:/"))).await;
+    bob.ok(login()).await;
+    bob.ok(ztn(&secure.token_of("bob", "storage.read:/"))).await;
+    let Response::Error(refused) = bob.ask(Endsess { session_id }).await else { panic!("it was not refused") };
+    assert_eq!((refused.code, &*refused.message), (ErrorCode::NotAuthorized, "the session belongs to somebody else"));
+    alice.ok(Ping).await;
+    let mut again = secure.client().await;
+    again.ok(login()).await;
+    again.ok(ztn(&secure.token("storage.read:/"))).await;
+    again.ok(Endsess { session_id }).await;
+    assert_eq!(alice.stream.read(&mut [0]).await.unwrap_or(0), 0, "it has ended");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use towpath_server::{
 use towpath_store::{Caller, CreateOptions, Expectation, Store, StorePath, memory::MemoryStore, sys::net};
 
 /// Nothing here takes so long unless it hangs.
-const HANG: Duration = Duration::from_secs(30);
+pub(super) const HANG: Duration = Duration::from_secs(30);
 
 /// A running server.
 pub(super) struct Site {
@@ -99,6 +99,12 @@ impl Answer {
             Self::Error(code, _) => code,
             other => panic!("no error: {other:?}"),
         }
+    }
+
+    /// Panics unless it is this error, with this text.
+    #[track_caller]
+    pub(super) fn expect_error(self, code: ErrorCode, message: &str) {
+        assert_eq!(self, Self::Error(code, message.to_owned()));
     }
 
     pub(super) fn pages(self) -> Bytes {
@@ -230,9 +236,15 @@ impl Peer {
         bytes
     }
 
-    /// Waits until the server closes the connection.
+    /// Waits until the server closes the connection, whatever it says before.
     pub(super) async fn closed(mut self) {
         while self.any_answer().await.is_some() {}
+    }
+
+    /// Waits until the server closes the connection, and panics if it says anything before.
+    pub(super) async fn closed_silently(mut self) {
+        let last = self.any_answer().await;
+        assert!(last.is_none(), "{last:?}");
     }
 
     /// Opens a file.

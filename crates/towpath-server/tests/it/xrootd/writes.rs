@@ -1,17 +1,18 @@
 //! `write`, `writev`, `pgwrite`, `sync`, `truncate`: what comes in, and what must not.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
+use tokio::time::timeout;
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Request, Target, WritevOptions, page,
     request::{Open, PgRead, PgWrite, Ping, Read, Readv, Stat, Sync, Truncate, VectorElement, Write, Writev},
     response::{Body as _, OpenReply, StatInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
-use towpath_store::{local::LocalStore, memory::MemoryStore};
+use towpath_store::{local::LocalStore, memory::MemoryStore, sys::disk};
 
-use super::peer::{Peer, Site, content, encode};
+use super::peer::{HANG, Peer, Site, content, encode};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
@@ -231,14 +232,47 @@ async fn a_client_that_vanishes_leaves_nothing() {
     let service = Arc::clone(&site.service);
     site.running.await.unwrap();
     assert_eq!(service.metrics.connections.get(), 0);
-    let left = walk(directory.path());
-    assert_eq!(left, ["f"], "no temporary file");
+    assert_eq!(walk(directory.path()), ["f"], "no temporary file");
+    assert_eq!(disk::read(&directory.path().join("f"), 100).unwrap(), b"old", "nothing of what came is visible");
+    until_closed(directory.path()).await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_while_it_is_answered_leaves_no_file_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
+    site.put("/f", &content(32 << 20)).await;
+    let mut peer = Peer::logged_in(&site).await;
+    let handle = peer.open("/f", OpenOptions::open_read).await;
+    peer.send(&encode(1, Read { handle, length: 32 << 20, ..Read::default() })).await;
+    peer.send(&encode(2, PgRead { handle, length: 32 << 20, ..PgRead::default() })).await;
+    peer.raw(100_000).await;
+    assert_ne!(open_below(directory.path()), 0);
+    drop(peer);
+    until_closed(directory.path()).await;
+}
+
+/// How many files below `directory` this process has open; also removed ones.
+fn open_below(directory: &Path) -> usize {
+    let descriptors = Path::new("/proc/self/fd").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    // One that is closed meanwhile is another test's.
+    let targets = descriptors.filter_map(|descriptor| descriptor.read_link().ok());
+    targets.filter(|target| target.starts_with(directory) && !target.is_dir()).count()
+}
+
+/// Waits until no file below `directory` is open any more: what a client had is closed a little after it has gone.
+async fn until_closed(directory: &Path) {
+    let closed = async {
+        while open_below(directory) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(HANG, closed).await.expect("no file stays open");
 }
 
 /// The names of all files below a directory.
-#[allow(clippy::disallowed_methods, reason = "the test looks at the directory past the store")]
-fn walk(directory: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+fn walk(directory: &Path) -> Vec<String> {
+    let entries = directory.read_dir().unwrap().map(|entry| entry.unwrap());
     entries
         .flat_map(|entry| match entry.file_type().unwrap().is_dir() {
             true => walk(&entry.path()),
