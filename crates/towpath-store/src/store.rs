@@ -73,7 +73,8 @@ pub trait Store: Send + Sync + fmt::Debug {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest>;
 
-    /// The user attributes of a path, names and values. Needs [`Capabilities::attributes`].
+    /// The user attributes of a path, names and values. Needs [`Capabilities::attributes`]. A store that cannot bound what a path has
+    /// fails with `TooLarge` beyond 2 MiB.
     async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>>;
 
     /// Sets one user attribute, or removes it (`None`; `AttributeNotFound` if there is none). With `create` an existing one is refused.

@@ -10,7 +10,10 @@ use super::{
     errno::{self, Doing as _},
     inode::Inode,
 };
-use crate::{MAX_ATTRIBUTE_VALUE_BYTES, Result, attribute::check_attribute};
+use crate::{
+    Error, Fault, MAX_ATTRIBUTE_VALUE_BYTES, Result,
+    attribute::{MAX_ATTRIBUTES_BYTES, check_attribute},
+};
 
 const PREFIX: &[u8] = b"user.U.";
 
@@ -19,18 +22,30 @@ pub(super) fn are_supported<Fd: AsFd>(inode: &Inode<Fd>) -> bool {
     !matches!(inode.attribute(b"user.U.towpath", 1), Err(Errno::OPNOTSUPP | Errno::NOENT))
 }
 
-/// The user attributes, names and values.
+/// The user attributes, names and values; `TooLarge` if they have more than [`MAX_ATTRIBUTES_BYTES`].
 pub(super) fn list<Fd: AsFd>(inode: &Inode<Fd>) -> Result<Vec<(Bytes, Bytes)>> {
-    let mut found = Vec::new();
-    for name in inode.attribute_names(PREFIX).doing("listing the attributes")? {
-        match inode.attribute(&name, MAX_ATTRIBUTE_VALUE_BYTES) {
-            Ok(value) => found.push((Bytes::from(name).slice(PREFIX.len()..), Bytes::from(value))),
-            // Removed meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno::error(errno, "reading an attribute")),
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for attribute in each(inode)? {
+        let (name, value) = attribute?;
+        bytes += name.len() + value.len();
+        if bytes > MAX_ATTRIBUTES_BYTES {
+            let message = format!("its attributes have more than {MAX_ATTRIBUTES_BYTES} bytes");
+            return Err(Error::new(Fault::TooLarge, message));
         }
+        found.push((name, value));
     }
     Ok(found)
+}
+
+/// The user attributes, names and values, one after the other.
+pub(super) fn each<Fd: AsFd>(inode: &Inode<Fd>) -> Result<impl Iterator<Item = Result<(Bytes, Bytes)>>> {
+    let names = inode.attribute_names(PREFIX).doing("listing the attributes")?;
+    Ok(names.into_iter().filter_map(|name| match inode.attribute(&name, MAX_ATTRIBUTE_VALUE_BYTES) {
+        Ok(value) => Some(Ok((Bytes::from(name).slice(PREFIX.len()..), Bytes::from(value)))),
+        // Removed meanwhile.
+        Err(Errno::NODATA) => None,
+        Err(errno) => Some(Err(errno::error(errno, "reading an attribute"))),
+    }))
 }
 
 /// Sets or removes one.

@@ -44,7 +44,8 @@ pub(super) fn copy(
     let known = digests::known(&source_inode);
     stamp.check(&source)?;
     let copy_inode = Inode::of(copy.as_fd())?;
-    for (name, value) in attributes::list(&source_inode)? {
+    for attribute in attributes::each(&source_inode)? {
+        let (name, value) = attribute?;
         attributes::set(&copy_inode, &name, Some(&value), XattrFlags::empty())?;
     }
     digests::keep(&copy_inode, &known);

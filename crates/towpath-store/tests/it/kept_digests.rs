@@ -7,7 +7,7 @@ use towpath_proto::checksum::{
     Algorithm, Digests, Hasher,
     xattr::{self, StoredDigest},
 };
-use towpath_store::{Caller, Changes, Expectation, Fault, OpenOptions, Store as _, sys::clock, sys::disk};
+use towpath_store::{Caller, Changes, Expectation, Fault, OpenOptions, Overwrite, Store as _, sys::clock, sys::disk};
 
 use crate::directory::{Directory, path};
 
@@ -151,6 +151,30 @@ async fn attributes_are_where_xrootd_looks_for_them() {
     assert_eq!(directory.store.attributes(me, &at).await.unwrap(), [("colour".into(), "red".into())]);
     let removed = directory.store.set_attribute(me, &at, b"other", None, false).await;
     assert_eq!(removed.unwrap_err().fault(), Fault::AttributeNotFound);
+}
+
+#[tokio::test]
+async fn more_attributes_than_fit_into_an_answer_are_not_told_but_copied() {
+    let directory = Directory::new();
+    directory.put("/file", "content").await.unwrap();
+    let (me, at) = (&Caller::local(), path("/file"));
+    let set = async |number: usize| {
+        let (name, value) = (format!("{number:05}"), vec![number as u8; 65_000]);
+        directory.store.set_attribute(me, &at, name.as_bytes(), Some(&value), true).await
+    };
+    for number in 0..32 {
+        if let Err(error) = set(number).await {
+            eprintln!("skipped: the file system in memory keeps few attributes ({error})");
+            return;
+        }
+    }
+    assert_eq!(directory.store.attributes(me, &at).await.unwrap().len(), 32);
+    set(32).await.unwrap();
+    let error = directory.store.attributes(me, &at).await.unwrap_err();
+    assert_eq!((error.fault(), error.message()), (Fault::TooLarge, "its attributes have more than 2097152 bytes"));
+    directory.store.copy(me, &at, &path("/copy"), Overwrite::Refuse).await.unwrap();
+    directory.store.set_attribute(me, &path("/copy"), b"00000", None, false).await.unwrap();
+    assert_eq!(directory.store.attributes(me, &path("/copy")).await.unwrap().len(), 32);
 }
 
 #[tokio::test]
