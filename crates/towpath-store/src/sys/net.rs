@@ -1,11 +1,19 @@
 //! TCP sockets.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// How many connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 4096;
+
+/// How long a peer may not be heard of before the kernel gives its connection up: data that it does not acknowledge, or probes where
+/// nothing is underway. The kernel's own limits are a quarter of an hour and two hours. Routers take up to a minute or two to find another way.
+const LOST: Duration = Duration::from_secs(120);
+
+/// Probes within that time, of which each may get lost.
+const PROBES: u32 = 4;
 
 /// Listens on `address`. The port can be taken again at once after a restart.
 ///
@@ -18,13 +26,19 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Connects to `address`, without Nagle's delay.
+/// Connects to `address`, without Nagle's delay. A peer that vanishes without a word, because it lost its power or its network, is noticed
+/// within two minutes, however long it may be silent.
 ///
 /// # Errors
 /// The system's: refused, unreachable. It does not time out by itself before the kernel does.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    sockopt::set_tcp_user_timeout(&stream, LOST.as_millis() as u32)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, LOST / 2)?;
+    sockopt::set_tcp_keepintvl(&stream, LOST / 2 / PROBES)?;
+    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
     Ok(stream)
 }
 
@@ -34,4 +48,19 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// The resolver's.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_vanishes_is_noticed() {
+        let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let stream = connect(listener.local_addr().unwrap()).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let probes = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + probes, LOST);
+        assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), LOST.as_millis());
+    }
 }
