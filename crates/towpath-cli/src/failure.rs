@@ -80,7 +80,7 @@ impl Failure {
             Failure::Several { exit, .. } => *exit,
             // As programs end that do not ignore the signal: nothing is said, but it is no success either.
             Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
-            Failure::Output(_) => Fault::Io.exit_code(),
+            Failure::Output(error) => error.raw_os_error().map_or(Fault::Io, Fault::from_errno).exit_code(),
             Failure::Interrupted { signal, .. } => interrupt::exit_code(*signal),
         }
     }

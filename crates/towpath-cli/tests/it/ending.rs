@@ -68,6 +68,17 @@ fn a_signal_ends_a_command_that_cannot_write() {
 }
 
 #[test]
+fn a_full_disk_is_told_from_other_failures() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    for line in ["cat file", "cp file -", "stat file", "ls ."] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = directory.command(line.split(' ')).stdout(full).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(9), "{line}");
+    }
+}
+
+#[test]
 fn signals_may_all_be_ignored() {
     let line = format!("trap '' INT TERM HUP; exec {} ls /", env!("CARGO_BIN_EXE_towpath"));
     let outcome = Outcome::from(Command::new("sh").args(["-c", &line]).output().unwrap()).expect(0);
