@@ -5,9 +5,9 @@ use std::{ffi::OsString, io::Write as _, ops::Range, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream, try_join};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, Stdout};
 use towpath_proto::http::range::{RangeRequest, Resolution};
-use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
+use towpath_store::{Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
 
 use crate::{
     args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
@@ -123,24 +123,35 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
             }
             Some(Resolution::Whole) | None => whole,
         };
-        let offsets = (start..end).step_by(PIECE_BYTES);
-        let mut pieces = stream::iter(offsets)
-            .map(|offset| {
-                let length = usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-                let handle = &handle;
-                async move { (length, handle.read(offset, length).await) }
-            })
-            .buffered(PIECES_AHEAD);
-        while let Some((length, piece)) = pieces.next().await {
-            let piece = piece?;
-            out.write_all(&piece).await?;
-            if piece.len() < length {
-                return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
-            }
-        }
-        Ok(out.flush().await?)
+        write_out(&place, &*handle, start..end, &mut out, |_| ()).await
     })
     .await
+}
+
+/// Writes a `range` of the file that is open at `place` to the standard output, and says so piece by piece.
+pub(crate) async fn write_out(
+    place: &Place,
+    handle: &dyn ReadHandle,
+    range: Range<u64>,
+    out: &mut Stdout,
+    written: impl Fn(u64),
+) -> Result<(), Failure> {
+    let end = range.end;
+    let mut pieces = stream::iter(range.step_by(PIECE_BYTES))
+        .map(|offset| {
+            let length = usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+            async move { (length, handle.read(offset, length).await) }
+        })
+        .buffered(PIECES_AHEAD);
+    while let Some((length, piece)) = pieces.next().await {
+        let piece = piece?;
+        out.write_all(&piece).await?;
+        written(piece.len() as u64);
+        if piece.len() < length {
+            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
+        }
+    }
+    Ok(out.flush().await?)
 }
 
 fn parse_range(text: &str) -> Result<RangeRequest, Failure> {

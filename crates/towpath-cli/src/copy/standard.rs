@@ -1,16 +1,17 @@
 //! Copies from the standard input and to the standard output.
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use towpath_store::{CreateOptions, Error, Expectation, Fault, OpenOptions, Result};
 
 use super::{Order, Total};
 use crate::{
+    commands::write_out,
     failure::Failure,
     location::{End, Place},
 };
 
-/// Bytes moved at once.
+/// Bytes read at once from the standard input.
 const PIECE_BYTES: usize = 2 << 20;
 
 /// Copies one stream or file.
@@ -27,20 +28,8 @@ async fn to_output(from: &Place, order: &Order<'_>) -> Result<u64, Failure> {
     let source = from.store.open(&order.places.caller, &from.path, OpenOptions::default()).await?;
     let size = source.metadata().await?.size;
     order.progress.expect(size);
-    let mut output = tokio::io::stdout();
-    let mut offset = 0;
-    while offset < size {
-        let length = usize::try_from(size - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-        let piece = source.read(offset, length).await?;
-        if piece.is_empty() {
-            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&from.path).into());
-        }
-        output.write_all(&piece).await?;
-        offset += piece.len() as u64;
-        order.progress.moved(piece.len() as u64);
-    }
-    output.flush().await?;
-    Ok(offset)
+    write_out(from, &*source, 0..size, &mut tokio::io::stdout(), |bytes| order.progress.moved(bytes)).await?;
+    Ok(size)
 }
 
 async fn from_input(to: &Place, order: &Order<'_>) -> Result<u64, Failure> {
