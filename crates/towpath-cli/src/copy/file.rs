@@ -54,12 +54,16 @@ impl Copied {
 pub(super) async fn copy(job: &Job, order: &Order<'_>) -> Result<Copied> {
     let caller = &order.places.caller;
     let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
-    let source = job.from.store.open(caller, &job.from.path, options).await?;
+    let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path);
+    let explain = |error: Error| {
+        if error.fault() == Fault::IsDirectory { is_directory() } else { error.at(&job.from.path) }
+    };
+    let source = job.from.store.open(caller, &job.from.path, options).await.map_err(explain)?;
     let room = order.window.room(FIRST_BYTES).await;
     let first = source.read_into(0, FIRST_BYTES as usize, Vec::new());
-    let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(|error| error.at(&job.from.path))?;
+    let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(explain)?;
     if metadata.is_directory() {
-        return Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path));
+        return Err(is_directory());
     }
     order.progress.expect(metadata.size);
     let options = CreateOptions {

@@ -117,6 +117,18 @@ fn a_source_cannot_open_files_to_others() {
 }
 
 #[test]
+fn a_directory_is_copied_only_if_asked() {
+    let directory = Directory::new();
+    directory.put("d/file", "content");
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for source in ["d", &format!("{root}/d"), &format!("{http}/d")] {
+        let outcome = directory.run(&format!("cp {source} copy")).expect(5);
+        assert!(outcome.stderr.contains("use -r to copy it"), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_program_is_told_what_failed() {
     let directory = Directory::new();
     directory.put("s/a", "new");
