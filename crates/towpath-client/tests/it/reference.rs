@@ -116,8 +116,10 @@ async fn a_digest_that_the_server_does_not_know_is_computed_here() {
         let data = content(100_000);
         let store = server.store();
         let digests = Hasher::digest(Algorithms::of(&[Algorithm::Sha256]), &data);
-        let expected = Expectation { digests, ..Expectation::default() };
+        let expected = Expectation { digests: digests.clone(), ..Expectation::default() };
         upload(&*store, "/f", &data, expected).await.unwrap();
+        let asked = store.digest(&caller(), &path("/f"), Algorithm::Sha256, &|_| ()).await.unwrap();
+        assert_eq!(Some(asked), digests.get(Algorithm::Sha256));
     });
 }
 
