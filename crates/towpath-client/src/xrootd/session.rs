@@ -17,7 +17,7 @@ use tokio::{
 };
 use towpath_proto::xrootd::{
     FileHandle, Request,
-    request::{Close, Open},
+    request::{Close, Open, Promise},
     response::{Body, OpenReply},
 };
 use towpath_store::{Blame, Error, Fault};
@@ -126,11 +126,11 @@ impl Session {
     }
 
     /// Sends a close.
-    fn close(self: &Arc<Self>, handle: FileHandle) -> Closing {
+    fn close(self: &Arc<Self>, handle: FileHandle, promise: Option<Promise>) -> Closing {
         let exchange = Exchange {
             // A server may have much to write out, or checksums to compute, before it can say that all is well.
             patient: true,
-            ..Exchange::new(Request::from(Close { handle }), OPEN_ANSWER_BYTES)
+            ..Exchange::new(Request::from(Close { handle, promise }), OPEN_ANSWER_BYTES)
         };
         let pending = {
             let mut slots = self.slots();
@@ -140,10 +140,10 @@ impl Session {
         let session = Arc::clone(self);
         let (settled, outcome) = oneshot::channel();
         self.runtime.spawn(async move {
-            let outcome = pending.finished().await.outcome;
+            let finished = pending.finished().await;
             session.slots().closed(handle);
             // Most closes are not waited for.
-            let _ = settled.send(outcome.map(|_| ()));
+            let _ = settled.send(finished.outcome.map(|_| finished.buffer.into()));
         });
         Closing(outcome)
     }
@@ -173,7 +173,7 @@ async fn settle(
         (Some(_file), _) => {
             answer.send_replace(Some(reply));
         }
-        (None, Some(handle)) => drop(session.close(handle)),
+        (None, Some(handle)) => drop(session.close(handle, None)),
         (None, None) => {}
     }
 }
@@ -193,11 +193,11 @@ impl Drop for Load {
 
 /// A close underway. Dropping it changes nothing.
 #[derive(Debug)]
-pub(super) struct Closing(oneshot::Receiver<Result<(), Failure>>);
+pub(super) struct Closing(oneshot::Receiver<Result<Bytes, Failure>>);
 
 impl Closing {
-    /// Waits for the answer.
-    pub(super) async fn done(self) -> Result<(), Failure> {
+    /// Waits for the answer, and gives what it says: nothing, unless something was promised.
+    pub(super) async fn done(self) -> Result<Bytes, Failure> {
         self.0
             .await
             .unwrap_or_else(|_| Err(Failure::Lost(Error::new(Fault::Internal, "the task that closes a file ended"))))
@@ -242,21 +242,29 @@ impl OpenFile {
         }
     }
 
+    /// The handle, if the file is known to be open and no close has been sent.
+    pub(super) fn open_handle(&self) -> Option<FileHandle> {
+        match self.naming() {
+            Naming::Known(handle) if !self.closed.load(Ordering::Acquire) => Some(handle),
+            _ => None,
+        }
+    }
+
     /// Sends the close, if the file is open and has not been closed. Returns at once.
-    pub(super) fn start_close(&self) -> Option<Closing> {
-        let Naming::Known(handle) = self.naming() else { return None };
+    pub(super) fn start_close(&self, promise: Option<Promise>) -> Option<Closing> {
+        let handle = self.open_handle()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;
         }
-        Some(self.session.close(handle))
+        Some(self.session.close(handle, promise))
     }
 
     /// Closes the file and waits for the answer; if it is closed already, there is nothing to wait for.
-    pub(super) async fn close(&self) -> Result<(), Failure> {
+    pub(super) async fn close(&self, promise: Option<Promise>) -> Result<Bytes, Failure> {
         self.opened().await?;
-        match self.start_close() {
+        match self.start_close(promise) {
             Some(closing) => closing.done().await,
-            None => Ok(()),
+            None => Ok(Bytes::new()),
         }
     }
 
@@ -268,6 +276,6 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.start_close();
+        self.start_close(None);
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Site {
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
     known: Mutex<Known>,
-    hides_uploads: OnceCell<bool>,
+    is_ours: OnceCell<bool>,
     /// KiB of file data that may be underway.
     window: Arc<Semaphore>,
     window_kib: u32,
@@ -85,7 +85,7 @@ impl Site {
             tls: Arc::clone(&sites.tls),
             lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
             listings: Mutex::default(),
-            hides_uploads: OnceCell::new(),
+            is_ours: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
             window_kib,
         }
@@ -159,15 +159,15 @@ impl Site {
         Ok(session)
     }
 
-    /// Whether the server has said that it shows an upload only once it is closed.
-    pub(super) fn is_known_to_hide_uploads(&self) -> bool {
-        self.hides_uploads.get().is_some_and(|hides| *hides)
+    /// Whether the server has said that it is towpath.
+    pub(super) fn is_known_to_be_ours(&self) -> bool {
+        self.is_ours.get().is_some_and(|is_ours| *is_ours)
     }
 
-    /// Whether the server shows an upload only once it is closed: ours does. It is asked until it answers; before that it may
-    /// be so, and what stands under the name of an upload must be taken for another file.
-    pub(super) async fn may_hide_uploads(&self) -> bool {
-        let asked = self.hides_uploads.get_or_try_init(|| async {
+    /// Whether the server is towpath: then it shows an upload only once it is closed, and understands promises. It is asked until it answers;
+    /// before that it may be so, and what stands under the name of an upload must be taken for another file.
+    pub(super) async fn may_be_ours(&self) -> bool {
+        let asked = self.is_ours.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version"));
             let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;

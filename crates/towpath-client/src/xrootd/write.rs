@@ -1,8 +1,9 @@
 //! Files being written.
 //!
 //! Pieces leave as pages with checksums, in any order and side by side, bounded by the site's window; pages that arrive
-//! damaged are sent again. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well, and then asks
-//! for its size, and for its digest if one was promised; whatever does not hold, the file is removed.
+//! damaged are sent again. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well. Our own server is told
+//! with the close what was promised, and compares before it shows the file; another one is asked afterwards for size and digest, and
+//! what does not hold is removed.
 //!
 //! A write handle does not survive the loss of its connection: the server gives the file up (it is opened with
 //! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again.
@@ -21,7 +22,7 @@ use towpath_proto::{
     xrootd::{
         FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
         page::{self, Page},
-        request::{Open, PgWrite, Stat, Sync, Truncate, Write},
+        request::{Open, PgWrite, Promise, Stat, Sync, Truncate, Write},
         response::{Body, PgWriteStatus, StatInfo},
     },
 };
@@ -77,7 +78,7 @@ impl Upload {
         };
         let site = origin.sites.at(&origin.place, &origin.identity(caller));
         let replaces = options.overwrite == Overwrite::Replace;
-        if replaces && site.is_known_to_hide_uploads() {
+        if replaces && site.is_known_to_be_ours() {
             return open(OpenFlags::delete).await;
         }
         // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
@@ -242,7 +243,10 @@ impl Upload {
         if let Some(promised) = expected.size.filter(|promised| self.target.is_new && *promised != size) {
             return Err(truncated(size, promised));
         }
-        self.target.close().await.map_err(|failure| self.error(failure))?;
+        if self.target.is_new && self.site.is_known_to_be_ours() {
+            return self.close_with_promise(Promise { size, digests: expected.digests.clone() }).await;
+        }
+        self.target.close(None).await.map_err(|failure| self.error(failure))?;
         let stat = self.target.store.stat(&self.target.caller, &self.target.path);
         let (metadata, digest) = futures::future::join(stat, self.check_digests(expected)).await;
         let mut metadata = metadata?;
@@ -252,6 +256,15 @@ impl Upload {
         if let Some(digest) = digest? {
             metadata.digests.insert(digest);
         }
+        Ok(metadata)
+    }
+
+    /// Closes the file if it is as promised.
+    async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
+        let answer = self.target.close(Some(promise.clone())).await.map_err(|failure| self.error(failure))?;
+        let stat = StatInfo::decode(answer).map_err(|error| self.session().garbled(&error))?;
+        let mut metadata = metadata::of_stat(&stat);
+        promise.digests.iter().for_each(|digest| metadata.digests.insert(*digest));
         Ok(metadata)
     }
 

@@ -2,16 +2,17 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use bytes::Bytes;
 use futures::TryStreamExt as _;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_proto::checksum::Algorithm;
+use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 use towpath_proto::xrootd::{RequestCode, Response, response::Redirect};
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, IssuerConfig, Right},
 };
 use towpath_store::{
-    Blame, Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Secret, Store,
+    Blame, Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Overwrite, Secret, Store,
     local::{LocalOptions, LocalStore},
     memory::MemoryStore,
     sys::disk,
@@ -66,6 +67,24 @@ async fn check_promises(port: u16) {
 }
 
 /// The server tells the client after some seconds that the answer will come later, unasked.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_with_another_digest_than_promised_leaves_the_old_file() {
+    let store = store_at("root", serve(|_| ()), options());
+    let replace = CreateOptions { overwrite: Overwrite::Replace, ..CreateOptions::default() };
+    for (data, digest_of, fault) in [(b"old", b"old", None), (b"new", b"nex", Some(Fault::ChecksumMismatch))] {
+        let upload = store.create(&caller(), &path("/f"), replace.clone()).await.unwrap();
+        upload.write(0, Bytes::from_static(data)).await.unwrap();
+        let digests = Hasher::digest(Algorithms::DEFAULT, digest_of);
+        let committed = upload.commit(Expectation { digests: digests.clone(), ..Expectation::default() }).await;
+        match fault {
+            None => assert_eq!(committed.unwrap().digests, digests),
+            Some(fault) => assert_eq!(committed.unwrap_err().fault(), fault),
+        }
+    }
+    let file = store.open(&caller(), &path("/f"), OpenOptions::default()).await.unwrap();
+    assert_eq!(file.read(0, 10).await.unwrap(), "old");
+}
+
 #[tokio::test]
 async fn a_checksum_that_takes_long_is_waited_for() {
     let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());

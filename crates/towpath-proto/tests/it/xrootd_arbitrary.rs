@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_proto::xrootd::page::Page;
 use towpath_proto::xrootd::request::*;
 use towpath_proto::xrootd::response::*;
@@ -19,6 +20,14 @@ fn handle() -> impl Strategy<Value = FileHandle> {
 /// Offsets and sizes, often near the ends of what int64 holds.
 pub(super) fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_000u64, 0..=i64::MAX as u64, Just(i64::MAX as u64)]
+}
+
+fn promise() -> impl Strategy<Value = Promise> {
+    let digests = vec((prop::sample::select(&[Algorithm::Crc32c, Algorithm::Adler32]), any::<u32>()), 0..3);
+    (offset(), digests).prop_map(|(size, digests)| {
+        let digest = |(algorithm, value): (Algorithm, u32)| Digest::new(algorithm, &value.to_be_bytes()).unwrap();
+        Promise { size, digests: digests.into_iter().map(digest).collect() }
+    })
 }
 
 fn length() -> impl Strategy<Value = u32> {
@@ -86,7 +95,7 @@ fn file_request() -> impl Strategy<Value = Request> {
         let (mode, options, options2) = (Mode(mode), OpenOptions(options), OpenOptions2(options2));
         Open { mode, options, options2, template, path }.into()
     });
-    let close = handle().prop_map(|handle| Close { handle }.into());
+    let close = (handle(), prop::option::of(promise())).prop_map(|(handle, promise)| Close { handle, promise }.into());
     let sync = handle().prop_map(|handle| Sync { handle }.into());
     let truncate = (target(), offset()).prop_map(|(target, size)| Truncate { target, size }.into());
     prop_oneof![open, close, sync, truncate]

@@ -1,6 +1,7 @@
 //! Bytes as the protocol's description and probes of a real server show them.
 
 use bytes::{Bytes, BytesMut};
+use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_proto::xrootd::auth::*;
 use towpath_proto::xrootd::handshake::{HANDSHAKE, HandshakeReply, Sniff, sniff};
 use towpath_proto::xrootd::page::{self, Page};
@@ -94,7 +95,18 @@ fn file_requests() {
         },
         "0007 0bc2 0180 0410 0000 000000000000 00000000 00000006 2f613f623d63",
     );
-    golden(Close { handle: HANDLE }, "0007 0bbb 01020304 000000000000000000000000 00000000");
+    golden(Close { handle: HANDLE, promise: None }, "0007 0bbb 01020304 000000000000000000000000 00000000");
+    let promise = Promise { size: 9, digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into() };
+    golden(
+        Close { handle: HANDLE, promise: Some(promise) },
+        "0007 0bbb 01020304 000000000000000000000000 00000016 73697a653d3926637263333263 3d6533303639323833",
+    );
+    for text in ["size=x", "crc32c=e3069283", "size=9&crc33=e3069283", "size=9&crc32c=e306928x", "size=9&", "\u{e9}"] {
+        let mut wire = hex("0007 0bbb 01020304 000000000000000000000000");
+        wire.extend((text.len() as u32).to_be_bytes());
+        wire.extend(text.bytes());
+        assert_eq!(decode(&wire), Err(DecodeError::Invalid { what: "promise of a close" }), "{text}");
+    }
     golden(
         Read { handle: HANDLE, offset: 0x1_0000_0000, length: 10, path_id: PathId(0) },
         "0007 0bc5 01020304 0000000100000000 0000000a 00000000",

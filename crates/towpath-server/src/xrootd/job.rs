@@ -170,7 +170,7 @@ async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served 
             file.writing()?.handle.set_size(request.size).await?;
             exchange.done()
         }
-        Request::Close(_) => open::close(exchange, file).await,
+        Request::Close(request) => open::close(exchange, file, request.promise.as_ref()).await,
         _ => Err(unsupported().into()),
     }
 }

@@ -7,7 +7,11 @@
 
 use std::sync::Arc;
 
-use towpath_proto::xrootd::{OpenOptions, PathAndCgi, request::Open, response::OpenReply};
+use towpath_proto::xrootd::{
+    OpenOptions, PathAndCgi,
+    request::{Open, Promise},
+    response::OpenReply,
+};
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, StorePath};
 
 use super::{
@@ -82,20 +86,23 @@ fn announced_size(path: &PathAndCgi) -> Option<u64> {
 }
 
 /// Answers `close`, whose handle was taken back already.
-pub(super) async fn close(exchange: &Exchange, file: &OpenFile) -> Served {
-    if let FileAccess::Write(writing) = &file.access {
-        match sound(writing).await {
-            Ok(()) => {
-                writing.handle.commit(Expectation::default()).await?;
-                attributes::settle(exchange, file, &writing.attributes).await?;
-            }
-            Err(refusal) => {
-                writing.handle.abort().await?;
-                return Err(refusal.into());
-            }
-        }
+pub(super) async fn close(exchange: &Exchange, file: &OpenFile, promise: Option<&Promise>) -> Served {
+    let FileAccess::Write(writing) = &file.access else { return exchange.done() };
+    if let Err(refusal) = sound(writing).await {
+        writing.handle.abort().await?;
+        return Err(refusal.into());
     }
-    exchange.done()
+    let expected = promise.map_or_else(Expectation::default, |promise| Expectation {
+        size: Some(promise.size),
+        digests: promise.digests.clone(),
+        ..Expectation::default()
+    });
+    let committed = writing.handle.commit(expected).await?;
+    attributes::settle(exchange, file, &writing.attributes).await?;
+    match promise {
+        Some(_) => exchange.ok(&metadata::stat_info(&file.identity, &file.path, &committed)),
+        None => exchange.done(),
+    }
 }
 
 /// Whether everything has come that the client sent.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{
     FileHandle,
     page::{self, CRC_BYTES},
-    request::{PgWrite, Rm},
+    request::{PgWrite, Promise, Rm},
     response::PgWriteStatus,
 };
 use towpath_store::{Caller, Fault, Result, StorePath};
@@ -22,7 +22,7 @@ use towpath_store::{Caller, Fault, Result, StorePath};
 use crate::xrootd::{
     ask::{Question, path_and_cgi},
     connection::{Exchange, Failure, Payload, Pending},
-    session::{Closing, Naming, OpenFile},
+    session::{Closing, OpenFile},
     site::Site,
     store::XrootdStore,
 };
@@ -51,7 +51,7 @@ pub(super) struct Clearing {
 impl Target {
     /// Finds out whether the file, once it is open, stands under its name.
     pub(super) async fn learn_whether_shown(&self, site: &Site) {
-        let hidden = self.is_new && site.may_hide_uploads().await;
+        let hidden = self.is_new && site.may_be_ours().await;
         self.shown.store(!hidden, Ordering::Release);
     }
 
@@ -68,22 +68,25 @@ impl Target {
     }
 
     /// Closes the file well: from then on it stands under its name.
-    pub(super) async fn close(&self) -> Result<(), Failure> {
-        self.file.close().await?;
+    ///
+    /// Gives what a server that understands the promise answers.
+    pub(super) async fn close(&self, promise: Option<Promise>) -> Result<Bytes, Failure> {
+        let answer = self.file.close(promise).await?;
         self.shown.store(true, Ordering::Release);
-        Ok(())
+        Ok(answer)
     }
 
     /// Sends what makes the file go away, in one flight. Returns at once.
     pub(super) fn start_clear(&self) -> Clearing {
         let shown = self.shown.load(Ordering::Acquire);
-        if let Naming::Known(handle) = self.file.naming()
+        // A handle that was closed may be another file's by now.
+        if let Some(handle) = self.file.open_handle()
             && self.is_new
             && !shown
         {
             drop(self.file.session.submit(spoiling(handle)));
         }
-        let closing = self.file.start_close();
+        let closing = self.file.start_close(None);
         // The path has been sent before, so it can be said.
         let path = path_and_cgi(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));

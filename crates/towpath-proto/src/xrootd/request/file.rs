@@ -1,8 +1,11 @@
 //! Requests about open files, without data.
 
-use bytes::{Bytes, BytesMut};
+use std::fmt::Write as _;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
 
 use super::{Layout, RequestHeader};
+use crate::checksum::{Digest, Digests};
 use crate::xrootd::wire::Parameters;
 use crate::xrootd::{DecodeError, FileHandle, Mode, OpenOptions, OpenOptions2, PathAndCgi, RequestCode, Target};
 
@@ -47,17 +50,57 @@ impl Layout for Open {
 pub struct Close {
     /// Which file.
     pub handle: FileHandle,
+    /// What the client says of the file that it has written. Towpath's own addition, for servers that are known to be towpath:
+    /// they compare before the file becomes visible, and answer with its [`StatInfo`](crate::xrootd::response::StatInfo).
+    pub promise: Option<Promise>,
+}
+
+/// What is said of a file with its `close`, as `size=10000&crc32c=e3069283`: the names of algorithms are those of this crate.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Promise {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its digests, any number of them.
+    pub digests: Digests,
+}
+
+impl Promise {
+    fn decode(text: &[u8]) -> Option<Self> {
+        let mut pairs = std::str::from_utf8(text).ok()?.split('&').map(|pair| pair.split_once('='));
+        let (_, size) = pairs.next()?.filter(|(key, _)| *key == "size")?;
+        let digests = pairs.map(|pair| {
+            let (algorithm, value) = pair?;
+            Digest::from_hex(algorithm.parse().ok()?, value).ok()
+        });
+        Some(Self { size: size.parse().ok()?, digests: digests.collect::<Option<_>>()? })
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        let mut text = format!("size={}", self.size);
+        for digest in self.digests.iter() {
+            let written = write!(text, "&{}={digest}", digest.algorithm());
+            debug_assert!(written.is_ok(), "a string grows as needed");
+        }
+        out.put_slice(text.as_bytes());
+    }
 }
 
 impl Layout for Close {
     const CODE: RequestCode = RequestCode::close;
 
-    fn decode(header: &RequestHeader, _payload: Bytes) -> Result<Self, DecodeError> {
-        Ok(Self { handle: header.parameters.handle(4) })
+    fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
+        let promise = match payload.is_empty() {
+            true => None,
+            false => Some(Promise::decode(&payload).ok_or(DecodeError::Invalid { what: "promise of a close" })?),
+        };
+        Ok(Self { handle: header.parameters.handle(4), promise })
     }
 
-    fn encode(&self, parameters: &mut Parameters, _payload: &mut BytesMut) {
+    fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(4, self.handle.0);
+        if let Some(promise) = &self.promise {
+            promise.encode(payload);
+        }
     }
 }
 

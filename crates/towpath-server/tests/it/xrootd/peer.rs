@@ -254,7 +254,7 @@ impl Peer {
     }
 
     pub(super) async fn close(&mut self, handle: FileHandle) -> Answer {
-        self.ask(Close { handle }).await
+        self.ask(Close { handle, promise: None }).await
     }
 }
 

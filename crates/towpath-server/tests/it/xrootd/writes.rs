@@ -4,9 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
+use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Request, Target, WritevOptions, page,
-    request::{Open, PgRead, PgWrite, Ping, Read, Readv, Stat, Sync, Truncate, VectorElement, Write, Writev},
+    request::{
+        Close, Open, PgRead, PgWrite, Ping, Promise, Read, Readv, Stat, Sync, Truncate, VectorElement, Write, Writev,
+    },
     response::{Body as _, OpenReply, StatInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
@@ -65,6 +68,32 @@ async fn new_does_not_replace_and_the_later_close_stays() {
     assert_eq!(site.get("/f").await.unwrap(), "fourth");
     peer.close(third).await.ok();
     assert_eq!(site.get("/f").await.unwrap(), "third");
+}
+
+#[tokio::test]
+async fn what_is_promised_with_the_close_is_compared_before_the_file_is_visible() {
+    let site = Site::empty();
+    site.put("/f", b"old").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let digests = |text: &[u8]| Hasher::digest(Algorithms::of(&[Algorithm::Crc32c, Algorithm::Md5]), text);
+    let cases = [
+        (Promise { size: 3, digests: digests(b"nex") }, Err(ErrorCode::ChkSumErr)),
+        (Promise { size: 4, digests: digests(b"new") }, Err(ErrorCode::IOError)),
+        (Promise { size: 3, digests: digests(b"new") }, Ok(())),
+    ];
+    for (promise, outcome) in cases {
+        let handle = peer.open("/f", REPLACE).await;
+        peer.ask_with(write(handle, 0, b"new"), b"new").await.ok();
+        let answer = peer.ask(Close { handle, promise: Some(promise) }).await;
+        match outcome {
+            Ok(()) => assert_eq!(StatInfo::decode(answer.ok()).unwrap().size, 3),
+            Err(code) => {
+                assert_eq!(answer.code(), code);
+                assert_eq!(site.get("/f").await.unwrap(), "old");
+            }
+        }
+    }
+    assert_eq!(site.get("/f").await.unwrap(), "new");
 }
 
 #[tokio::test]
