@@ -1,22 +1,38 @@
 //! The disk pool: where system calls that may wait for a disk run, so that no network thread ever does.
 //!
-//! It is tokio's blocking threads behind a semaphore: more calls at once than a disk can queue only cost memory and
-//! context switches, and one store must not take all threads of the process. Jobs that read whole files (digests,
-//! also those a commit needs, and copies) may take only a part of it, so that short reads always find a thread.
+//! Most of them need a few microseconds and no disk, and to wake a thread takes longer than that. So jobs stand in line, and few threads
+//! work them off one after the other; only when a job has stood in line for [`PATIENCE`], because those before it do wait for a disk, another thread
+//! comes to help, up to the pool's bound: more calls at once than a disk can queue only cost memory. The threads are tokio's
+//! blocking ones, and go back to it when the line is empty.
+//!
+//! Jobs that read whole files (digests, also those a commit needs, and copies) may take only a part of the pool, so that short
+//! reads always find a thread.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::Duration,
+};
 
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::{Error, Fault, Result};
 
 /// The part of the pool that long jobs may take.
 const LONG_JOB_SHARE: usize = 4;
 
+/// How long a job stands in line, at most twice, before another thread comes: some times what a call takes that needs no disk.
+const PATIENCE: Duration = Duration::from_millis(1);
+
 /// A bounded set of threads for blocking calls.
 #[derive(Debug, Clone)]
 pub(super) struct DiskPool {
-    jobs: Arc<Semaphore>,
+    line: Arc<Line>,
     long_jobs: Arc<Semaphore>,
 }
 
@@ -38,26 +54,23 @@ impl DiskPool {
     /// A pool that runs `jobs` calls at once, at least one.
     pub(super) fn new(jobs: usize) -> Self {
         let jobs = jobs.max(1);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            jobs: Arc::new(Semaphore::new(jobs)),
+            line: Arc::new(Line { state: Mutex::default(), few: processors.min(jobs), most: jobs }),
             long_jobs: Arc::new(Semaphore::new(jobs.div_ceil(LONG_JOB_SHARE))),
         }
     }
 
     /// Runs `job` on a thread that may block. If the future is dropped the job still ends, and what it made is dropped.
     pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let permit = Arc::clone(&self.jobs).acquire_owned().await.expect("the semaphore is never closed");
-        let task = tokio::task::spawn_blocking(move || {
-            let outcome = job();
-            drop(permit);
-            outcome
-        });
-        task.await.unwrap_or_else(|failed| {
-            Err(match failed.is_panic() {
-                true => Error::new(Fault::Internal, format!("a disk job failed: {failed}")),
-                false => Error::new(Fault::Cancelled, "the process is shutting down"),
-            })
-        })
+        let (tell, outcome) = oneshot::channel();
+        self.line.join(Box::new(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(job));
+            let panicked = |_| Err(Error::new(Fault::Internal, "a disk job failed: see what the process printed"));
+            // Nobody may be waiting any more.
+            let _ = tell.send(outcome.unwrap_or_else(panicked));
+        }));
+        outcome.await.unwrap_or_else(|_| Err(Error::new(Fault::Cancelled, "the process is shutting down")))
     }
 
     /// As [`Self::run`], for a job that takes long and asks now and then whether it is still wanted.
@@ -69,6 +82,109 @@ impl DiskPool {
         let wanted = Arc::new(());
         let cancelled = Cancelled(Arc::downgrade(&wanted));
         self.run(move || job(&cancelled)).await
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The jobs that wait for a thread, and the threads.
+struct Line {
+    state: Mutex<State>,
+    /// Threads that come as soon as there are jobs.
+    few: usize,
+    /// Threads that come if jobs have to wait.
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Jobs that have left the line, since the beginning.
+    taken: u64,
+    threads: usize,
+    is_watched: bool,
+}
+
+/// A thread that works in the line.
+struct Thread {
+    line: Arc<Line>,
+    /// It is one of [`State::threads`].
+    is_counted: bool,
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Self>, job: Job) {
+        let mut state = self.state();
+        state.jobs.push_back(job);
+        if state.threads < self.few {
+            self.start_thread(&mut state);
+        } else if state.threads < self.most && !std::mem::replace(&mut state.is_watched, true) {
+            tokio::spawn(Arc::clone(self).watch());
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        state.threads += 1;
+        let mut thread = Thread { line: Arc::clone(self), is_counted: true };
+        tokio::task::spawn_blocking(move || {
+            while let Some(job) = thread.next() {
+                job();
+            }
+        });
+    }
+
+    /// Sends for more threads as long as jobs have to wait.
+    async fn watch(self: Arc<Self>) {
+        let mut tick = interval(PATIENCE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // As many jobs had come when the clock ticked last.
+        let mut come_before = 0_u64;
+        loop {
+            tick.tick().await;
+            let mut state = self.state();
+            if state.jobs.is_empty() {
+                state.is_watched = false;
+                return;
+            }
+            let waiting = usize::try_from(come_before.saturating_sub(state.taken)).unwrap_or(usize::MAX);
+            for _ in 0..waiting.min(self.most.saturating_sub(state.threads)) {
+                self.start_thread(&mut state);
+            }
+            come_before = state.taken + state.jobs.len() as u64;
+        }
+    }
+}
+
+impl Thread {
+    /// The next job; once nobody is in line, none, and the thread does not count any more.
+    fn next(&mut self) -> Option<Job> {
+        let mut state = self.line.state();
+        let Some(job) = state.jobs.pop_front() else {
+            state.threads -= 1;
+            self.is_counted = false;
+            return None;
+        };
+        state.taken += 1;
+        Some(job)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // It never ran: the process is shutting down.
+        if self.is_counted {
+            self.line.state().threads -= 1;
+        }
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("few", &self.few).field("most", &self.most).finish_non_exhaustive()
     }
 }
 
@@ -102,7 +218,7 @@ mod tests {
     async fn long_jobs_leave_room_for_short_ones() {
         let pool = DiskPool::new(4);
         let (to_jobs, from_test) = mpsc::channel::<()>();
-        let from_test = Arc::new(std::sync::Mutex::new(from_test));
+        let from_test = Arc::new(Mutex::new(from_test));
         let long = (0..8).map(|_| {
             let from_test = Arc::clone(&from_test);
             pool.run_long(move |_| Ok(from_test.lock().unwrap().recv().is_err()))
@@ -113,6 +229,22 @@ mod tests {
         assert_eq!(short.into_iter().collect::<Result<Vec<_>>>().unwrap(), (0..100).collect::<Vec<_>>());
         drop(to_jobs);
         assert!(long.await.into_iter().all(|outcome| outcome.unwrap()));
+    }
+
+    #[tokio::test]
+    async fn jobs_that_wait_for_a_disk_do_not_hold_up_others_for_long() {
+        let pool = DiskPool::new(64);
+        let (to_jobs, from_test) = mpsc::channel::<()>();
+        let from_test = Arc::new(Mutex::new(from_test));
+        let slow = (0..63).map(|_| {
+            let from_test = Arc::clone(&from_test);
+            pool.run(move || Ok(from_test.lock().unwrap().recv().is_err()))
+        });
+        let mut slow = Box::pin(join_all(slow));
+        assert!((&mut slow).now_or_never().is_none());
+        assert_eq!(pool.run(|| Ok(7)).await.unwrap(), 7);
+        drop(to_jobs);
+        assert!(slow.await.into_iter().all(|outcome| outcome.unwrap()));
     }
 
     #[tokio::test]
