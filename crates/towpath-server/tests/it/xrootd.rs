@@ -8,6 +8,7 @@ mod golden;
 mod handles;
 mod limits;
 mod login;
+mod mixture;
 mod names;
 mod peer;
 mod pipelining;
