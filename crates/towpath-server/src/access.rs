@@ -127,6 +127,25 @@ impl Identity {
     }
 }
 
+/// A person, as far as one can be known again: whoever bears a token of the same issuer for the same subject. All anonymous callers are one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Person {
+    issuer: Option<Arc<str>>,
+    subject: Option<Arc<str>>,
+}
+
+impl Person {
+    /// The one who makes a call.
+    pub fn of(caller: &Caller) -> Self {
+        Self { issuer: caller.issuer.clone(), subject: caller.subject.clone() }
+    }
+
+    /// Whether nobody vouches for it.
+    pub fn is_anonymous(&self) -> bool {
+        self.issuer.is_none()
+    }
+}
+
 /// The policy of a server.
 #[derive(Debug)]
 pub struct Access {

@@ -16,6 +16,7 @@ use towpath_store::{
 };
 
 use super::target;
+use crate::access::Person;
 
 /// Locks at once, on the whole server. They are searched from end to end.
 const LOCKS: usize = 4096;
@@ -51,24 +52,11 @@ pub(super) enum NoLock {
     Full,
 }
 
-/// Who holds a lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
-    issuer: Option<Arc<str>>,
-    subject: Option<Arc<str>>,
-}
-
-impl Holder {
-    fn of(caller: &Caller) -> Self {
-        Self { issuer: caller.issuer.clone(), subject: caller.subject.clone() }
-    }
-}
-
 #[derive(Debug, Clone)]
 struct Lock {
     wish: Arc<Wish>,
     token: String,
-    holder: Holder,
+    holder: Person,
     ends: Instant,
 }
 
@@ -128,7 +116,7 @@ impl Locks {
             return Err(NoLock::Full);
         }
         let ends = clock::now() + wish.lasts.min(LONGEST);
-        let lock = Lock { wish: Arc::new(wish), token: token(), holder: Holder::of(caller), ends };
+        let lock = Lock { wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
         let told = lock.tell();
         locks.push(lock);
         Ok(told)
@@ -143,7 +131,7 @@ impl Locks {
         lasts: Duration,
     ) -> Option<ActiveLock> {
         let mut locks = self.live();
-        let holder = Holder::of(caller);
+        let holder = Person::of(caller);
         let lock = locks.iter_mut().find(|lock| lock.token == token && lock.holder == holder && lock.protects(path))?;
         lock.ends = clock::now() + lasts.min(LONGEST);
         Some(lock.tell())
@@ -152,7 +140,7 @@ impl Locks {
     /// Ends the caller's lock of that token, which must protect `path`; whether there was one.
     pub(super) fn end(&self, caller: &Caller, path: &StorePath, token: &str) -> bool {
         let mut locks = self.live();
-        let holder = Holder::of(caller);
+        let holder = Person::of(caller);
         let place = locks.iter().position(|lock| lock.token == token && lock.holder == holder && lock.protects(path));
         place.map(|place| locks.swap_remove(place)).is_some()
     }
@@ -182,7 +170,7 @@ impl Locks {
         tokens: &[&str],
     ) -> Option<StorePath> {
         let locks = self.live();
-        let holder = Holder::of(caller);
+        let holder = Person::of(caller);
         let shown = |lock: &Lock| lock.holder == holder && tokens.contains(&lock.token.as_str());
         let meeting = || locks.iter().filter(|lock| lock.meets(path, reach));
         let opened = |at: &Lock| meeting().any(|other| other.wish.path == at.wish.path && shown(other));

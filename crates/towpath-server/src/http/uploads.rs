@@ -26,6 +26,8 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
+use crate::access::Person;
+
 /// How long an upload waits for its next piece.
 const IDLE: Duration = Duration::from_secs(900);
 
@@ -49,19 +51,19 @@ pub(super) struct Key {
     size: u64,
 }
 
-/// Who sends an upload. What two tokens of one subject have in common is enough; without a token there is only the address.
+/// Who sends an upload. Without a token there is only the address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Owner {
-    issuer: Option<Arc<str>>,
-    subject: Option<Arc<str>>,
+    person: Person,
     address: Option<IpAddr>,
 }
 
 impl Key {
     /// The key of an upload of `size` bytes by `caller`.
     pub(super) fn new(caller: &Caller, path: &StorePath, size: u64) -> Self {
-        let address = caller.address.filter(|_| caller.issuer.is_none());
-        let owner = Owner { issuer: caller.issuer.clone(), subject: caller.subject.clone(), address };
+        let person = Person::of(caller);
+        let address = caller.address.filter(|_| person.is_anonymous());
+        let owner = Owner { person, address };
         Self { owner, path: path.clone(), size }
     }
 }

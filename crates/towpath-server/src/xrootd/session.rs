@@ -22,7 +22,12 @@ use super::{
     order::Order,
     outbox::Outbox,
 };
-use crate::{Buffers, Room, Service, access::Identity, access_log::Record, metrics::Face};
+use crate::{
+    Buffers, Room, Service,
+    access::{Identity, Person},
+    access_log::Record,
+    metrics::Face,
+};
 
 /// Further connections that may join a session, as `query config bind_max` tells.
 pub(super) const BIND_MAX: usize = 15;
@@ -219,8 +224,7 @@ impl Sessions {
     /// Ends the session `id` for `asking`, which must be of the same identity. An unknown session has ended already.
     pub(super) fn end(&self, id: SessionId, asking: &Session) -> Served<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
-        let who = |session: &Session| (session.identity.caller.issuer.clone(), session.identity.caller.subject.clone());
-        if who(&session) != who(asking) {
+        if Person::of(&session.identity.caller) != Person::of(&asking.identity.caller) {
             return Err(Refusal::with_code(ErrorCode::NotAuthorized, "the session belongs to somebody else").into());
         }
         session.end();
