@@ -14,7 +14,7 @@ use towpath_store::{ReadHandle, StorePath};
 
 use super::{
     connection::Connection,
-    exchange::{Outcome, Refusal, verb},
+    exchange::{Outcome, Refusal, seal, verb},
     files::{FileAccess, Slot},
     metadata, pages, query, vector,
 };
@@ -206,14 +206,4 @@ fn reading(slot: &Slot) -> Option<&dyn ReadHandle> {
         FileAccess::Read(handle) => Some(&**handle),
         FileAccess::Write(_) => None,
     }
-}
-
-/// Writes the header of the frame that begins at `start`, with room for it there, and gives the length of its body.
-pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: Status) -> u64 {
-    let body = out.len().saturating_sub(start).saturating_sub(ResponseHeader::LEN);
-    let header = ResponseHeader { stream_id, status, dlen: u32::try_from(body).unwrap_or(i32::MAX as u32) };
-    if let Some(place) = out.get_mut(start..start + ResponseHeader::LEN) {
-        place.copy_from_slice(&header.to_bytes());
-    }
-    body as u64
 }

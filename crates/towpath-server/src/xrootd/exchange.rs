@@ -7,7 +7,7 @@ use std::{
 
 use bytes::BytesMut;
 use towpath_proto::xrootd::{
-    DecodeError, ErrorCode, PathAndCgi, RequestCode, ResponseHeader, StreamId,
+    DecodeError, ErrorCode, PathAndCgi, RequestCode, ResponseHeader, Status, StreamId,
     response::{self, Attn, Body, Response, WaitResp},
 };
 use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
@@ -241,6 +241,16 @@ impl Drop for Exchange {
             self.session.ended.cancel();
         }
     }
+}
+
+/// Writes the header of the frame that begins at `start`, with room for it there, and gives the length of its body.
+pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: Status) -> u64 {
+    let body = out.len().saturating_sub(start).saturating_sub(ResponseHeader::LEN);
+    let header = ResponseHeader { stream_id, status, dlen: u32::try_from(body).unwrap_or(i32::MAX as u32) };
+    if let Some(place) = out.get_mut(start..start + ResponseHeader::LEN) {
+        place.copy_from_slice(&header.to_bytes());
+    }
+    body as u64
 }
 
 /// The answer in `frame` in the form that `waitresp` promised.

@@ -10,8 +10,7 @@ use towpath_proto::xrootd::{ResponseHeader, Status, request::Read};
 use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
-    at_once::seal,
-    exchange::{Answer, Exchange, Served},
+    exchange::{Answer, Exchange, Served, seal},
     files::{FileAccess, OpenFile},
 };
 use crate::metrics::Face;

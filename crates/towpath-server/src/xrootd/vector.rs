@@ -16,8 +16,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{ByteRange, Error, Fault, Place, ReadHandle};
 
 use super::{
-    at_once::seal,
-    exchange::{Answer, Exchange, Failure, Refusal, Served},
+    exchange::{Answer, Exchange, Failure, Refusal, Served, seal},
     files::{FileAccess, Slot},
 };
 use crate::metrics::Face;
