@@ -87,7 +87,7 @@ fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u
             let read = Read { handle: BRIEF, offset, length: length as u32, ..Read::default() };
             let mut three = just(open_request("/f", OpenOptions::open_read).into());
             three.push((read.into(), Vec::new(), Expected::Data(data[range].to_vec())));
-            three.extend(just(Close { handle: BRIEF }.into()));
+            three.extend(just(Close { handle: BRIEF, ..Close::default() }.into()));
             three
         }
     }
