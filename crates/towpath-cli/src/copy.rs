@@ -28,6 +28,13 @@ use crate::{
 /// Files copied at once unless told otherwise: enough to hide a round trip of 100 ms behind others when files are small.
 const FILES: usize = 192;
 
+/// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
+/// a minute to fail then.
+const LOST_GENERATIONS: usize = 2;
+
+/// So many files make a generation, even if fewer are copied at once.
+const LEAST_GENERATION: usize = 8;
+
 /// One file to copy.
 #[derive(Debug)]
 struct Job {
@@ -95,7 +102,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     total.failed.outcome()
 }
 
-/// The user's file mode creation mask. It can only be seen by setting another one, which nobody has time to use: no file is made yet.
+/// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
@@ -116,7 +123,9 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
             }
         })
         .buffer_unordered(at_once);
+    let mut out_of_reach = 0;
     while let Some((job, outcome)) = running.next().await {
+        out_of_reach = if outcome.as_ref().is_err_and(Failure::is_out_of_reach) { out_of_reach + 1 } else { 0 };
         match outcome {
             Ok(None) => total.skipped += 1,
             Ok(Some(copied)) => {
@@ -140,6 +149,11 @@ async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> 
                     writeln!(std::io::stdout(), "{}", job.failed(error))?;
                 }
             }
+        }
+        if out_of_reach >= LOST_GENERATIONS * at_once.max(LEAST_GENERATION) {
+            let message = "files in a row failed because a storage is out of reach: the rest is not tried";
+            order.progress.say(|| complain(format_args!("{out_of_reach} {message}")));
+            break;
         }
     }
     Ok(total)

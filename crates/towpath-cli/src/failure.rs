@@ -5,7 +5,7 @@ use std::io::Write as _;
 use rustix::process::Signal;
 use towpath_proto::fault::{Exit, Fault, Retry};
 use towpath_server::StartError;
-use towpath_store::Error;
+use towpath_store::{Blame, Error};
 
 use crate::{config::ConfigError, interrupt};
 
@@ -88,6 +88,12 @@ impl Failure {
     /// Whether the reader of the standard output went away: then nothing more can be done, and nobody is to be told.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether a storage does not answer, or cannot be reached, so that what else is asked of it will hardly fare better.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        let Failure::Store(error) = self else { return false };
+        matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
     }
 
     /// Says on the standard error stream what happened, whose fault it is, and what to do.

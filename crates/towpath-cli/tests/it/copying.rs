@@ -129,6 +129,17 @@ fn a_directory_is_copied_only_if_asked() {
 }
 
 #[test]
+fn what_is_out_of_reach_is_not_tried_for_ever() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("t")).unwrap();
+    // Nobody listens there.
+    let sources: Vec<_> = (0..50).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
+    let outcome = directory.run(&format!("cp --files 2 {} t", sources.join(" "))).expect(8);
+    assert!(outcome.stderr.contains("16 files in a row failed"), "{outcome:?}");
+    assert_eq!(outcome.stderr.matches("was not copied").count(), 16);
+}
+
+#[test]
 fn a_program_is_told_what_failed() {
     let directory = Directory::new();
     directory.put("s/a", "new");
