@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests};
 
-use crate::{Caller, Metadata, Result, Space, StorePath, VersionTag};
+use crate::{Caller, Error, Fault, Metadata, Result, Space, StorePath, VersionTag};
 
 /// Something that holds files and directories under a root.
 #[async_trait]
@@ -228,6 +228,36 @@ pub struct Expectation {
     pub digests: Digests,
     /// The modification time to give it, in nanoseconds since the Unix epoch.
     pub mtime_ns: Option<i64>,
+}
+
+impl Expectation {
+    /// Compares the size with the one promised, if one was.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn check_size(&self, size: u64) -> Result<()> {
+        match self.size {
+            Some(promised) if promised != size => {
+                let message = format!("{promised} bytes were promised, but {size} were written");
+                Err(Error::new(Fault::Truncated, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares those of `digests` that were promised.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch`.
+    pub fn check_digests(&self, digests: &Digests) -> Result<()> {
+        for promised in self.digests.iter() {
+            if let Some(actual) = digests.get(promised.algorithm()).filter(|actual| actual != promised) {
+                let message = format!("the data have {actual:#}, but {promised:#} was promised");
+                return Err(Error::new(Fault::ChecksumMismatch, message));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Changes to the metadata of a path; `None` leaves a thing as it is.

@@ -201,22 +201,6 @@ impl Upload {
     }
 }
 
-/// Checks what was promised against what was written.
-fn check(expected: &Expectation, size: u64, digests: &Digests) -> Result<()> {
-    if let Some(promised) = expected.size.filter(|promised| *promised != size) {
-        return Err(Error::new(Fault::Truncated, format!("{size} bytes were written where {promised} were promised")));
-    }
-    let differs =
-        expected.digests.iter().find(|digest| digests.get(digest.algorithm()).is_some_and(|own| own != **digest));
-    match differs {
-        Some(digest) => {
-            let message = format!("the {} of what was written is not the promised {digest}", digest.algorithm());
-            Err(Error::new(Fault::ChecksumMismatch, message))
-        }
-        None => Ok(()),
-    }
-}
-
 fn finished() -> Error {
     Error::new(Fault::HandleNotOpen, "the upload is finished")
 }
@@ -320,7 +304,7 @@ impl WriteHandle for Upload {
         let located = |error: Error| error.at(&self.put.path);
         let Some((stage, hasher)) = self.finish() else { return Err(located(finished())) };
         let (size, digests) = (hasher.bytes(), hasher.finish());
-        if let Err(error) = check(&expected, size, &digests) {
+        if let Err(error) = expected.check_size(size).and_then(|()| expected.check_digests(&digests)) {
             CleanUp::after(&self.put, stage).run().await;
             return Err(located(error));
         }

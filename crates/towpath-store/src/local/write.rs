@@ -324,17 +324,12 @@ impl Body {
     fn check(self, expected: Expectation) -> Result<Checked> {
         self.write_held()?;
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
-        if let Some(promised) = expected.size.filter(|promised| *promised != size) {
-            return Err(Error::new(
-                Fault::Truncated,
-                format!("{promised} bytes were promised, but {size} were written"),
-            ));
-        }
+        expected.check_size(size)?;
         let digests = match &self.end {
             End::Publish { sums, .. } => lock(sums).finish(size),
             End::Stay { .. } => Digests::new(),
         };
-        compare(&expected, &digests)?;
+        expected.check_digests(&digests)?;
         Ok(Checked { body: self, expected, digests })
     }
 
@@ -383,7 +378,7 @@ impl Checked {
     fn read(mut self, cancelled: &Cancelled) -> Result<Self> {
         let computed = digests::compute(&self.body.file, self.missing(), cancelled, |_| {})?;
         computed.iter().for_each(|digest| self.digests.insert(*digest));
-        compare(&self.expected, &self.digests)?;
+        self.expected.check_digests(&self.digests)?;
         Ok(self)
     }
 
@@ -459,18 +454,6 @@ fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     let space = super::space_of(directory)?;
     if size > space.free {
         return Err(Error::new(Fault::NoSpace, format!("{size} bytes do not fit: {} are free", space.free)));
-    }
-    Ok(())
-}
-
-/// Fails with `ChecksumMismatch` if one of `digests` is not the one promised.
-fn compare(expected: &Expectation, digests: &Digests) -> Result<()> {
-    let of_both = expected.digests.iter().filter_map(|promised| Some((promised, digests.get(promised.algorithm())?)));
-    for (promised, actual) in of_both {
-        if *promised != actual {
-            let message = format!("the data have {actual:#}, but {promised:#} was promised");
-            return Err(Error::new(Fault::ChecksumMismatch, message));
-        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use towpath_proto::checksum::{Agreement, Algorithms, Digests, Hasher};
+use towpath_proto::checksum::{Algorithms, Digests, Hasher};
 
 use super::{FILE_MODE, Inode, Shared, lock};
 use crate::{
@@ -231,17 +231,10 @@ impl WriteHandle for MemoryWriter {
 
 /// The digests of `content` that are wanted or promised; fails unless it is what was promised.
 fn verify(content: &[u8], expected: &Expectation, wanted: Algorithms) -> Result<Digests> {
-    let size = content.len() as u64;
-    if let Some(promised) = expected.size.filter(|promised| *promised != size) {
-        return Err(Error::new(Fault::Truncated, format!("{promised} bytes were promised, but {size} were written")));
-    }
+    expected.check_size(content.len() as u64)?;
     let digests = Hasher::digest(wanted.union(expected.digests.algorithms()), content);
-    match expected.digests.compare(&digests) {
-        Agreement::Different(algorithm) => {
-            Err(Error::new(Fault::ChecksumMismatch, format!("the {algorithm} of the data is not the one promised")))
-        }
-        Agreement::Same | Agreement::Incomparable => Ok(digests),
-    }
+    expected.check_digests(&digests)?;
+    Ok(digests)
 }
 
 fn finish(inode: &mut Inode, expected: &Expectation, digests: &Digests) -> Metadata {
