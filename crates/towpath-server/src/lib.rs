@@ -100,3 +100,43 @@ fn tell_operator(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
         tracing::error!(%peer, "{message}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use tracing::{Event, Level, Metadata, Subscriber, span};
+
+    use super::*;
+
+    /// The levels of what was logged.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<Level>>);
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*event.metadata().level());
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_operator_is_told_what_only_the_operator_can_mend() {
+        let log = Arc::new(Log::default());
+        tracing::subscriber::with_default(Arc::clone(&log), || {
+            for fault in [Fault::NotFound, Fault::Io, Fault::Cancelled, Fault::Internal, Fault::PermissionDenied] {
+                tell_operator(([127, 0, 0, 1], 1).into(), fault, "/f: reading");
+            }
+        });
+        assert_eq!(*log.0.lock().unwrap(), [Level::ERROR; 2]);
+    }
+}
