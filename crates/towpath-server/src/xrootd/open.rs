@@ -109,7 +109,8 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, promise: Option<
 async fn sound(writing: &Writing) -> Result<(), Refusal> {
     let bad = writing.bad_pages().len();
     if bad > 0 {
-        let message = format!("{bad} pages came damaged and were not sent again: the file is discarded");
+        let fate = if writing.is_new() { "the file is discarded" } else { "the file lacks them" };
+        let message = format!("{bad} pages came damaged and were not sent again: {fate}");
         return Err(Refusal::new(Fault::ChecksumMismatch, message));
     }
     if writing.is_spoiled() {

@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{local::LocalStore, memory::MemoryStore, sys::disk};
 
-use super::peer::{HANG, Peer, Site, content, encode};
+use super::peer::{Answer, HANG, Peer, Site, content, encode};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
@@ -189,6 +189,12 @@ async fn a_file_with_damaged_pages_cannot_be_closed() {
     assert_eq!(peer.close(handle).await.code(), ErrorCode::ChkSumErr);
     assert_eq!(peer.close(handle).await.code(), ErrorCode::FileNotOpen);
     assert_eq!(site.get("/f").await, None);
+    site.put("/g", b"old!").await;
+    let handle = peer.open("/g", OpenOptions::open_updt).await;
+    assert_ne!(peer.ask_with(pgwrite(handle, 0, &damaged), &damaged).await.pages(), "");
+    let message = "1 pages came damaged and were not sent again: the file lacks them".into();
+    assert_eq!(peer.close(handle).await, Answer::Error(ErrorCode::ChkSumErr, message));
+    assert_eq!(site.get("/g").await.unwrap(), "old!");
 }
 
 #[tokio::test]
