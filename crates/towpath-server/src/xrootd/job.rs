@@ -105,7 +105,8 @@ impl Job {
     }
 }
 
-/// The connection of the session on which the whole answer goes out, errors and last frame too.
+/// The connection of the session on which the whole answer goes out, errors and last frame too. (A refusal before the request has begun goes
+/// out on the one that it came by.)
 pub(super) fn path_id(request: &Request) -> PathId {
     match request {
         Request::Read(request) => request.path_id,

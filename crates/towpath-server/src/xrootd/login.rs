@@ -308,7 +308,7 @@ fn anonymous_is_welcome(service: &Service, peer: SocketAddr) -> bool {
     !service.access.anonymous(peer.ip()).grants.is_empty()
 }
 
-/// The answer to a `bind` that came too late or too early in the life of its session.
+/// The answer to a `bind`: the path id of the connection, or why it may not join.
 pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd::PathId, Refusal>) -> Bytes {
     let mut frame = BytesMut::new();
     match outcome {
