@@ -66,7 +66,6 @@ async fn check_promises(port: u16) {
     conformance::check(&fixture).await;
 }
 
-/// The server tells the client after some seconds that the answer will come later, unasked.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_with_another_digest_than_promised_leaves_the_old_file() {
     let store = store_at("root", serve(|_| ()), options());
@@ -85,6 +84,7 @@ async fn an_upload_with_another_digest_than_promised_leaves_the_old_file() {
     assert_eq!(file.read(0, 10).await.unwrap(), "old");
 }
 
+/// The server tells the client after some seconds that the answer will come later, unasked.
 #[tokio::test]
 async fn a_checksum_that_takes_long_is_waited_for() {
     let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
