@@ -5,7 +5,7 @@ use std::{env, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::{
-    checksum::{Algorithm, Algorithms, Digest, Hasher},
+    checksum::{Algorithm, Algorithms, Digest},
     url::{Url, without_secrets},
     xrootd::{
         MkdirOptions, Request, StatOptions, Target,
@@ -27,9 +27,7 @@ use super::{
     vector,
     write::Upload,
 };
-
-/// Bytes read at once to compute a digest here.
-const READ_BACK_BYTES: usize = 8 << 20;
+use crate::digest::compute;
 
 /// A site that speaks the xroot protocol.
 ///
@@ -97,19 +95,7 @@ impl XrootdStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         let file = self.open(caller, path, OpenOptions::default()).await?;
-        let mut hasher = Hasher::new(Algorithms::of(&[algorithm]));
-        let mut buffer = Vec::new();
-        loop {
-            buffer.clear();
-            buffer = file.read_into(hasher.bytes(), READ_BACK_BYTES, buffer).await?;
-            if buffer.is_empty() {
-                break;
-            }
-            hasher.update(&buffer);
-            progress(hasher.bytes());
-        }
-        let digest = hasher.finish().get(algorithm);
-        digest.ok_or_else(|| Error::new(Fault::Internal, format!("{algorithm} was not computed")))
+        compute(&*file, algorithm, progress).await
     }
 
     /// Whether something is at `path`.
