@@ -41,6 +41,11 @@ impl Place {
         self.server == other.server
     }
 
+    /// Whether it is at a server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// The entry `name` of this directory.
     pub(crate) fn join(&self, name: &[u8]) -> Result<Self, Failure> {
         let path = self.path.join(name);

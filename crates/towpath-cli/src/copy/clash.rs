@@ -48,6 +48,23 @@ pub(super) async fn refuse_endless_link(link: &Job, ends: &Job, places: &Places)
     Ok(())
 }
 
+/// Refuses to replace a remote file by itself under another name: many servers empty it before the first byte of the new one comes. A local one
+/// is replaced by a whole copy.
+pub(super) async fn refuse_itself(job: &Job, source: &Metadata, places: &Places) -> Result<(), Error> {
+    if !job.from.is_remote() || !job.to.is_remote() || source.file_id.is_none() {
+        return Ok(());
+    }
+    let told = |of: &Metadata| (of.file_id, of.size, of.mtime_ns);
+    match job.to.store.stat(&places.caller, &job.to.path).await {
+        Ok(found) if told(&found) == told(source) => {
+            let message = format!("it cannot be copied to {}, which is the same file", job.to);
+            Err(Error::new(Fault::InvalidArgument, message).at(&job.from.path))
+        }
+        // What is wrong with it is seen when it is written.
+        _ => Ok(()),
+    }
+}
+
 /// Whether `place` is `directory` or lies in it. What does not exist yet lies where its parents do.
 async fn lies_in(place: &Place, directory: &Metadata, places: &Places) -> Result<bool, Failure> {
     // Where the storage gives no numbers, nothing can be told.

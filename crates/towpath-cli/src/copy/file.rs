@@ -7,9 +7,11 @@ use futures::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use towpath_proto::checksum::{Digest, Digests};
-use towpath_store::{CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, WriteHandle};
+use towpath_store::{
+    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, WriteHandle,
+};
 
-use super::{Job, Order};
+use super::{Job, Order, clash};
 
 /// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -64,6 +66,9 @@ pub(super) async fn copy(job: &Job, order: &Order<'_>) -> Result<Copied> {
     let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(explain)?;
     if metadata.is_directory() {
         return Err(is_directory());
+    }
+    if order.overwrite == Overwrite::Replace {
+        clash::refuse_itself(job, &metadata, order.places).await?;
     }
     order.progress.expect(metadata.size);
     let options = CreateOptions {

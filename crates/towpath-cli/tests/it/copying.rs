@@ -117,6 +117,25 @@ fn a_source_cannot_open_files_to_others() {
 }
 
 #[test]
+fn a_remote_file_is_not_replaced_by_itself() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    directory.link("alias", "file");
+    let served = directory.serve();
+    let [root, _] = served.urls();
+    let other_name = root.replace("127.0.0.1", "localhost");
+    for (from, to) in
+        [(format!("{root}/file"), format!("{other_name}/file")), (format!("{root}/alias"), format!("{root}/file"))]
+    {
+        let outcome = directory.run(&format!("cp -f {from} {to}")).expect(5);
+        assert!(outcome.stderr.contains("which is the same file"), "{outcome:?}");
+        assert_eq!(directory.get("file"), "content");
+    }
+    directory.put("other", "another");
+    directory.run(&format!("cp -f {root}/other {root}/file")).expect(0);
+}
+
+#[test]
 fn a_directory_is_copied_only_if_asked() {
     let directory = Directory::new();
     directory.put("d/file", "content");
