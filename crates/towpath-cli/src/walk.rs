@@ -59,13 +59,20 @@ impl Walk {
 
     /// The next batch, or the error of one directory (the walk goes on with the others); none once all that was entered is listed.
     pub(crate) async fn next(&mut self) -> Option<Result<Batch>> {
-        while self.running.len() < LISTINGS
-            && let Some(directory) = self.waiting.pop()
-        {
-            let listing = self.root.store.list(&self.caller, &directory, self.options);
-            self.running.push(listing.map(move |batch| (directory.clone(), batch)).boxed());
-        }
-        let (directory, batch) = self.running.next().await?;
+        let (directory, batch) = loop {
+            while self.running.len() < LISTINGS
+                && let Some(directory) = self.waiting.pop()
+            {
+                let listing = self.root.store.list(&self.caller, &directory, self.options);
+                self.running.push(listing.map(move |batch| (directory.clone(), batch)).boxed());
+            }
+            match self.running.next().await {
+                Some(found) => break found,
+                None if self.waiting.is_empty() => return None,
+                // All that were running were empty.
+                None => {}
+            }
+        };
         Some(match batch {
             Ok(entries) => Ok(Batch { directory, entries }),
             Err(error) => Err(error.at(&directory)),
