@@ -4,6 +4,8 @@
 
 #[path = "it/changes.rs"]
 mod changes;
+#[path = "it/failing_store.rs"]
+mod failing_store;
 #[path = "it/faults.rs"]
 mod faults;
 #[path = "it/http_own.rs"]

@@ -38,7 +38,8 @@ pub(crate) fn serve_directory(directory: &tempfile::TempDir) -> u16 {
     serve_store(Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap()), |_| ())
 }
 
-fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> u16 {
+/// A server on `store`.
+pub(crate) fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
     change(&mut config);
