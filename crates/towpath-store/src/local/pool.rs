@@ -26,8 +26,8 @@ use crate::{Error, Fault, Result};
 /// The part of the pool that long jobs may take.
 const LONG_JOB_SHARE: usize = 4;
 
-/// How long a job stands in line, at most twice, before another thread comes: some times what a call takes that needs no disk.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// How long a job stands in line, at most twice, before another thread comes: longer than busy processors keep a thread waiting.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// A bounded set of threads for blocking calls.
 #[derive(Debug, Clone)]
