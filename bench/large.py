@@ -94,7 +94,8 @@ def further_downloads(clients: Clients, servers: dict[str, Server], name: str, t
 def bare_loops(machine: Machine, servers: dict[str, Server], size: int, target: pathlib.Path) -> list[Row]:
     """The limit: one and two connections, received data written or spliced."""
     fetch = machine.example("bare_loop")("fetch", servers["bare"].address, size, target)
-    return [(f"bare loop, {connections} × {how}", "bare", fetch(connections, how)) for connections in (1, 2) for how in ("write", "splice")]
+    ways = [(connections, how, checks) for connections in (1, 2) for how in ("write", "splice") for checks in ((), ("crc32c",))]
+    return [(", ".join([f"bare loop, {connections} × {how}", *checks]), "bare", fetch(connections, how, *checks)) for connections, how, checks in ways]
 
 
 def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
