@@ -201,7 +201,7 @@ impl Exchange {
         let mut frame = BytesMut::new();
         if let Some(rest) = self.conclude(served, &mut frame) {
             // A failure to send marks the connection as broken; its reader sees it.
-            let _ = self.outbox.send(rest).await;
+            let _ = self.outbox.send_together(rest).await;
         }
         self.answered = true;
     }

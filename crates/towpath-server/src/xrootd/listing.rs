@@ -22,6 +22,8 @@ use crate::access::{Activity, Identity};
 
 /// What a batch of a thousand entries takes, with the lines about them.
 const BATCH_BYTES: usize = 512 << 10;
+/// Fewer bytes wait for the next batch, or the end: most directories are one answer.
+const SEND_BYTES: usize = 16 << 10;
 
 /// Answers `dirlist`, piece by piece as the store lists: memory does not grow with the directory.
 pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
@@ -33,16 +35,15 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
     let mut frames = BytesMut::new();
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
-    loop {
-        let _memory = exchange.session.memory_to_answer(BATCH_BYTES).await;
-        let Some(batch) = batches.next().await else { break };
+    let _memory = exchange.session.memory_to_answer(BATCH_BYTES + SEND_BYTES).await;
+    while let Some(batch) = batches.next().await {
         for entry in batch? {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
             }
             writer.entry(&line(&identity, &path, entry, algorithm), &mut frames);
         }
-        if !frames.is_empty() {
+        if frames.len() > SEND_BYTES {
             exchange.send(&frames).await?;
             frames.clear();
         }

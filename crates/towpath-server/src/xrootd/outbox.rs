@@ -10,13 +10,14 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::BytesMut;
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
@@ -34,6 +35,9 @@ use crate::{Service, Socket, socket::is_of_connection};
 
 /// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// The longest answer that waits for others to leave with it.
+const SHORT_BYTES: usize = 16 << 10;
 
 /// What is sent in place of file data that are no longer there, after the frame has promised them.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -55,7 +59,17 @@ pub(super) struct Outbox {
     stall: Duration,
     /// Threads that [`Self::send_file`] of all connections may keep waiting for disks and clients.
     threads: Arc<Semaphore>,
+    short: std::sync::Mutex<Short>,
     state: State,
+}
+
+/// Short answers that are about to leave.
+#[derive(Debug, Default)]
+struct Short {
+    frames: BytesMut,
+    /// Answers that came here, and those of them that have left, since the beginning.
+    come: u64,
+    left: u64,
 }
 
 /// Whether frames can still be sent.
@@ -74,7 +88,7 @@ impl Outbox {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
         let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
-        Self { half: Arc::new(Mutex::new(half)), plain, stall, threads, state }
+        Self { half: Arc::new(Mutex::new(half)), plain, stall, threads, short: std::sync::Mutex::default(), state }
     }
 
     /// Whether the client took no byte of an answer for too long.
@@ -87,9 +101,40 @@ impl Outbox {
         self.plain
     }
 
+    /// As [`Self::send`], for the answers of tasks: short ones leave together with those that other tasks have ready by now.
+    pub(super) async fn send_together(&self, frames: &[u8]) -> io::Result<()> {
+        if frames.len() > SHORT_BYTES {
+            return self.send(frames).await;
+        }
+        let number = {
+            let mut short = self.short();
+            short.frames.extend_from_slice(frames);
+            short.come += 1;
+            short.come
+        };
+        tokio::task::yield_now().await;
+        let half = self.lock().await?;
+        let together = {
+            let mut short = self.short();
+            if short.left >= number {
+                return Ok(());
+            }
+            short.left = short.come;
+            short.frames.split()
+        };
+        self.send_on(half, &together).await
+    }
+
+    fn short(&self) -> std::sync::MutexGuard<'_, Short> {
+        self.short.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sends whole frames.
-    pub(super) async fn send(&self, mut frames: &[u8]) -> io::Result<()> {
-        let mut half = self.lock().await?;
+    pub(super) async fn send(&self, frames: &[u8]) -> io::Result<()> {
+        self.send_on(self.lock().await?, frames).await
+    }
+
+    async fn send_on(&self, mut half: OwnedMutexGuard<Sending>, mut frames: &[u8]) -> io::Result<()> {
         let mut torn = Torn::new(&self.state);
         while !frames.is_empty() {
             let sent = self.in_time(half.write(frames)).await?;
@@ -344,6 +389,23 @@ mod tests {
 
     use super::*;
     use crate::{ServeConfig, Server};
+
+    #[tokio::test]
+    async fn short_answers_of_many_tasks_leave_together_and_whole() {
+        let service =
+            Server::bind(Arc::new(MemoryStore::new(0)), &ServeConfig { listen: Vec::new(), ..ServeConfig::default() });
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, sending) = listener.accept().await.unwrap().0.into_split();
+        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), CancellationToken::new());
+        let answers = ["first", "second", "third"].map(|answer| outbox.send_together(answer.as_bytes()));
+        let sent = futures::future::join_all(answers);
+        assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
+        assert_eq!(outbox.short().left, 3);
+        let mut got = [0; 16];
+        client.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"firstsecondthird");
+    }
 
     #[tokio::test]
     async fn a_file_that_fails_tears_no_connection() {

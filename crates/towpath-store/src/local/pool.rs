@@ -1,12 +1,11 @@
 //! The disk pool: where system calls that may wait for a disk run, so that no network thread ever does.
 //!
 //! Most of them need a few microseconds and no disk, and to wake a thread takes longer than that. So jobs stand in line, and few threads
-//! work them off one after the other; only when a job has stood in line for [`PATIENCE`], because those before it do wait for a disk, another thread
-//! comes to help, up to the pool's bound: more calls at once than a disk can queue only cost memory. The threads are tokio's
-//! blocking ones, and go back to it when the line is empty.
+//! work them off one after the other. When a job has stood in line for [`PATIENCE`], because those before it do wait for a disk, more threads
+//! come, up to the pool's bound (more calls at once than a disk can queue only cost memory), and for [`MEMORY`] as many come at once.
+//! The threads are tokio's blocking ones, and go back to it when the line is empty.
 //!
-//! Jobs that read whole files (digests, also those a commit needs, and copies) may take only a part of the pool, so that short
-//! reads always find a thread.
+//! Jobs that read whole files (digests, also those a commit needs, and copies) have threads of their own beside the line, a part as many.
 
 use std::{
     collections::VecDeque,
@@ -21,13 +20,19 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::{Error, Fault, Result};
+use crate::{
+    Error, Fault, Result,
+    sys::clock::{self, Instant},
+};
 
-/// The part of the pool that long jobs may take.
+/// For so many calls at once that the pool may run, one long job.
 const LONG_JOB_SHARE: usize = 4;
 
 /// How long a job stands in line, at most twice, before another thread comes: longer than busy processors keep a thread waiting.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How long many threads are taken for necessary.
+const MEMORY: Duration = Duration::from_secs(1);
 
 /// A bounded set of threads for blocking calls.
 #[derive(Debug, Clone)]
@@ -53,24 +58,20 @@ impl Cancelled {
 impl DiskPool {
     /// A pool that runs `jobs` calls at once, at least one.
     pub(super) fn new(jobs: usize) -> Self {
-        let jobs = jobs.max(1);
-        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let most = jobs.max(1);
+        let few = thread::available_parallelism().map_or(1, usize::from).min(most);
+        let state = State { jobs: VecDeque::new(), taken: 0, threads: 0, needed: None, is_watched: false };
         Self {
-            line: Arc::new(Line { state: Mutex::default(), few: processors.min(jobs), most: jobs }),
-            long_jobs: Arc::new(Semaphore::new(jobs.div_ceil(LONG_JOB_SHARE))),
+            line: Arc::new(Line { state: Mutex::new(state), few, most }),
+            long_jobs: Arc::new(Semaphore::new(most.div_ceil(LONG_JOB_SHARE))),
         }
     }
 
     /// Runs `job` on a thread that may block. If the future is dropped the job still ends, and what it made is dropped.
     pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let (tell, outcome) = oneshot::channel();
-        self.line.join(Box::new(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(job));
-            let panicked = |_| Err(Error::new(Fault::Internal, "a disk job failed: see what the process printed"));
-            // Nobody may be waiting any more.
-            let _ = tell.send(outcome.unwrap_or_else(panicked));
-        }));
-        outcome.await.unwrap_or_else(|_| Err(Error::new(Fault::Cancelled, "the process is shutting down")))
+        let (job, outcome) = told(job);
+        self.line.join(Box::new(job));
+        outcome.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     /// As [`Self::run`], for a job that takes long and asks now and then whether it is still wanted.
@@ -81,8 +82,25 @@ impl DiskPool {
         let _share = self.long_jobs.acquire().await.expect("the semaphore is never closed");
         let wanted = Arc::new(());
         let cancelled = Cancelled(Arc::downgrade(&wanted));
-        self.run(move || job(&cancelled)).await
+        let (job, outcome) = told(move || job(&cancelled));
+        tokio::task::spawn_blocking(job);
+        outcome.await.unwrap_or_else(|_| Err(shutting_down()))
     }
+}
+
+/// A job that tells its outcome, and where that is heard.
+fn told<T>(job: impl FnOnce() -> Result<T>) -> (impl FnOnce(), oneshot::Receiver<Result<T>>) {
+    let (tell, outcome) = oneshot::channel();
+    let job = move || {
+        let panicked = |_| Err(Error::new(Fault::Internal, "a disk job failed: see what the process printed"));
+        // Nobody may be waiting any more.
+        let _ = tell.send(catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(panicked));
+    };
+    (job, outcome)
+}
+
+fn shutting_down() -> Error {
+    Error::new(Fault::Cancelled, "the process is shutting down")
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -96,12 +114,13 @@ struct Line {
     most: usize,
 }
 
-#[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     /// Jobs that have left the line, since the beginning.
     taken: u64,
     threads: usize,
+    /// How many threads were found necessary, and until when that holds.
+    needed: Option<(usize, Instant)>,
     is_watched: bool,
 }
 
@@ -120,7 +139,8 @@ impl Line {
     fn join(self: &Arc<Self>, job: Job) {
         let mut state = self.state();
         state.jobs.push_back(job);
-        if state.threads < self.few {
+        state.needed = state.needed.filter(|(_, until)| clock::now() < *until);
+        if state.threads < state.needed.map_or(self.few, |(threads, _)| threads) {
             self.start_thread(&mut state);
         } else if state.threads < self.most && !std::mem::replace(&mut state.is_watched, true) {
             tokio::spawn(Arc::clone(self).watch());
@@ -151,8 +171,10 @@ impl Line {
                 return;
             }
             let waiting = usize::try_from(come_before.saturating_sub(state.taken)).unwrap_or(usize::MAX);
-            for _ in 0..waiting.min(self.most.saturating_sub(state.threads)) {
-                self.start_thread(&mut state);
+            if waiting > 0 {
+                let needed = state.threads.saturating_add(waiting).min(self.most);
+                state.needed = Some((needed, clock::now() + MEMORY));
+                (state.threads..needed).for_each(|_| self.start_thread(&mut state));
             }
             come_before = state.taken + state.jobs.len() as u64;
         }
@@ -234,17 +256,25 @@ mod tests {
     #[tokio::test]
     async fn jobs_that_wait_for_a_disk_do_not_hold_up_others_for_long() {
         let pool = DiskPool::new(64);
-        let (to_jobs, from_test) = mpsc::channel::<()>();
-        let from_test = Arc::new(Mutex::new(from_test));
-        let slow = (0..63).map(|_| {
-            let from_test = Arc::clone(&from_test);
-            pool.run(move || Ok(from_test.lock().unwrap().recv().is_err()))
-        });
-        let mut slow = Box::pin(join_all(slow));
+        let slow_ones = || {
+            let (to_jobs, from_test) = mpsc::channel::<()>();
+            let from_test = Arc::new(Mutex::new(from_test));
+            let job = || {
+                let from_test = Arc::clone(&from_test);
+                pool.run(move || Ok(from_test.lock().unwrap().recv().is_err()))
+            };
+            (Box::pin(join_all((0..63).map(|_| job()))), to_jobs)
+        };
+        let (mut slow, to_jobs) = slow_ones();
         assert!((&mut slow).now_or_never().is_none());
         assert_eq!(pool.run(|| Ok(7)).await.unwrap(), 7);
         drop(to_jobs);
         assert!(slow.await.into_iter().all(|outcome| outcome.unwrap()));
+        let (mut slow, to_jobs) = slow_ones();
+        assert!((&mut slow).now_or_never().is_none());
+        assert!(pool.line.state().threads >= 63, "the next ones need not wait");
+        drop(to_jobs);
+        slow.await;
     }
 
     #[tokio::test]
