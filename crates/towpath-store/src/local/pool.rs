@@ -1,8 +1,8 @@
 //! The disk pool: where system calls that may wait for a disk run, so that no network thread ever does.
 //!
 //! Most of them need a few microseconds and no disk, and to wake a thread takes longer than that. So jobs stand in line, and few threads
-//! work them off one after the other. When a job has stood in line for [`PATIENCE`], because those before it do wait for a disk, more threads
-//! come, up to the pool's bound (more calls at once than a disk can queue only cost memory), and for [`MEMORY`] as many come at once.
+//! work them off one after the other. While jobs stand in line for longer than [`PATIENCE`], because those before them do wait for a disk, the threads
+//! double, up to the pool's bound (more calls at once than a disk can queue only cost memory), and for [`MEMORY`] as many come at once.
 //! The threads are tokio's blocking ones, and go back to it when the line is empty.
 //!
 //! Jobs that read whole files (digests, also those a commit needs, and copies) have threads of their own beside the line, a part as many.
@@ -170,9 +170,9 @@ impl Line {
                 state.is_watched = false;
                 return;
             }
-            let waiting = usize::try_from(come_before.saturating_sub(state.taken)).unwrap_or(usize::MAX);
-            if waiting > 0 {
-                let needed = state.threads.saturating_add(waiting).min(self.most);
+            if come_before > state.taken {
+                // Not as many as wait: on busy processors jobs wait too, and more threads would not help them.
+                let needed = (state.threads * 2).clamp(self.few, self.most);
                 state.needed = Some((needed, clock::now() + MEMORY));
                 (state.threads..needed).for_each(|_| self.start_thread(&mut state));
             }
@@ -272,7 +272,7 @@ mod tests {
         assert!(slow.await.into_iter().all(|outcome| outcome.unwrap()));
         let (mut slow, to_jobs) = slow_ones();
         assert!((&mut slow).now_or_never().is_none());
-        assert!(pool.line.state().threads >= 63, "the next ones need not wait");
+        assert!(pool.line.state().threads > pool.line.few, "the next ones need not wait");
         drop(to_jobs);
         slow.await;
     }
