@@ -113,16 +113,7 @@ impl Outbox {
             short.come
         };
         tokio::task::yield_now().await;
-        let half = self.lock().await?;
-        let together = {
-            let mut short = self.short();
-            if short.left >= number {
-                return Ok(());
-            }
-            short.left = short.come;
-            short.frames.split()
-        };
-        self.send_on(half, &together).await
+        if self.short().left < number { self.turn().await.map(drop) } else { Ok(()) }
     }
 
     fn short(&self) -> std::sync::MutexGuard<'_, Short> {
@@ -131,10 +122,11 @@ impl Outbox {
 
     /// Sends whole frames.
     pub(super) async fn send(&self, frames: &[u8]) -> io::Result<()> {
-        self.send_on(self.lock().await?, frames).await
+        let mut half = self.turn().await?;
+        self.send_on(&mut half, frames).await
     }
 
-    async fn send_on(&self, mut half: OwnedMutexGuard<Sending>, mut frames: &[u8]) -> io::Result<()> {
+    async fn send_on(&self, half: &mut Sending, mut frames: &[u8]) -> io::Result<()> {
         let mut torn = Torn::new(&self.state);
         while !frames.is_empty() {
             let sent = self.in_time(half.write(frames)).await?;
@@ -147,7 +139,7 @@ impl Outbox {
 
     /// Sends whole frames that lie in many places.
     pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let mut half = self.lock().await?;
+        let mut half = self.turn().await?;
         let mut torn = Torn::new(&self.state);
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
@@ -169,7 +161,7 @@ impl Outbox {
         offset: u64,
         length: u64,
     ) -> io::Result<io::Result<()>> {
-        let mut half = self.lock().await?;
+        let mut half = self.turn().await?;
         let mut torn = Torn::new(&self.state);
         self.send_head(&half, head).await?;
         let mut outcome_of_file = Ok(());
@@ -221,16 +213,25 @@ impl Outbox {
 
     /// Says goodbye: what was sent goes out, and then the end of the stream.
     pub(super) async fn shut_down(&self) {
-        if let Ok(mut half) = self.lock().await {
+        if let Ok(mut half) = self.turn().await {
             // The client may be gone already: there is nobody to tell.
             let _ = self.in_time(half.shutdown()).await;
         }
     }
 
-    async fn lock(&self) -> io::Result<OwnedMutexGuard<Sending>> {
-        let half = Arc::clone(&self.half).lock_owned().await;
+    /// The right to send, once the short answers that came before have left: answers keep their order.
+    async fn turn(&self) -> io::Result<OwnedMutexGuard<Sending>> {
+        let mut half = Arc::clone(&self.half).lock_owned().await;
         if self.state.torn.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let frames = {
+            let mut short = self.short();
+            short.left = short.come;
+            short.frames.split()
+        };
+        if !frames.is_empty() {
+            self.send_on(&mut half, &frames).await?;
         }
         Ok(half)
     }
