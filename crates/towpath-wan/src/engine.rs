@@ -1,0 +1,276 @@
+//! The thread that carries packets: reads the hosts' TUN devices, lets the [`Network`] decide, writes what has arrived.
+//!
+//! One round: write what is due, read some packets of each device, do what others ask for. If no device had anything, sleep until the next packet
+//! is due, a device has something, or somebody asks. There is no busy loop, and nothing is decided here.
+
+use std::{
+    io,
+    num::NonZeroU64,
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    io::Errno,
+    process::setpriority_process,
+    thread::set_current_timer_slack,
+};
+use serde::Serialize;
+
+use crate::{
+    clock::{now_ns, timespec},
+    error::Error,
+    link::{LinkCounters, LinkSettings},
+    network::{HostIndex, LinkName, Network, NetworkCounters},
+    segment::MOST_BYTES,
+};
+
+/// Memory for packets is taken in blocks, from which packets are split without a copy.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// Packets read from one device before the others, and what is due, have their turn.
+const READS_IN_A_ROW: usize = 32;
+
+/// As a process that is nicer to nobody: the engine needs little, but at once.
+const NICENESS: i32 = -20;
+
+/// What a link is like, and what it did.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkReport {
+    /// Which.
+    pub link: LinkName,
+    /// What it is like now.
+    pub settings: LinkSettings,
+    /// What became of what it was offered.
+    pub counters: LinkCounters,
+}
+
+/// How well the emulator keeps up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct EngineCounters {
+    /// Packets, super-packets counted once, handed to hosts.
+    pub delivered_packets: u64,
+    /// By how much they were handed over too late, all together: lateness of the mean packet times their number.
+    pub late_ns: u64,
+    /// The latest one.
+    pub latest_ns: u64,
+    /// Packets that a host's kernel did not take.
+    pub refused_packets: u64,
+}
+
+/// All that is known of links and engine.
+#[derive(Debug, Clone, Serialize)]
+pub struct NetworkReport {
+    /// Pairs, then access links that do something.
+    pub links: Vec<LinkReport>,
+    /// What reached no link.
+    pub network: NetworkCounters,
+    /// How well the emulator keeps up: if lateness is not far below the delays, the figures say more about this machine than about the link.
+    pub engine: EngineCounters,
+}
+
+/// What others ask of the engine. Each gets its answer over the channel that it brings.
+enum Request {
+    Set(LinkName, Box<LinkSettings>, mpsc::Sender<bool>),
+    Outage(LinkName, Duration, mpsc::Sender<bool>),
+    Settings(LinkName, mpsc::Sender<Option<LinkSettings>>),
+    Report(mpsc::Sender<NetworkReport>),
+}
+
+/// The running thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    /// None once the engine is being dropped.
+    requests: Option<mpsc::Sender<Request>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts to carry packets between `devices`, one for each host of the network, in their order.
+    pub(crate) fn start(network: Network, devices: Vec<OwnedFd>) -> Result<Self, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::kernel("make an eventfd"))?;
+        let wake = Arc::new(wake);
+        let (requests, asked) = mpsc::channel();
+        let carrier = Carrier {
+            network,
+            devices,
+            wake: Arc::clone(&wake),
+            asked,
+            block: BytesMut::new(),
+            counters: EngineCounters::default(),
+        };
+        let thread = thread::Builder::new().name("wan-engine".to_owned()).spawn(move || carrier.run());
+        let thread = thread.map_err(Error::kernel("start the engine's thread"))?;
+        Ok(Self { requests: Some(requests), wake, thread: Some(thread) })
+    }
+
+    /// False if there is no such link.
+    pub(crate) fn set(&self, link: LinkName, settings: LinkSettings) -> Result<bool, Error> {
+        self.ask(|answer| Request::Set(link, Box::new(settings), answer))
+    }
+
+    /// An outage from now on. False if there is no such link.
+    pub(crate) fn outage(&self, link: LinkName, length: Duration) -> Result<bool, Error> {
+        self.ask(|answer| Request::Outage(link, length, answer))
+    }
+
+    pub(crate) fn settings(&self, link: LinkName) -> Result<Option<LinkSettings>, Error> {
+        self.ask(|answer| Request::Settings(link, answer))
+    }
+
+    pub(crate) fn report(&self) -> Result<NetworkReport, Error> {
+        self.ask(Request::Report)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(mpsc::Sender<T>) -> Request) -> Result<T, Error> {
+        let (answer, answered) = mpsc::channel();
+        self.requests.as_ref().ok_or(Error::Ended)?.send(request(answer)).map_err(|_| Error::Ended)?;
+        wake(&self.wake);
+        answered.recv().map_err(|_| Error::Ended)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.requests = None;
+        wake(&self.wake);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, that was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn wake(eventfd: &OwnedFd) {
+    // It fails only when it is so full that the engine is awake anyway.
+    let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+}
+
+/// What the thread works with.
+struct Carrier {
+    network: Network,
+    devices: Vec<OwnedFd>,
+    wake: Arc<OwnedFd>,
+    asked: mpsc::Receiver<Request>,
+    block: BytesMut,
+    counters: EngineCounters,
+}
+
+impl Carrier {
+    fn run(mut self) {
+        // Both may be refused in a container; then packets come a little later, and the counters say so.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let _ = setpriority_process(None, NICENESS);
+        loop {
+            self.deliver();
+            let was_idle = !self.collect();
+            if !self.answer() {
+                return;
+            }
+            if was_idle && self.sleep().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Writes what is due.
+    fn deliver(&mut self) {
+        loop {
+            let now_ns = now_ns();
+            let Some(delivery) = self.network.next_due(now_ns) else { return };
+            let late_ns = now_ns - delivery.at_ns;
+            self.counters.delivered_packets += 1;
+            self.counters.late_ns += late_ns;
+            self.counters.latest_ns = self.counters.latest_ns.max(late_ns);
+            let Some(device) = self.devices.get(delivery.host.at()) else { continue };
+            if rustix::io::write(device, delivery.packet.bytes()).is_err() {
+                self.counters.refused_packets += 1;
+            }
+        }
+    }
+
+    /// Reads some packets of each device; true if there were any.
+    fn collect(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.devices.len() {
+            for _ in 0..READS_IN_A_ROW {
+                let Some(host) = self.network.hosts().get(index).copied() else { break };
+                if !self.collect_one(host) {
+                    break;
+                }
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn collect_one(&mut self, host: HostIndex) -> bool {
+        if self.block.len() < MOST_BYTES {
+            self.block = BytesMut::zeroed(BLOCK_BYTES);
+        }
+        let Some(device) = self.devices.get(host.at()) else { return false };
+        // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
+        let Ok(bytes) = rustix::io::read(device, &mut self.block[..MOST_BYTES]) else { return false };
+        let packet = self.block.split_to(bytes);
+        self.network.arrive(now_ns(), host, packet);
+        true
+    }
+
+    /// Does what was asked for; false if nobody can ask any more.
+    fn answer(&mut self) -> bool {
+        loop {
+            // Who asked may have gone; then the answer is for nobody.
+            match self.asked.try_recv() {
+                Ok(Request::Set(link, settings, answer)) => {
+                    let link = self.network.link_mut(link);
+                    let _ = answer.send(link.map(|link| link.set(*settings)).is_some());
+                }
+                Ok(Request::Outage(link, length, answer)) => {
+                    let begin_ns = now_ns();
+                    let end_ns = begin_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+                    let link = self.network.link_mut(link);
+                    let _ = answer.send(link.map(|link| link.add_outage(begin_ns..end_ns)).is_some());
+                }
+                Ok(Request::Settings(link, answer)) => {
+                    let _ = answer.send(self.network.link_mut(link).map(|link| link.settings().clone()));
+                }
+                Ok(Request::Report(answer)) => {
+                    let _ = answer.send(self.report());
+                }
+                Err(mpsc::TryRecvError::Empty) => return true,
+                Err(mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn report(&self) -> NetworkReport {
+        let links = self.network.links().map(|(link, settings, counters)| LinkReport {
+            link,
+            settings: settings.clone(),
+            counters: *counters,
+        });
+        NetworkReport { links: links.collect(), network: self.network.counters(), engine: self.counters }
+    }
+
+    /// Waits for a packet from a host, the time of the next one under way, or a request.
+    fn sleep(&mut self) -> io::Result<()> {
+        let timeout = self.network.next_ns().map(|next_ns| timespec(next_ns.saturating_sub(now_ns())));
+        let mut waited = Vec::with_capacity(self.devices.len() + 1);
+        waited.push(PollFd::new(&*self.wake, PollFlags::IN));
+        waited.extend(self.devices.iter().map(|device| PollFd::new(device, PollFlags::IN)));
+        match poll(&mut waited, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if waited.first().is_some_and(|wake| !wake.revents().is_empty()) {
+            // Only its being full wakes; how often it was is of no interest.
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! A host: an unnamed network namespace, and the thread that lives in it.
+//!
+//! [`Host::start`] begins a thread; the thread makes the namespace, its TUN device, addresses and sysctls, and from then on runs what it is given:
+//! whatever it does about the network, it does in the host. What it spawns, threads and processes, is in the host too. When the
+//! host is dropped the thread ends, and with it, by the kernel's hand, the processes that it spawned.
+//!
+//! The namespace has no name in any file system: it is gone when its last process and descriptor are.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, Ipv6Addr},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
+    path::Path,
+    process::{Child, Command},
+    sync::mpsc,
+    thread,
+};
+
+use rustix::{
+    fs::{OFlags, fstat},
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    thread::gettid,
+};
+
+use crate::{
+    error::Error,
+    kernel::{self, Interface},
+    network::{HostIndex, address_v4, address_v6},
+    segment::VNET_BYTES,
+};
+
+/// The device that leads to the other hosts.
+const DEVICE: &str = "wan0";
+
+/// Packets that wait for the engine before the kernel drops one. The queue proper is the link's: this one must only outlast a late wake-up, at
+/// 1 Mpacket/s one of 10 ms.
+const DEVICE_QUEUE_PACKETS: u16 = 10_000;
+
+/// `/proc/thread-self/net/dev` of a namespace with two devices takes half a KiB.
+const COUNTERS_BYTES: u64 = 16 << 10;
+
+/// What the kernel of a host is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostSettings {
+    pub(crate) mtu_bytes: u16,
+    /// Name of the congestion control for new connections; the machine's own if none.
+    pub(crate) congestion_control: Option<String>,
+    /// Largest send and receive buffer of a connection; the machine's own if none.
+    pub(crate) most_buffer_bytes: Option<u32>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A host of the emulated network, with a kernel's TCP of its own.
+#[derive(Debug)]
+pub struct Host {
+    index: HostIndex,
+    /// None once the host is being dropped.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+    thread_id: Pid,
+    namespace: OwnedFd,
+}
+
+impl Host {
+    /// Makes a host, and gives the open TUN device behind which its packets are.
+    pub(crate) fn start(index: HostIndex, settings: HostSettings) -> Result<(Self, OwnedFd), Error> {
+        let (jobs, given) = mpsc::channel::<Job>();
+        let (made, is_made) = mpsc::channel();
+        let live = move || {
+            let parts = make(index, &settings);
+            let failed = parts.is_err();
+            if made.send(parts.map(|parts| (parts, gettid()))).is_err() || failed {
+                return;
+            }
+            while let Ok(job) = given.recv() {
+                job();
+            }
+        };
+        let name = format!("wan-host-{}", index.number());
+        let thread = thread::Builder::new().name(name).spawn(live).map_err(Error::kernel("start a thread for a host"))?;
+        let ((namespace, device), thread_id) = is_made.recv().map_err(|_| Error::Ended)??;
+        Ok((Self { index, jobs: Some(jobs), thread: Some(thread), thread_id, namespace }, device))
+    }
+
+    /// Which of the hosts.
+    #[must_use]
+    pub fn index(&self) -> HostIndex {
+        self.index
+    }
+
+    /// Its IPv4 address, 198.18.0.*number*.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        address_v4(self.index)
+    }
+
+    /// Its IPv6 address, 2001:2::*number*.
+    #[must_use]
+    pub fn address_v6(&self) -> Ipv6Addr {
+        address_v6(self.index)
+    }
+
+    /// A path under `/proc` that leads to its namespace as long as the host is there, for `setns` by another process.
+    #[must_use]
+    pub fn namespace_path(&self) -> String {
+        let process = rustix::process::getpid();
+        format!("/proc/{}/task/{}/ns/net", process.as_raw_nonzero(), self.thread_id.as_raw_nonzero())
+    }
+
+    /// Runs `work` in the host and waits for what it gives: sockets that it opens, and threads that it starts, are the host's.
+    /// One at a time: what takes long belongs into a thread that `work` starts.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if `work`, or some work before it, panicked.
+    pub fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let (done, is_done) = mpsc::channel();
+        let job: Job = Box::new(move || {
+            // Nobody waits any more: then nobody misses it.
+            let _ = done.send(work());
+        });
+        self.jobs.as_ref().ok_or(Error::Ended)?.send(job).map_err(|_| Error::Ended)?;
+        is_done.recv().map_err(|_| Error::Ended)
+    }
+
+    /// Starts a command in the host. It is killed when the host is dropped, and when this process ends, even by `kill -9`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&self, mut command: Command) -> Result<Child, Error> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let spawn = move || {
+            kernel::die_with_this_thread(&mut command);
+            command.spawn()
+        };
+        self.within(spawn)?.map_err(Error::kernel(format!("run `{program}`")))
+    }
+
+    /// Packets that its kernel dropped because the emulator did not read them in time.
+    ///
+    /// # Errors
+    /// If the host's thread ended or `/proc` cannot be read.
+    pub fn overruns(&self) -> Result<u64, Error> {
+        let read = || {
+            let mut text = String::new();
+            let file = OpenOptions::new().read(true).open("/proc/thread-self/net/dev")?;
+            file.take(COUNTERS_BYTES).read_to_string(&mut text)?;
+            io::Result::Ok(transmit_drops(&text))
+        };
+        self.within(read)?.map_err(Error::kernel("read a host's counters"))
+    }
+
+    /// Kills every process in the host, but not this one.
+    pub(crate) fn kill_processes(&self) {
+        let Ok(ours) = fstat(&self.namespace).map(|stat| (stat.st_dev, stat.st_ino)) else { return };
+        let Ok(processes) = Path::new("/proc").read_dir() else { return };
+        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        for process in numbers.filter_map(Pid::from_raw).filter(|process| *process != rustix::process::getpid()) {
+            // Opened first, so that the process looked at is the one that is killed, and not a later one of its number.
+            let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+            let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
+            let theirs = rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+            if theirs.is_ok_and(|theirs| theirs == ours) {
+                // It may just have ended by itself.
+                let _ = pidfd_send_signal(handle, Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.kill_processes();
+        // The thread ends when nobody can give it work any more; that it panicked was told to whom it concerned.
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the namespace in which the calling thread then is, and gives it with its TUN device.
+fn make(index: HostIndex, settings: &HostSettings) -> Result<(OwnedFd, OwnedFd), Error> {
+    kernel::enter_new_network().map_err(Error::kernel("make a network namespace"))?;
+    let namespace = open("/proc/thread-self/ns/net", OpenOptions::new().read(true))?;
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let device = open("/dev/net/tun", OpenOptions::new().read(true).write(true).custom_flags(nonblocking))?;
+    let device = OwnedFd::from(device);
+    kernel::attach_tun(&device, DEVICE, VNET_BYTES).map_err(Error::kernel("make a TUN device"))?;
+    set_sysctls(settings)?;
+    set_up_devices(index, settings.mtu_bytes).map_err(Error::kernel("set up a host's devices"))?;
+    Ok((namespace.into(), device))
+}
+
+fn set_up_devices(index: HostIndex, mtu_bytes: u16) -> io::Result<()> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let device = Interface { socket: &socket, name: DEVICE };
+    device.set_mtu(mtu_bytes)?;
+    device.set_queue_packets(DEVICE_QUEUE_PACKETS)?;
+    device.set_address_v4(address_v4(index), Ipv4Addr::new(255, 255, 255, 0))?;
+    device.bring_up()?;
+    Interface { socket: &socket, name: "lo" }.bring_up()?;
+    // A kernel without IPv6 makes a host without it.
+    if let Ok(socket_v6) = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None) {
+        device.add_address_v6(&socket_v6, address_v6(index), 64)?;
+    }
+    Ok(())
+}
+
+/// Sets what the caller's namespace has of its own; the machine's are untouched.
+fn set_sysctls(settings: &HostSettings) -> Result<(), Error> {
+    if let Some(name) = &settings.congestion_control {
+        set_sysctl("tcp_congestion_control", name)?;
+    }
+    if let Some(most_bytes) = settings.most_buffer_bytes {
+        // Least and first size as the kernel's own.
+        let first_bytes = most_bytes.min(131_072);
+        set_sysctl("tcp_rmem", &format!("4096 {first_bytes} {most_bytes}"))?;
+        set_sysctl("tcp_wmem", &format!("4096 {} {most_bytes}", most_bytes.min(16_384)))?;
+    }
+    Ok(())
+}
+
+fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
+    let mut file = open(&format!("/proc/sys/net/ipv4/{name}"), OpenOptions::new().write(true))?;
+    file.write_all(value.as_bytes()).map_err(|source| {
+        let mut doing = format!("set net.ipv4.{name} to `{value}`");
+        if name == "tcp_congestion_control" {
+            doing.push_str(" (the kernel has: ");
+            doing.push_str(&available_congestion_controls());
+            doing.push(')');
+        }
+        Error::Kernel { doing, source }
+    })
+}
+
+fn available_congestion_controls() -> String {
+    let mut text = String::new();
+    if let Ok(file) = OpenOptions::new().read(true).open("/proc/sys/net/ipv4/tcp_available_congestion_control") {
+        // Only for a message.
+        let _ = file.take(4096).read_to_string(&mut text);
+    }
+    text.trim().to_owned()
+}
+
+fn open(path: &str, options: &OpenOptions) -> Result<File, Error> {
+    options.open(path).map_err(Error::kernel(format!("open {path}")))
+}
+
+/// The packets that the device could not send, from the form of `/proc/net/dev`: the twelfth number after the name.
+fn transmit_drops(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+    line.and_then(|numbers| numbers.split_ascii_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn drops_are_read_from_the_right_column() {
+        let text = "Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       1       2    3    4    5     6          7         8        9      10   11   12   13    14      15         16
+  wan0:     101     102  103  104  105   106        107       108      109     110  111  112  113   114     115        116
+";
+        assert_eq!(super::transmit_drops(text), 112);
+        assert_eq!(super::transmit_drops("lo: 1"), 0);
+    }
+}

@@ -1,0 +1,262 @@
+//! A wide-area network on one machine: hosts with real kernel TCP, and between them links of known rate, delay, queue and loss.
+//!
+//! [`Wan`] is the emulator: [`Wan::two_hosts`] or [`Wan::builder`] makes it, [`Wan::set`] changes a link while it runs, [`Wan::report`] tells what
+//! every link did. A [`Host`] runs closures ([`Host::within`]) and commands ([`Host::spawn`]). Dropping the `Wan` kills what runs in the hosts, and the
+//! hosts are gone.
+//!
+//! The life of one packet: the kernel of a host writes it, often 64 KiB at once, to the host's TUN device; `engine` reads it; `network` sends it through the
+//! links of its path, each of which (`link`) decides segment by segment what passes and when; `segment` cuts it where segments are
+//! missing; when it is due, `engine` writes it to the other host's device. Root is needed, and nothing outside of the namespaces made here is touched.
+//!
+//! Why it is built so is written in `docs/rfcs/0002-wan-emulator.md`. It depends on no other towpath crate.
+
+mod chance;
+mod clock;
+mod engine;
+mod error;
+mod host;
+mod kernel;
+mod link;
+mod network;
+mod segment;
+mod units;
+
+use std::time::Duration;
+
+pub use engine::{EngineCounters, LinkReport, NetworkReport};
+pub use error::Error;
+pub use host::Host;
+pub use link::{LinkCounters, LinkSettings};
+pub use network::{HostIndex, LinkName, NetworkCounters};
+pub use units::{Queue, Rate, UnitError, parse_bytes};
+
+use crate::{engine::Engine, host::HostSettings, network::Network};
+
+use serde::Serialize;
+
+/// Ethernet's usual packet.
+const USUAL_MTU_BYTES: u16 = 1500;
+
+/// IPv6 demands as much of a link (RFC 8200 §5).
+const LEAST_MTU_BYTES: u16 = 1280;
+
+/// Jumbo frames.
+const MOST_MTU_BYTES: u16 = 9000;
+
+/// How to make a [`Wan`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    hosts: usize,
+    pair: LinkSettings,
+    links: Vec<(LinkName, LinkSettings)>,
+    kernel: HostSettings,
+    seed: u64,
+}
+
+impl Builder {
+    /// How many hosts: 2 (the default) to 64.
+    pub fn hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// What the links between all pairs are like, each in both directions; unlimited and without delay unless said.
+    pub fn pairs(mut self, settings: LinkSettings) -> Self {
+        self.pair = settings;
+        self
+    }
+
+    /// What one link is like, in one direction.
+    pub fn link(mut self, name: LinkName, settings: LinkSettings) -> Self {
+        self.links.push((name, settings));
+        self
+    }
+
+    /// The largest packet in bytes, 1280 to 9000; 1500 unless said.
+    pub fn mtu(mut self, bytes: u16) -> Self {
+        self.kernel.mtu_bytes = bytes;
+        self
+    }
+
+    /// The hosts' congestion control, such as `bbr`; the machine's own unless said.
+    pub fn congestion_control(mut self, name: impl Into<String>) -> Self {
+        self.kernel.congestion_control = Some(name.into());
+        self
+    }
+
+    /// The largest send and receive buffer of a connection in the hosts; the machine's own unless said.
+    pub fn most_buffer(mut self, bytes: u32) -> Self {
+        self.kernel.most_buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// What decides about loss, jitter and reordering; the same unless said.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Makes the hosts and begins to carry packets between them.
+    ///
+    /// # Errors
+    /// [`Error::NeedsRoot`], [`Error::Invalid`] settings, or [`Error::Kernel`] if the kernel lacks something. Then nothing is left.
+    pub fn build(self) -> Result<Wan, Error> {
+        self.check()?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::NeedsRoot);
+        }
+        let mut network = Network::new(self.hosts, &self.pair, self.seed);
+        for (name, settings) in self.links {
+            let link = network.link_mut(name).ok_or_else(|| no_such_link(name))?;
+            link.set(settings);
+        }
+        let (mut hosts, mut devices) = (Vec::new(), Vec::new());
+        for index in network.hosts() {
+            let (host, device) = Host::start(*index, self.kernel.clone())?;
+            hosts.push(host);
+            devices.push(device);
+        }
+        Ok(Wan { hosts, engine: Engine::start(network, devices)? })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if !(2..=network::MOST_HOSTS).contains(&self.hosts) {
+            return Err(Error::Invalid(format!("a WAN has 2 to {} hosts, not {}", network::MOST_HOSTS, self.hosts)));
+        }
+        if !(LEAST_MTU_BYTES..=MOST_MTU_BYTES).contains(&self.kernel.mtu_bytes) {
+            let mtu_bytes = self.kernel.mtu_bytes;
+            return Err(Error::Invalid(format!("packets are of {LEAST_MTU_BYTES} to {MOST_MTU_BYTES} bytes, not {mtu_bytes}")));
+        }
+        let links = self.links.iter().map(|(_, settings)| settings);
+        links.chain([&self.pair]).try_for_each(check)
+    }
+}
+
+fn check(settings: &LinkSettings) -> Result<(), Error> {
+    settings.fault().map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
+}
+
+fn no_such_link(name: LinkName) -> Error {
+    Error::Invalid(format!("there is no link {name:?}: hosts are numbered from 1, and a pair has two"))
+}
+
+/// What a host's kernel had to drop.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct HostReport {
+    /// Which.
+    pub host: HostIndex,
+    /// Where it is.
+    pub address: std::net::Ipv4Addr,
+    /// Packets that the emulator did not read in time: not the link's doing.
+    pub overruns: u64,
+}
+
+/// All that an emulator knows of itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// In their order.
+    pub hosts: Vec<HostReport>,
+    /// Links and engine.
+    #[serde(flatten)]
+    pub network: NetworkReport,
+}
+
+/// A running WAN emulator.
+#[derive(Debug)]
+pub struct Wan {
+    // Dropped first: what runs in the hosts is killed while the links still work, so that peers learn of it.
+    hosts: Vec<Host>,
+    engine: Engine,
+}
+
+impl Wan {
+    /// Two hosts, and between them a link of that round trip and that rate in each direction, with a queue of the bandwidth-delay product.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn two_hosts(rtt: Duration, rate: Rate) -> Result<Self, Error> {
+        Self::builder().pairs(LinkSettings { rate: Some(rate), delay: rtt / 2, ..LinkSettings::default() }).build()
+    }
+
+    /// For everything else.
+    pub fn builder() -> Builder {
+        let kernel =
+            HostSettings { mtu_bytes: USUAL_MTU_BYTES, congestion_control: None, most_buffer_bytes: None };
+        Builder { hosts: 2, pair: LinkSettings::default(), links: Vec::new(), kernel, seed: 1 }
+    }
+
+    /// The hosts, in the order of their numbers.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// One host.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none of that number.
+    pub fn host(&self, index: HostIndex) -> Result<&Host, Error> {
+        let none = || Error::Invalid(format!("there is no host {}: they are 1 to {}", index.number(), self.hosts.len()));
+        self.hosts.get(index.at()).ok_or_else(none)
+    }
+
+    /// What a link is like.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such link.
+    pub fn settings(&self, link: LinkName) -> Result<LinkSettings, Error> {
+        self.engine.settings(link)?.ok_or_else(|| no_such_link(link))
+    }
+
+    /// Changes a link for what enters it from now on. What is under way keeps its time of arrival.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such link, or the settings are out of bounds.
+    pub fn set(&self, link: LinkName, settings: LinkSettings) -> Result<(), Error> {
+        check(&settings)?;
+        let is_there = self.engine.set(link, settings)?;
+        is_there.then_some(()).ok_or_else(|| no_such_link(link))
+    }
+
+    /// Drops everything that enters a link from now on, for that long.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such link.
+    pub fn outage(&self, link: LinkName, length: Duration) -> Result<(), Error> {
+        let is_there = self.engine.outage(link, length)?;
+        is_there.then_some(()).ok_or_else(|| no_such_link(link))
+    }
+
+    /// What became of everything that was sent so far.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], or [`Error::Kernel`] if a host's counters cannot be read.
+    pub fn report(&self) -> Result<Report, Error> {
+        let host = |host: &Host| {
+            Ok(HostReport { host: host.index(), address: host.address(), overruns: host.overruns()? })
+        };
+        let hosts = self.hosts.iter().map(host).collect::<Result<_, Error>>()?;
+        Ok(Report { hosts, network: self.engine.report()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_told_before_anything_is_made() {
+        let wrong = LinkSettings { loss: 2.0, ..LinkSettings::default() };
+        let host = |number| HostIndex::from_number(number).unwrap();
+        for builder in [
+            Wan::builder().hosts(1),
+            Wan::builder().hosts(65),
+            Wan::builder().mtu(576),
+            Wan::builder().pairs(wrong.clone()),
+            Wan::builder().link(LinkName::Pair(host(1), host(2)), wrong),
+        ] {
+            assert!(matches!(builder.build(), Err(Error::Invalid(_))));
+        }
+    }
+}

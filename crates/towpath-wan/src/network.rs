@@ -1,0 +1,312 @@
+//! Hosts and the links between them in virtual time: where a packet goes, and when it is there.
+//!
+//! A path is three links: up the sender's access link, the pair's link, down the receiver's access link. [`Network::arrive`] takes a packet from a
+//! host and sends it on its way; each link cuts it into the runs that pass; what is under way waits in one heap by time. [`Network::next_due`]
+//! takes out what has arrived. A packet enters its next link at the time at which it left the one before, however late the caller is.
+//!
+//! It knows neither descriptors nor the time of day.
+
+use std::{
+    cmp::Ordering,
+    collections::BinaryHeap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    link::{Link, LinkCounters, LinkSettings, Run},
+    segment::Packet,
+};
+
+/// Packets under way may take so much memory: 8 Gbit/s for 2 s. More are dropped, and counted apart from what links drop.
+const MOST_HELD_BYTES: usize = 2 << 30;
+
+/// The most hosts: the number of a host is the last byte of its address.
+pub(crate) const MOST_HOSTS: usize = 64;
+
+/// The address of a host, from the range for benchmarks (RFC 2544 §C.2.2, RFC 6890).
+pub(crate) fn address_v4(host: HostIndex) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, 0, host.number())
+}
+
+/// Its IPv6 address, from the range for benchmarks (RFC 5180 §8).
+pub(crate) fn address_v6(host: HostIndex) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, u16::from(host.number()))
+}
+
+/// Which host, counted from zero. People count from one: [`HostIndex::number`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct HostIndex(u8);
+
+impl HostIndex {
+    /// The host that people call `number`, from 1 to 64; none for other numbers.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        (1..=MOST_HOSTS).contains(&usize::from(number)).then(|| Self(number - 1))
+    }
+
+    /// Its name on command lines, and the last part of its addresses: from 1.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0 + 1
+    }
+
+    pub(crate) fn at(self) -> usize {
+        self.0.into()
+    }
+}
+
+impl TryFrom<u8> for HostIndex {
+    type Error = &'static str;
+
+    fn try_from(number: u8) -> Result<Self, &'static str> {
+        Self::from_number(number).ok_or("hosts are numbered from 1 to 64")
+    }
+}
+
+impl From<HostIndex> for u8 {
+    fn from(host: HostIndex) -> u8 {
+        host.number()
+    }
+}
+
+/// Which link, in which direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkName {
+    /// Shared by all that a host sends.
+    Up(HostIndex),
+    /// From the first host to the second.
+    Pair(HostIndex, HostIndex),
+    /// Shared by all that a host receives.
+    Down(HostIndex),
+}
+
+/// What the network could not carry to a link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NetworkCounters {
+    /// Packets to addresses of no other host: multicast, mostly.
+    pub unroutable_packets: u64,
+    /// Packets whose headers make no sense.
+    pub malformed_packets: u64,
+    /// Packets dropped because too much was under way for the emulator's memory.
+    pub overflow_packets: u64,
+}
+
+/// A packet that is there.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) host: HostIndex,
+    pub(crate) packet: Packet,
+    pub(crate) at_ns: u64,
+}
+
+/// Hosts and links.
+#[derive(Debug)]
+pub(crate) struct Network {
+    hosts: Vec<HostIndex>,
+    up: Vec<Link>,
+    down: Vec<Link>,
+    /// By sender, then receiver. A host's link to itself is never used.
+    pairs: Vec<Link>,
+    under_way: BinaryHeap<UnderWay>,
+    entered: u64,
+    held_bytes: usize,
+    counters: NetworkCounters,
+    /// Kept for its memory.
+    runs: Vec<Run>,
+}
+
+impl Network {
+    /// Hosts whose pairs all have such a link in each direction, and transparent access links.
+    pub(crate) fn new(hosts: usize, pair: &LinkSettings, seed: u64) -> Self {
+        let hosts: Vec<HostIndex> = (1..=hosts.min(MOST_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
+        let count = hosts.len();
+        // Each link has its own row of chances, whatever happens on the others.
+        let links = |settings: &LinkSettings, first: usize, count: usize| {
+            (first..first + count).map(|link| Link::new(settings.clone(), seed ^ (link as u64) << 32)).collect()
+        };
+        Self {
+            up: links(&LinkSettings::default(), 0, count),
+            down: links(&LinkSettings::default(), count, count),
+            pairs: links(pair, 2 * count, count * count),
+            hosts,
+            under_way: BinaryHeap::new(),
+            entered: 0,
+            held_bytes: 0,
+            counters: NetworkCounters::default(),
+            runs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn hosts(&self) -> &[HostIndex] {
+        &self.hosts
+    }
+
+    pub(crate) fn counters(&self) -> NetworkCounters {
+        self.counters
+    }
+
+    /// A link, if both its hosts are there and differ.
+    pub(crate) fn link_mut(&mut self, name: LinkName) -> Option<&mut Link> {
+        let count = self.hosts.len();
+        match name {
+            LinkName::Up(host) => self.up.get_mut(host.at()),
+            LinkName::Down(host) => self.down.get_mut(host.at()),
+            LinkName::Pair(from, to) if from == to || to.at() >= count => None,
+            LinkName::Pair(from, to) => self.pairs.get_mut(from.at() * count + to.at()),
+        }
+    }
+
+    /// Every link that does something, with its settings and counters.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (LinkName, &LinkSettings, &LinkCounters)> {
+        let pairs = self.hosts.iter().flat_map(|from| self.hosts.iter().map(|to| (*from, *to)));
+        let pairs = pairs.zip(&self.pairs).filter(|((from, to), _)| from != to);
+        let pairs = pairs.map(|((from, to), link)| (LinkName::Pair(from, to), link));
+        let up = self.hosts.iter().map(|host| LinkName::Up(*host)).zip(&self.up);
+        let down = self.hosts.iter().map(|host| LinkName::Down(*host)).zip(&self.down);
+        let access = up.chain(down).filter(|(_, link)| !link.is_transparent());
+        pairs.chain(access).map(|(name, link)| (name, link.settings(), link.counters()))
+    }
+
+    /// Sends on its way what the host `from` gave at `now_ns`.
+    pub(crate) fn arrive(&mut self, now_ns: u64, from: HostIndex, bytes: bytes::BytesMut) {
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.counters.malformed_packets += 1;
+            return;
+        };
+        let Some(to) = self.host_at(packet.destination()).filter(|to| *to != from) else {
+            self.counters.unroutable_packets += 1;
+            return;
+        };
+        self.enter(UnderWay { at_ns: now_ns, order: 0, next: Hop::Up, from, to, packet });
+    }
+
+    /// When the next packet is somewhere, if any is under way.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.under_way.peek().map(|packet| packet.at_ns)
+    }
+
+    /// Takes out the next packet that has reached its host by `now_ns`.
+    pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<Delivery> {
+        while self.next_ns()? <= now_ns {
+            let packet = self.under_way.pop()?;
+            self.held_bytes -= packet.packet.bytes().len();
+            match packet.next {
+                Hop::Host => return Some(Delivery { host: packet.to, packet: packet.packet, at_ns: packet.at_ns }),
+                _ => self.enter(packet),
+            }
+        }
+        None
+    }
+
+    fn host_at(&self, address: IpAddr) -> Option<HostIndex> {
+        // The last byte is the number; that the whole address is the host's is checked by making it anew.
+        let number = match address {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
+        };
+        let host = HostIndex::from_number(number).filter(|host| host.at() < self.hosts.len())?;
+        (address == IpAddr::V4(address_v4(host)) || address == IpAddr::V6(address_v6(host))).then_some(host)
+    }
+
+    /// Lets a packet into its next link, past those that do nothing.
+    fn enter(&mut self, mut packet: UnderWay) {
+        let name = loop {
+            let (name, after) = match packet.next {
+                Hop::Up => (LinkName::Up(packet.from), Hop::Pair),
+                Hop::Pair => (LinkName::Pair(packet.from, packet.to), Hop::Down),
+                Hop::Down => (LinkName::Down(packet.to), Hop::Host),
+                Hop::Host => return self.hold(packet),
+            };
+            packet.next = after;
+            // Pairs are counted even if they do nothing: that is where people look.
+            if let Some(link) = self.link_mut(name)
+                && (matches!(name, LinkName::Pair(..)) || !link.is_transparent())
+            {
+                break name;
+            }
+        };
+        let mut runs = std::mem::take(&mut self.runs);
+        // The loop above ended at a link that is there.
+        if let Some(link) = self.link_mut(name) {
+            link.offer(packet.at_ns, packet.packet.train(), &mut runs);
+        }
+        self.go_on(packet, &mut runs);
+        self.runs = runs;
+    }
+
+    /// Sends the runs of a packet on to its next hop, and empties the list.
+    fn go_on(&mut self, packet: UnderWay, runs: &mut Vec<Run>) {
+        let whole = 0..packet.packet.train().segments;
+        if let [run] = runs.as_slice()
+            && run.segments == whole
+        {
+            let at_ns = run.at_ns;
+            runs.clear();
+            return self.hold(UnderWay { at_ns, ..packet });
+        }
+        let UnderWay { next, from, to, packet, .. } = packet;
+        for run in runs.drain(..) {
+            self.hold(UnderWay { at_ns: run.at_ns, order: 0, next, from, to, packet: packet.take(&run.segments) });
+        }
+    }
+
+    fn hold(&mut self, mut packet: UnderWay) {
+        let bytes = packet.packet.bytes().len();
+        if self.held_bytes + bytes > MOST_HELD_BYTES {
+            self.counters.overflow_packets += 1;
+            return;
+        }
+        self.held_bytes += bytes;
+        packet.order = self.entered;
+        self.entered += 1;
+        self.under_way.push(packet);
+    }
+}
+
+/// Where a packet goes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hop {
+    Up,
+    Pair,
+    Down,
+    Host,
+}
+
+/// A packet that will be at its next hop at a known time. The heap gives out the earliest, and of one moment the one that came first.
+#[derive(Debug)]
+struct UnderWay {
+    at_ns: u64,
+    order: u64,
+    next: Hop,
+    from: HostIndex,
+    to: HostIndex,
+    packet: Packet,
+}
+
+impl Ord for UnderWay {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Reversed: the heap's greatest is the earliest.
+        (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
+    }
+}
+
+impl PartialOrd for UnderWay {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for UnderWay {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for UnderWay {}
+
+#[cfg(test)]
+mod tests;

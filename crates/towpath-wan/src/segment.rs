@@ -1,0 +1,260 @@
+//! Super-packets: what the kernel hands over at once, and the segments of the MTU that it stands for.
+//!
+//! A [`Packet`] is what one `read` of a TUN device brings: a virtio-net header (`struct virtio_net_hdr`, VIRTIO 1.2 §5.1.6), then the IP packet.
+//! Its [`Train`] says of how many segments it consists and how large they are. [`Packet::take`] gives a run of them as a packet of its own, with
+//! the headers that a sender would have given it: total length, IPv4 identification and checksum, sequence number, FIN and PSH only on the
+//! last segment, CWR only on the first. The TCP checksum stays what the kernel left to hardware: the sum of the pseudo-header, to be completed
+//! by whoever needs it, which a receiver behind another TUN device does not.
+//!
+//! Everything but TCP is a train of one segment. Nothing here knows of time or descriptors; every offset is checked, because any program in a
+//! host may send what it likes.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
+
+use bytes::BytesMut;
+
+/// Bytes of the virtio-net header before each packet: the ten of the form without the count of buffers.
+pub(crate) const VNET_BYTES: usize = 10;
+
+/// The most that one read can bring: the kernel bounds a super-packet to 64 KiB of IP unless it is told otherwise.
+pub(crate) const MOST_BYTES: usize = VNET_BYTES + (64 << 10);
+
+/// Preamble and delimiter 8, header 14, checksum 4, gap 12.
+const ETHERNET_BYTES: u64 = 38;
+
+/// What Ethernet pads short packets to, without its header and checksum.
+const LEAST_IP_BYTES: u64 = 46;
+
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+
+const TCP_CHECKSUM_OFFSET: usize = 16;
+const TCP: u8 = 6;
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+/// How a packet divides into segments. Every segment has the same headers, and all but the last the same payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Train {
+    /// At least one.
+    pub(crate) segments: u32,
+    header_bytes: u32,
+    /// Payload of each segment but the last; at least one where there are several segments.
+    segment_bytes: u32,
+    payload_bytes: u32,
+}
+
+impl Train {
+    /// Where the payload of the segments lies in that of the train.
+    fn payload(&self, segments: &Range<u32>) -> Range<usize> {
+        let at = |segment: u32| segment.saturating_mul(self.segment_bytes).min(self.payload_bytes) as usize;
+        // The last segment ends where the payload does, also where there is only one and it is not bounded.
+        let end = if segments.end >= self.segments { self.payload_bytes as usize } else { at(segments.end) };
+        at(segments.start)..end
+    }
+
+    /// What a segment takes on Ethernet, from the preamble to the gap.
+    pub(crate) fn wire_bytes(&self, segment: u32) -> u64 {
+        let payload = self.payload(&(segment..segment + 1));
+        (u64::from(self.header_bytes) + payload.len() as u64).max(LEAST_IP_BYTES) + ETHERNET_BYTES
+    }
+
+    /// A packet that cannot be divided.
+    #[cfg(test)]
+    pub(crate) fn single(ip_bytes: u32) -> Self {
+        Self { segments: 1, header_bytes: 0, segment_bytes: ip_bytes, payload_bytes: ip_bytes }
+    }
+
+    /// A train of `segments` with 52 bytes of headers and 1448 of payload each.
+    #[cfg(test)]
+    pub(crate) fn of(segments: u32) -> Self {
+        Self { segments, header_bytes: 52, segment_bytes: 1448, payload_bytes: 1448 * segments }
+    }
+}
+
+/// Why a packet goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// Shorter than its headers, or of no known version.
+    Truncated,
+    /// Segmentation that was not offered to the kernel.
+    Segmentation,
+    /// Headers that contradict each other.
+    Headers,
+}
+
+/// A packet between two hosts, with its virtio-net header.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    bytes: BytesMut,
+    train: Train,
+    /// Bytes of the IP header with its extensions.
+    ip_header_bytes: usize,
+    destination: IpAddr,
+}
+
+impl Packet {
+    /// Takes what a TUN device gave.
+    pub(crate) fn parse(bytes: BytesMut) -> Result<Self, Malformed> {
+        let (vnet, ip) = bytes.split_at_checked(VNET_BYTES).ok_or(Malformed::Truncated)?;
+        let destination = destination(ip).ok_or(Malformed::Truncated)?;
+        let kind = vnet[1];
+        if kind == GSO_NONE {
+            let payload_bytes = u32::try_from(ip.len()).map_err(|_| Malformed::Headers)?;
+            let train = Train { segments: 1, header_bytes: 0, segment_bytes: payload_bytes, payload_bytes };
+            return Ok(Self { bytes, train, ip_header_bytes: 0, destination });
+        }
+        let version = if destination.is_ipv4() { GSO_TCP4 } else { GSO_TCP6 };
+        if kind != version || vnet[0] & NEEDS_CHECKSUM == 0 {
+            return Err(Malformed::Segmentation);
+        }
+        let (ip_header_bytes, header_bytes) = tcp_headers(ip, native_u16(vnet, 6).into()).ok_or(Malformed::Headers)?;
+        let segment_bytes = u32::from(native_u16(vnet, 4));
+        let payload_bytes = ip.len().checked_sub(header_bytes).and_then(|bytes| u32::try_from(bytes).ok());
+        let payload_bytes = payload_bytes.ok_or(Malformed::Headers)?;
+        if segment_bytes == 0 {
+            return Err(Malformed::Segmentation);
+        }
+        let segments = payload_bytes.div_ceil(segment_bytes).max(1);
+        // The headers lie within the packet, whose length was just found to fit.
+        let train = Train { segments, header_bytes: header_bytes as u32, segment_bytes, payload_bytes };
+        Ok(Self { bytes, train, ip_header_bytes, destination })
+    }
+
+    pub(crate) fn train(&self) -> &Train {
+        &self.train
+    }
+
+    pub(crate) fn destination(&self) -> IpAddr {
+        self.destination
+    }
+
+    /// With the virtio-net header, as a TUN device takes it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// These segments alone. The whole packet is given on as it is; of a part, headers and payload are copied.
+    ///
+    /// `run` is not empty and lies within the train.
+    pub(crate) fn take(&self, run: &Range<u32>) -> Packet {
+        debug_assert!(run.start < run.end && run.end <= self.train.segments, "{run:?} of {:?}", self.train);
+        let header_end = VNET_BYTES + self.train.header_bytes as usize;
+        let payload = self.train.payload(run);
+        let mut bytes = BytesMut::with_capacity(header_end + payload.len());
+        bytes.extend_from_slice(&self.bytes[..header_end]);
+        bytes.extend_from_slice(&self.bytes[header_end + payload.start..header_end + payload.end]);
+        let train = Train { segments: run.end - run.start, payload_bytes: payload.len() as u32, ..self.train };
+        let mut taken = Packet { bytes, train, ip_header_bytes: self.ip_header_bytes, destination: self.destination };
+        taken.renumber(run.start, payload.start as u32, run.end == self.train.segments);
+        taken
+    }
+
+    /// Makes the headers, copied from a longer train, those of a run that begins with its segment `first`, `skipped_bytes` into its payload.
+    fn renumber(&mut self, first: u32, skipped_bytes: u32, is_last: bool) {
+        let (vnet, ip) = self.bytes.split_at_mut(VNET_BYTES);
+        if self.train.segments == 1 {
+            vnet[1] = GSO_NONE;
+            // Length of the headers, and payload of a segment: of no meaning any more.
+            vnet[2..6].fill(0);
+        }
+        // What fits the original fits its part.
+        let ip_bytes = ip.len() as u16;
+        if self.destination.is_ipv4() {
+            set_u16(ip, 2, ip_bytes);
+            // One identification for each segment, as the kernel counts on when it cuts.
+            set_u16(ip, 4, get_u16(ip, 4).wrapping_add(first as u16));
+            set_u16(ip, 10, 0);
+            let sum = fold(sum_words(&ip[..self.ip_header_bytes]));
+            set_u16(ip, 10, !sum);
+        } else {
+            set_u16(ip, 4, ip_bytes - IPV6_HEADER_BYTES as u16);
+        }
+        let pseudo = pseudo_header_sum(ip, self.ip_header_bytes);
+        let tcp = &mut ip[self.ip_header_bytes..];
+        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(skipped_bytes);
+        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if !is_last {
+            tcp[13] &= !FIN_PSH;
+        }
+        if first > 0 {
+            tcp[13] &= !CWR;
+        }
+        set_u16(tcp, TCP_CHECKSUM_OFFSET, pseudo);
+    }
+}
+
+const IPV4_HEADER_BYTES: usize = 20;
+const IPV6_HEADER_BYTES: usize = 40;
+
+/// Where an IP packet goes; none if it is shorter than its header.
+fn destination(ip: &[u8]) -> Option<IpAddr> {
+    match ip.first()? >> 4 {
+        4 => {
+            let address: [u8; 4] = ip.get(16..IPV4_HEADER_BYTES)?.try_into().ok()?;
+            Some(Ipv4Addr::from(address).into())
+        }
+        6 => {
+            let address: [u8; 16] = ip.get(24..IPV6_HEADER_BYTES)?.try_into().ok()?;
+            Some(Ipv6Addr::from(address).into())
+        }
+        _ => None,
+    }
+}
+
+/// Where the TCP header begins and ends, if the one that the kernel names is one.
+fn tcp_headers(ip: &[u8], start: usize) -> Option<(usize, usize)> {
+    let (least, is_tcp) = match ip.first()? >> 4 {
+        4 => (usize::from(ip.first()? & 0x0f) * 4, *ip.get(9)? == TCP),
+        // Extension headers may stand between, and the kernel has walked them.
+        _ => (IPV6_HEADER_BYTES, true),
+    };
+    let is_in_place = if ip.first()? >> 4 == 4 { start == least && start >= IPV4_HEADER_BYTES } else { start >= least };
+    let tcp = ip.get(start..)?;
+    let tcp_bytes = usize::from(tcp.get(12)? >> 4) * 4;
+    (is_tcp && is_in_place && tcp_bytes >= 20 && tcp_bytes <= tcp.len()).then_some((start, start + tcp_bytes))
+}
+
+/// The folded sum of TCP's pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1).
+fn pseudo_header_sum(ip: &[u8], ip_header_bytes: usize) -> u16 {
+    let addresses = if ip[0] >> 4 == 4 { &ip[12..20] } else { &ip[8..40] };
+    // At most 64 KiB of each.
+    let tcp_bytes = (ip.len() - ip_header_bytes) as u32;
+    fold(sum_words(addresses) + tcp_bytes + u32::from(TCP))
+}
+
+/// The sum of the big-endian words; a byte left over counts as the upper half of one. At most 64 KiB, so that it cannot overflow.
+fn sum_words(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let rest = rest.first().map_or(0, |byte| u32::from(*byte) << 8);
+    words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum::<u32>() + rest
+}
+
+/// Adds the carries back (RFC 1071).
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// A field of the virtio-net header, which a TUN device keeps in the machine's own order.
+fn native_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;
