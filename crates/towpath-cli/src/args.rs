@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Show settings and where each comes from.
     Config(Config),
+    /// Emulate a wide-area network on this machine: hosts with the kernel's TCP, links of known rate, delay and loss.
+    Wan(crate::wan::args::Wan),
 }
 
 /// Arguments of `serve`.

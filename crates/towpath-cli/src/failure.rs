@@ -20,6 +20,13 @@ pub(crate) enum Failure {
     Config(ConfigError),
     /// The server could not start.
     Start(StartError),
+    /// The WAN emulator said no.
+    Wan(towpath_wan::Error),
+    /// A command that was run for the user failed, and has said so itself.
+    Command {
+        /// Its exit code.
+        exit: u8,
+    },
     /// Several things failed; each was printed when it did. The exit code is the first one's.
     Several {
         /// How many.
@@ -77,7 +84,11 @@ impl Failure {
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
             Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
             Failure::Start(_) => Fault::Unavailable.exit_code(),
-            Failure::Several { exit, .. } => *exit,
+            Failure::Wan(towpath_wan::Error::NeedsRoot) => Fault::PermissionDenied.exit_code(),
+            Failure::Wan(towpath_wan::Error::Invalid(_)) => Exit::Usage as u8,
+            Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
+            Failure::Wan(towpath_wan::Error::Ended) => Fault::Internal.exit_code(),
+            Failure::Several { exit, .. } | Failure::Command { exit } => *exit,
             // As programs end that do not ignore the signal: nothing is said, but it is no success either.
             Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
             Failure::Output(error) => error.raw_os_error().map_or(Fault::Io, Fault::from_errno).exit_code(),
@@ -103,7 +114,8 @@ impl Failure {
             Failure::Usage(message) => complain(format_args!("{message}\nTry `towpath --help`.")),
             Failure::Config(error) => complain(error),
             Failure::Start(error) => complain(error),
-            Failure::Several { count: 1, .. } => {}
+            Failure::Wan(error) => complain(error),
+            Failure::Several { count: 1, .. } | Failure::Command { .. } => {}
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),
             Failure::Output(_) if self.is_broken_pipe() => {}
             Failure::Output(error) => complain(format_args!("cannot write the output: {error}")),
@@ -126,6 +138,12 @@ pub(crate) fn print_error(error: &Error) {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure::Store(error)
+    }
+}
+
+impl From<towpath_wan::Error> for Failure {
+    fn from(error: towpath_wan::Error) -> Self {
+        Failure::Wan(error)
     }
 }
 

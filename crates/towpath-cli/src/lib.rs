@@ -18,6 +18,7 @@ mod progress;
 mod remove;
 mod serve;
 mod walk;
+mod wan;
 
 use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};
 
@@ -85,6 +86,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let command = match cli.command {
         Command::Serve(arguments) => return serve::serve(&arguments).await,
         Command::Config(arguments) => return serve::show_config(&arguments),
+        Command::Wan(arguments) => return wan::run(arguments).await,
         command => command,
     };
     let places = Places::new(&cli.remote);
@@ -119,6 +121,6 @@ async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
         Command::Rm(arguments) => remove::run(&arguments, places).await,
         Command::Df(arguments) => commands::space(&arguments, places).await,
         Command::Ping(arguments) => commands::ping(&arguments, places).await,
-        Command::Serve(_) | Command::Config(_) => Err(Failure::internal("not a client's command")),
+        Command::Serve(_) | Command::Config(_) | Command::Wan(_) => Err(Failure::internal("not a client's command")),
     }
 }

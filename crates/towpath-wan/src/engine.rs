@@ -19,7 +19,7 @@ use rustix::{
     process::setpriority_process,
     thread::set_current_timer_slack,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::{now_ns, timespec},
@@ -39,7 +39,7 @@ const READS_IN_A_ROW: usize = 32;
 const NICENESS: i32 = -20;
 
 /// What a link is like, and what it did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Which.
     pub link: LinkName,
@@ -50,7 +50,7 @@ pub struct LinkReport {
 }
 
 /// How well the emulator keeps up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCounters {
     /// Packets, super-packets counted once, handed to hosts.
     pub delivered_packets: u64,
@@ -63,7 +63,7 @@ pub struct EngineCounters {
 }
 
 /// All that is known of links and engine.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NetworkReport {
     /// Pairs, then access links that do something.
     pub links: Vec<LinkReport>,

@@ -10,7 +10,10 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _, Write as _},
     net::{Ipv4Addr, Ipv6Addr},
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{fs::OpenOptionsExt as _, process::CommandExt as _},
+    },
     path::Path,
     process::{Child, Command},
     sync::mpsc,
@@ -21,7 +24,7 @@ use rustix::{
     fs::{OFlags, fstat},
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-    thread::gettid,
+    thread::{LinkNameSpaceType, gettid, move_into_link_name_space},
 };
 
 use crate::{
@@ -179,6 +182,20 @@ impl Drop for Host {
             let _ = thread.join();
         }
     }
+}
+
+/// Replaces this process by `command` in the host whose [`Host::namespace_path`] is given; returns only if that fails. The command lives on when
+/// the emulator is killed; an orderly end kills it.
+pub fn exec_in(namespace_path: &str, mut command: Command) -> Error {
+    let enter = || {
+        let namespace = open(namespace_path, OpenOptions::new().read(true))?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).map_err(Error::kernel("enter the host"))
+    };
+    if let Err(error) = enter() {
+        return error;
+    }
+    let source = command.exec();
+    Error::Kernel { doing: format!("run `{}`", command.get_program().to_string_lossy()), source }
 }
 
 /// Makes the namespace in which the calling thread then is, and gives it with its TUN device.

@@ -12,6 +12,7 @@
 
 mod chance;
 mod clock;
+mod control;
 mod engine;
 mod error;
 mod host;
@@ -23,16 +24,17 @@ mod units;
 
 use std::time::Duration;
 
+pub use control::{Answer, Control, Request, Stopped, ask};
 pub use engine::{EngineCounters, LinkReport, NetworkReport};
 pub use error::Error;
-pub use host::Host;
+pub use host::{Host, exec_in};
 pub use link::{LinkCounters, LinkSettings};
 pub use network::{HostIndex, LinkName, NetworkCounters};
 pub use units::{Queue, Rate, UnitError, parse_bytes};
 
-use crate::{engine::Engine, host::HostSettings, network::Network};
+use serde::{Deserialize, Serialize};
 
-use serde::Serialize;
+use crate::{engine::Engine, host::HostSettings, network::Network};
 
 /// Ethernet's usual packet.
 const USUAL_MTU_BYTES: u16 = 1500;
@@ -142,24 +144,35 @@ fn no_such_link(name: LinkName) -> Error {
 }
 
 /// What a host's kernel had to drop.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostReport {
     /// Which.
     pub host: HostIndex,
     /// Where it is.
     pub address: std::net::Ipv4Addr,
+    /// [`Host::namespace_path`].
+    pub namespace: String,
     /// Packets that the emulator did not read in time: not the link's doing.
     pub overruns: u64,
 }
 
 /// All that an emulator knows of itself.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// In their order.
     pub hosts: Vec<HostReport>,
     /// Links and engine.
     #[serde(flatten)]
     pub network: NetworkReport,
+}
+
+impl Report {
+    /// What a link is like; access links that do nothing are not in a report, and are like the default.
+    #[must_use]
+    pub fn settings(&self, link: LinkName) -> LinkSettings {
+        let found = self.network.links.iter().find(|report| report.link == link);
+        found.map_or_else(LinkSettings::default, |report| report.settings.clone())
+    }
 }
 
 /// A running WAN emulator.
@@ -234,7 +247,8 @@ impl Wan {
     /// [`Error::Ended`], or [`Error::Kernel`] if a host's counters cannot be read.
     pub fn report(&self) -> Result<Report, Error> {
         let host = |host: &Host| {
-            Ok(HostReport { host: host.index(), address: host.address(), overruns: host.overruns()? })
+            let (index, address, namespace) = (host.index(), host.address(), host.namespace_path());
+            Ok(HostReport { host: index, address, namespace, overruns: host.overruns()? })
         };
         let hosts = self.hosts.iter().map(host).collect::<Result<_, Error>>()?;
         Ok(Report { hosts, network: self.engine.report()? })

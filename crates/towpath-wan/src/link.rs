@@ -25,6 +25,7 @@ pub struct LinkSettings {
     /// Bits per second on Ethernet; unlimited if none.
     pub rate: Option<Rate>,
     /// How long a bit travels.
+    #[serde(rename = "delay_ms", with = "crate::units::milliseconds")]
     pub delay: Duration,
     /// What waits when the link is busy. Without a rate nothing ever waits.
     pub queue: Queue,
@@ -33,10 +34,12 @@ pub struct LinkSettings {
     /// Segments lost in a row, on average; 1 and less mean independent losses.
     pub loss_burst: f64,
     /// Up to so much is added to the delay, at random for each packet. Order is kept.
+    #[serde(rename = "jitter_ms", with = "crate::units::milliseconds")]
     pub jitter: Duration,
     /// The share of segments that come late, from 0 to 1.
     pub reorder: f64,
     /// How much later those come.
+    #[serde(rename = "reorder_by_ms", with = "crate::units::milliseconds")]
     pub reorder_by: Duration,
 }
 
@@ -92,7 +95,7 @@ impl LinkSettings {
 }
 
 /// What became of the segments that were offered to a link.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// Segments that reached the link.
     pub offered_segments: u64,

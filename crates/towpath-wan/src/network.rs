@@ -85,7 +85,7 @@ pub enum LinkName {
 }
 
 /// What the network could not carry to a link.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCounters {
     /// Packets to addresses of no other host: multicast, mostly.
     pub unroutable_packets: u64,

@@ -144,6 +144,22 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| number * factor)
 }
 
+/// Spans in JSON: milliseconds, to the nanosecond.
+pub(crate) mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(span.as_secs_f64() * 1e3)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let ms = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(ms / 1e3).map_err(D::Error::custom)
+    }
+}
+
 /// A rate or a size that cannot be read; says how to write one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -1,0 +1,234 @@
+//! `towpath wan`: the WAN emulator on the command line.
+//!
+//! `up` starts this program anew as `up --foreground`, which holds the emulator and answers on its control socket; `set`, `stats`, `down` and
+//! `exec` ask there. `run` holds an emulator of its own, with a socket too, as long as its command runs. What a link does is the
+//! business of the crate `towpath-wan`.
+
+pub(crate) mod args;
+
+use std::{
+    ffi::OsString,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Child, Command, ExitStatus, Stdio},
+    os::unix::process::ExitStatusExt as _,
+    sync::Arc,
+    thread,
+};
+
+use tokio::sync::oneshot;
+use towpath_wan::{Answer, Control, LinkName, LinkSettings, Report, Request, Wan, ask, exec_in};
+
+use crate::{failure::Failure, interrupt::Interrupts};
+use args::{Action, Exec, Network, Run, Set, Stats, Up};
+
+/// Where a command that `run` started, and its children, find their emulator.
+const NAME_VARIABLE: &str = "TOWPATH_WAN";
+
+/// Does what the command line says.
+pub(crate) async fn run(arguments: args::Wan) -> Result<(), Failure> {
+    match arguments.action {
+        Action::Up(arguments) if arguments.foreground => hold(&arguments),
+        Action::Up(_) => start_holder(),
+        Action::Set(arguments) => set(&arguments),
+        Action::Exec(arguments) => exec(&arguments),
+        Action::Stats(arguments) => stats(&arguments),
+        Action::Down(name) => Ok(ask(&name.name, &Request::Stop).map(drop)?),
+        Action::Run(arguments) => run_command(&arguments).await,
+    }
+}
+
+fn make(network: &Network) -> Result<Wan, towpath_wan::Error> {
+    let mut builder = Wan::builder().hosts(network.hosts).mtu(network.mtu).seed(network.seed);
+    builder = builder.pairs(network.link.change(LinkSettings::default()));
+    if let Some(name) = &network.cc {
+        builder = builder.congestion_control(name);
+    }
+    if let Some(bytes) = network.buf {
+        builder = builder.most_buffer(bytes);
+    }
+    if network.access.is_some() {
+        let access = LinkSettings { rate: network.access, ..LinkSettings::default() };
+        let hosts = (1..=network.hosts).filter_map(|number| u8::try_from(number).ok());
+        for host in hosts.filter_map(towpath_wan::HostIndex::from_number) {
+            builder = builder.link(LinkName::Up(host), access.clone()).link(LinkName::Down(host), access.clone());
+        }
+    }
+    builder.build()
+}
+
+/// Holds an emulator until `down`. Its first line of output says that it is there, and where the hosts are.
+fn hold(arguments: &Up) -> Result<(), Failure> {
+    let wan = make(&arguments.network)?;
+    let control = Control::open(&arguments.name.name)?;
+    let hosts = wan.hosts().iter().map(|host| format!("{} {}", host.index().number(), host.address()));
+    let mut output = std::io::stdout();
+    writeln!(output, "hosts: {}", hosts.collect::<Vec<_>>().join(", "))?;
+    output.flush()?;
+    let stopped = control.serve(&wan)?;
+    drop(wan);
+    drop(control);
+    stopped.confirm();
+    Ok(())
+}
+
+/// Starts the process that holds the emulator, and waits until it is there or has failed.
+fn start_holder() -> Result<(), Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    // A terminal that closes, and Ctrl-C in it, are no concern of the emulator.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    if let Some(output) = holder.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.is_empty() {
+        return Err(tell_failure(&mut holder)?);
+    }
+    Ok(write!(std::io::stdout(), "{line}")?)
+}
+
+/// Passes on what a holder that came to nothing had to say.
+fn tell_failure(holder: &mut Child) -> std::io::Result<Failure> {
+    let mut said = String::new();
+    if let Some(mut errors) = holder.stderr.take() {
+        errors.read_to_string(&mut said)?;
+    }
+    // Nobody is to be told if there is no standard error stream.
+    let _ = write!(std::io::stderr(), "{said}");
+    Ok(Failure::Command { exit: exit_code(holder.wait()?) })
+}
+
+fn set(arguments: &Set) -> Result<(), Failure> {
+    let name = &arguments.name.name;
+    let report = report(name)?;
+    for link in links(arguments, &report) {
+        let before = report.settings(link);
+        let after = arguments.link.change(before.clone());
+        if after != before {
+            ask(name, &Request::Set(link, after))?;
+        }
+        if let Some(length) = arguments.outage {
+            ask(name, &Request::Outage(link, length))?;
+        }
+    }
+    Ok(())
+}
+
+/// The links that are meant.
+fn links(arguments: &Set, report: &Report) -> Vec<LinkName> {
+    match (arguments.pair, arguments.up, arguments.down) {
+        (Some(args::Pair(from, to)), ..) if arguments.one_way => vec![LinkName::Pair(from, to)],
+        (Some(args::Pair(from, to)), ..) => vec![LinkName::Pair(from, to), LinkName::Pair(to, from)],
+        (None, Some(host), _) => vec![LinkName::Up(host)],
+        (None, None, Some(host)) => vec![LinkName::Down(host)],
+        (None, None, None) => {
+            let names = report.network.links.iter().map(|link| link.link);
+            names.filter(|name| matches!(name, LinkName::Pair(..))).collect()
+        }
+    }
+}
+
+fn report(name: &str) -> Result<Report, Failure> {
+    match ask(name, &Request::Report)? {
+        Answer::Report(report) => Ok(*report),
+        Answer::Done | Answer::Refused(_) => Err(Failure::internal("the emulator gave no report")),
+    }
+}
+
+/// Becomes the command.
+fn exec(arguments: &Exec) -> Result<(), Failure> {
+    let report = report(&arguments.name.name)?;
+    let host = report.hosts.iter().find(|host| host.host == arguments.host);
+    let host = host.ok_or_else(|| {
+        let message = format!("there is no host {}: they are 1 to {}", arguments.host.number(), report.hosts.len());
+        towpath_wan::Error::Invalid(message)
+    })?;
+    Err(exec_in(&host.namespace, command(&arguments.command)?).into())
+}
+
+fn command(words: &[OsString]) -> Result<Command, Failure> {
+    let (program, arguments) = words.split_first().ok_or_else(|| Failure::Usage("no command".to_owned()))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
+
+fn stats(arguments: &Stats) -> Result<(), Failure> {
+    let report = report(&arguments.name.name)?;
+    let mut output = std::io::stdout();
+    if arguments.json {
+        let text = serde_json::to_string(&report).map_err(|error| Failure::internal(error.to_string()))?;
+        return Ok(writeln!(output, "{text}")?);
+    }
+    for host in &report.hosts {
+        writeln!(output, "host {}: {}, {} packets lost by this machine", host.host.number(), host.address, host.overruns)?;
+    }
+    for link in &report.network.links {
+        let counters = &link.counters;
+        writeln!(
+            output,
+            "{}: {} packets passed ({} MB with Ethernet's headers); dropped by the queue {}, lost {}, by outages {}; queue at most {} KB",
+            link_name(link.link),
+            counters.passed_segments,
+            counters.passed_wire_bytes / 1_000_000,
+            counters.queue_dropped_segments,
+            counters.lost_segments,
+            counters.outage_segments,
+            counters.most_queued_bytes / 1000,
+        )?;
+    }
+    let engine = &report.network.engine;
+    let mean_us = engine.late_ns / engine.delivered_packets.max(1) / 1000;
+    Ok(writeln!(output, "emulator: packets late by {mean_us} us on average, {} us at most", engine.latest_ns / 1000)?)
+}
+
+fn link_name(link: LinkName) -> String {
+    match link {
+        LinkName::Pair(from, to) => format!("{} to {}", from.number(), to.number()),
+        LinkName::Up(host) => format!("up from {}", host.number()),
+        LinkName::Down(host) => format!("down to {}", host.number()),
+    }
+}
+
+/// Runs a command in the first host of an emulator that ends with it.
+async fn run_command(arguments: &Run) -> Result<(), Failure> {
+    // From here on a signal no longer ends the process by itself: the hosts are cleared first.
+    let mut interrupts = Interrupts::new()?;
+    let wan = Arc::new(make(&arguments.network)?);
+    let name = format!("run-{}", std::process::id());
+    let control = Control::open(&name)?;
+    let mut command = command(&arguments.command)?;
+    command.env(NAME_VARIABLE, &name);
+    let first = wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;
+    let mut child = first.spawn(command)?;
+
+    let (tell_status, status) = oneshot::channel();
+    thread::spawn(move || tell_status.send(child.wait()));
+    let served = Arc::clone(&wan);
+    let server = thread::spawn(move || control.serve(&served).map(|stopped| (stopped, control)));
+
+    let outcome = tokio::select! {
+        Ok(status) = status => match exit_code(status?) {
+            0 => Ok(()),
+            exit => Err(Failure::Command { exit }),
+        },
+        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+    };
+    // The server holds the emulator, and waits for this. The command may have asked for it before.
+    let asker = thread::spawn(move || ask(&name, &Request::Stop));
+    let ended = server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
+    drop(wan);
+    let (stopped, control) = ended;
+    drop(control);
+    stopped.confirm();
+    // Whether it was told is of no interest: everything is gone.
+    let _ = asker.join();
+    outcome
+}
+
+/// As a shell shows it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}

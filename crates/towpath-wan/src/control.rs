@@ -1,0 +1,214 @@
+//! The socket by which other processes steer a running emulator: one request and one answer, each a line of JSON, for each connection.
+//!
+//! [`Control::open`] takes a name in `/run/towpath-wan`, [`Control::serve`] answers until it is told to stop, [`ask`] is the other side. The directory
+//! is root's alone. A socket that a killed emulator left behind answers nobody, and is replaced by the next one of its name.
+
+use std::{
+    fs::DirBuilder,
+    io::{self, BufRead as _, BufReader, Read, Write as _},
+    os::unix::{
+        fs::DirBuilderExt as _,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, LinkName, LinkSettings, Report, Wan};
+
+const DIRECTORY: &str = "/run/towpath-wan";
+
+/// A request is a few hundred bytes, a report of 64 hosts 2 MiB.
+const MOST_LINE_BYTES: u64 = 16 << 20;
+
+/// Both sides are on this machine: longer than this only a stopped process takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What may be asked of a running emulator.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// All that it knows.
+    Report,
+    /// [`Wan::set`].
+    Set(LinkName, LinkSettings),
+    /// [`Wan::outage`].
+    Outage(LinkName, Duration),
+    /// To end, with all that runs in its hosts.
+    Stop,
+}
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Request::Report`].
+    Report(Box<Report>),
+    /// It was done.
+    Done,
+    /// It was not, and why.
+    Refused(String),
+}
+
+/// A running emulator's ear.
+#[derive(Debug)]
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Takes the name for this process.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is no name or another emulator has it; [`Error::Kernel`] if the socket cannot be made.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let path = path(name)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY);
+        made.map_err(Error::kernel(format!("make {DIRECTORY}")))?;
+        if UnixStream::connect(&path).is_ok() {
+            return Err(Error::Invalid(format!("a WAN named `{name}` is up already; `towpath wan down` ends it")));
+        }
+        // Most often there is none.
+        let _ = rustix::fs::unlink(&path);
+        let listener = UnixListener::bind(&path).map_err(Error::kernel(format!("listen on {}", path.display())))?;
+        Ok(Self { listener, path })
+    }
+
+    /// Answers until one asks to stop. That one waits for [`Stopped::confirm`], to be called when the emulator is gone.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the socket fails; what a single caller does wrong is the caller's affair.
+    pub fn serve(&self, wan: &Wan) -> Result<Stopped, Error> {
+        loop {
+            let (stream, _) = self.listener.accept().map_err(Error::kernel("accept on the control socket"))?;
+            let request = set_patience(&stream).and_then(|()| read_line(&stream));
+            let answer = match request {
+                Ok(Request::Stop) => return Ok(Stopped(stream)),
+                Ok(request) => answer(wan, request),
+                Err(error) => Answer::Refused(format!("cannot read the request: {error}")),
+            };
+            // Who asked may be gone.
+            let _ = write_line(&stream, &answer);
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Another may have been quicker to clean up.
+        let _ = rustix::fs::unlink(&self.path);
+    }
+}
+
+/// The one that asked the emulator to stop, and is to learn that it did.
+#[derive(Debug)]
+#[must_use]
+pub struct Stopped(UnixStream);
+
+impl Stopped {
+    /// Says that everything is gone.
+    pub fn confirm(self) {
+        // It may not have waited.
+        let _ = write_line(&self.0, &Answer::Done);
+    }
+}
+
+fn answer(wan: &Wan, request: Request) -> Answer {
+    let done = match request {
+        Request::Report => return wan.report().map_or_else(refused, |report| Answer::Report(Box::new(report))),
+        Request::Set(link, settings) => wan.set(link, settings),
+        Request::Outage(link, length) => wan.outage(link, length),
+        Request::Stop => Ok(()),
+    };
+    done.map_or_else(refused, |()| Answer::Done)
+}
+
+fn refused(error: Error) -> Answer {
+    Answer::Refused(error.to_string())
+}
+
+/// Asks the emulator of that name.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is none, or it refuses; [`Error::Kernel`] if it cannot be reached.
+pub fn ask(name: &str, request: &Request) -> Result<Answer, Error> {
+    let stream = UnixStream::connect(path(name)?).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Error::Invalid(format!("no WAN named `{name}` is up; `towpath wan up` makes one"))
+        }
+        io::ErrorKind::PermissionDenied => Error::NeedsRoot,
+        _ => Error::Kernel { doing: format!("reach the WAN `{name}`"), source },
+    })?;
+    let exchange = || {
+        set_patience(&stream)?;
+        write_line(&stream, request)?;
+        read_line(&stream)
+    };
+    match exchange().map_err(Error::kernel(format!("ask the WAN `{name}`")))? {
+        Answer::Refused(why) => Err(Error::Invalid(why)),
+        answer => Ok(answer),
+    }
+}
+
+/// Where the socket of that name is. Names are of letters, digits, `-` and `_`, at most 64.
+fn path(name: &str) -> Result<PathBuf, Error> {
+    let is_name = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    let invalid = || Error::Invalid(format!("`{name}` is no name of a WAN: letters, digits, - and _, at most 64"));
+    is_name.then(|| Path::new(DIRECTORY).join(format!("{name}.sock"))).ok_or_else(invalid)
+}
+
+fn set_patience(stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
+}
+
+fn write_line(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(stream.take(MOST_LINE_BYTES)).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostIndex, Rate};
+
+    #[test]
+    fn requests_survive_the_line() {
+        let [first, second] = [1, 2].map(|number| HostIndex::from_number(number).unwrap());
+        let settings = LinkSettings { rate: Some(Rate::from_mbit_per_s(5)), loss: 0.1, ..LinkSettings::default() };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        write_line(&ours, &Request::Set(LinkName::Pair(first, second), settings.clone())).unwrap();
+        let read: Request = read_line(&theirs).unwrap();
+        let Request::Set(LinkName::Pair(from, to), read) = read else { panic!("{read:?}") };
+        assert_eq!((from, to, read), (first, second, settings));
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_errors() {
+        for line in ["\n", "{}\n", "{\"set\":[{\"up\":0},{}]}\n", "{\"set\":[{\"up\":1},{\"speed\":1}]}\n", "\"report"] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            ours.write_all(line.as_bytes()).unwrap();
+            drop(ours);
+            assert!(read_line::<Request>(&theirs).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn names_stay_in_their_directory() {
+        assert_eq!(path("lab-1").unwrap(), Path::new("/run/towpath-wan/lab-1.sock"));
+        for name in ["", "..", "a/b", "a b", &"x".repeat(65)] {
+            assert!(path(name).is_err(), "{name}");
+        }
+    }
+}

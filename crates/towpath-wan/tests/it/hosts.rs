@@ -1,0 +1,75 @@
+//! What a host is.
+
+use std::process::{Command, Stdio};
+
+use towpath_wan::{Error, LinkName, LinkSettings, Wan};
+
+use super::lab::{host, is_root, link, ping, wan};
+
+const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// As this thread's network namespace has it.
+fn congestion_control() -> String {
+    let output = Command::new("cat").arg(SYSCTL).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn no_round_trip_is_shorter_than_the_delay() {
+    for delay_ms in [0, 5, 40] {
+        let Some(wan) = wan(Wan::builder().pairs(link(1000, delay_ms))) else { return };
+        let [first, second] = wan.hosts() else { panic!("two hosts") };
+        let mut trips = ping(first, second, 10);
+        trips.sort();
+        println!("delay {delay_ms} ms each way: median {:?}, longest {:?}", trips[5], trips[9]);
+        assert!(trips[0].as_millis() >= 2 * u128::from(delay_ms), "{trips:?}");
+        assert!(ping(second, first, 1)[0].as_millis() >= 2 * u128::from(delay_ms));
+    }
+}
+
+#[test]
+fn a_delay_changes_while_the_network_runs() {
+    let Some(wan) = wan(Wan::builder().pairs(link(1000, 1))) else { return };
+    let name = LinkName::Pair(host(1), host(2));
+    wan.set(name, link(1000, 30)).unwrap();
+    assert_eq!(wan.settings(name).unwrap(), link(1000, 30));
+    assert!(ping(&wan.hosts()[0], &wan.hosts()[1], 1)[0].as_millis() >= 31);
+    let wrong = LinkSettings { loss: -1.0, ..link(1000, 30) };
+    assert!(matches!(wan.set(name, wrong), Err(Error::Invalid(_))));
+    assert!(matches!(wan.set(LinkName::Up(host(3)), link(1, 1)), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn sysctls_are_set_in_the_hosts_alone() {
+    let ours = congestion_control();
+    let Some(wan) = wan(Wan::builder().congestion_control("reno").most_buffer(1 << 20)) else { return };
+    for host in wan.hosts() {
+        assert_eq!(host.within(congestion_control).unwrap(), "reno");
+        let mut command = Command::new("cat");
+        command.arg("/proc/sys/net/ipv4/tcp_wmem").stdout(Stdio::piped());
+        let output = host.spawn(command).unwrap().wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().split_whitespace().last(), Some("1048576"));
+    }
+    assert_eq!(congestion_control(), ours);
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_told_with_those_that_are() {
+    if !is_root() {
+        return;
+    }
+    let error = Wan::builder().congestion_control("none-such").build().unwrap_err().to_string();
+    assert!(error.contains("none-such") && error.contains("reno"), "{error}");
+}
+
+#[test]
+fn hosts_can_be_many() {
+    let Some(wan) = wan(Wan::builder().hosts(5).pairs(link(1000, 2))) else { return };
+    for from in wan.hosts() {
+        for to in wan.hosts() {
+            let trip = ping(from, to, 1)[0];
+            assert!(from.index() == to.index() || trip.as_millis() >= 4);
+        }
+    }
+    assert_eq!(wan.report().unwrap().hosts.len(), 5);
+}
