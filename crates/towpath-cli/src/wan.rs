@@ -204,25 +204,31 @@ async fn run_command(arguments: &Run) -> Result<(), Failure> {
     let mut child = first.spawn(command)?;
 
     let (tell_status, status) = oneshot::channel();
+    // Both tell of their end, and nobody may be left to hear it.
     thread::spawn(move || tell_status.send(child.wait()));
+    let (tell_stopped, stopped) = oneshot::channel();
     let served = Arc::clone(&wan);
-    let server = thread::spawn(move || control.serve(&served).map(|stopped| (stopped, control)));
+    let server = thread::spawn(move || {
+        let outcome = control.serve(&served);
+        let _ = tell_stopped.send(());
+        outcome.map(|asker| (asker, control))
+    });
 
     let outcome = tokio::select! {
         Ok(status) = status => match exit_code(status?) {
             0 => Ok(()),
             exit => Err(Failure::Command { exit }),
         },
+        Ok(()) = stopped => Err(towpath_wan::Error::Ended.into()),
         signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
     };
-    // The server holds the emulator, and waits for this. The command may have asked for it before.
+    // The server holds the emulator until it is asked to stop; if it was before, nobody answers this.
     let asker = thread::spawn(move || ask(&name, &Request::Stop));
-    let ended = server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
+    let (stopper, control) = server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
     drop(wan);
-    let (stopped, control) = ended;
     drop(control);
-    stopped.confirm();
-    // Whether it was told is of no interest: everything is gone.
+    stopper.confirm();
+    // Everything is gone, whatever it was told.
     let _ = asker.join();
     outcome
 }

@@ -86,6 +86,7 @@ fn wrong_arrows_are_found() {
         ("server", "[dependencies]\ntowpath-testkit.workspace = true", "server → testkit is no arrow"),
         ("server", "[build-dependencies]\ntowpath-cli = '1'", "server → cli is no arrow"),
         ("mover", "[dev-dependencies]\ntowpath-cli = '1'", "the tests of mover may not depend on cli"),
+        ("wan", "[dependencies]\ntowpath-store.workspace = true", "wan → store is no arrow"),
         ("other", "", "other is not in the table of arrows"),
     ] {
         assert_eq!(offences(&table(), name, &manifest.parse().expect("valid TOML")), [offence]);
