@@ -7,4 +7,5 @@ mod it {
     mod idle;
     mod program;
     mod removing;
+    mod wan;
 }

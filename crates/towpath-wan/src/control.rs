@@ -118,15 +118,17 @@ impl Stopped {
 
 fn answer(wan: &Wan, request: Request) -> Answer {
     let done = match request {
-        Request::Report => return wan.report().map_or_else(refused, |report| Answer::Report(Box::new(report))),
+        Request::Report => {
+            return wan.report().map_or_else(|error| refused(&error), |report| Answer::Report(Box::new(report)));
+        }
         Request::Set(link, settings) => wan.set(link, settings),
         Request::Outage(link, length) => wan.outage(link, length),
         Request::Stop => Ok(()),
     };
-    done.map_or_else(refused, |()| Answer::Done)
+    done.map_or_else(|error| refused(&error), |()| Answer::Done)
 }
 
-fn refused(error: Error) -> Answer {
+fn refused(error: &Error) -> Answer {
     Answer::Refused(error.to_string())
 }
 
@@ -196,7 +198,8 @@ mod tests {
 
     #[test]
     fn lines_that_make_no_sense_are_errors() {
-        for line in ["\n", "{}\n", "{\"set\":[{\"up\":0},{}]}\n", "{\"set\":[{\"up\":1},{\"speed\":1}]}\n", "\"report"] {
+        for line in ["\n", "{}\n", "{\"set\":[{\"up\":0},{}]}\n", "{\"set\":[{\"up\":1},{\"speed\":1}]}\n", "\"report"]
+        {
             let (mut ours, theirs) = UnixStream::pair().unwrap();
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);

@@ -93,7 +93,8 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts to carry packets between `devices`, one for each host of the network, in their order.
     pub(crate) fn start(network: Network, devices: Vec<OwnedFd>) -> Result<Self, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::kernel("make an eventfd"))?;
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::kernel("make an eventfd"))?;
         let wake = Arc::new(wake);
         let (requests, asked) = mpsc::channel();
         let carrier = Carrier {

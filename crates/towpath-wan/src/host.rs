@@ -83,7 +83,8 @@ impl Host {
             }
         };
         let name = format!("wan-host-{}", index.number());
-        let thread = thread::Builder::new().name(name).spawn(live).map_err(Error::kernel("start a thread for a host"))?;
+        let thread =
+            thread::Builder::new().name(name).spawn(live).map_err(Error::kernel("start a thread for a host"))?;
         let ((namespace, device), thread_id) = is_made.recv().map_err(|_| Error::Ended)??;
         Ok((Self { index, jobs: Some(jobs), thread: Some(thread), thread_id, namespace }, device))
     }
@@ -189,7 +190,8 @@ impl Drop for Host {
 pub fn exec_in(namespace_path: &str, mut command: Command) -> Error {
     let enter = || {
         let namespace = open(namespace_path, OpenOptions::new().read(true))?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).map_err(Error::kernel("enter the host"))
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(Error::kernel("enter the host"))
     };
     if let Err(error) = enter() {
         return error;

@@ -128,7 +128,9 @@ impl Builder {
         }
         if !(LEAST_MTU_BYTES..=MOST_MTU_BYTES).contains(&self.kernel.mtu_bytes) {
             let mtu_bytes = self.kernel.mtu_bytes;
-            return Err(Error::Invalid(format!("packets are of {LEAST_MTU_BYTES} to {MOST_MTU_BYTES} bytes, not {mtu_bytes}")));
+            return Err(Error::Invalid(format!(
+                "packets are of {LEAST_MTU_BYTES} to {MOST_MTU_BYTES} bytes, not {mtu_bytes}"
+            )));
         }
         let links = self.links.iter().map(|(_, settings)| settings);
         links.chain([&self.pair]).try_for_each(check)
@@ -194,8 +196,7 @@ impl Wan {
 
     /// For everything else.
     pub fn builder() -> Builder {
-        let kernel =
-            HostSettings { mtu_bytes: USUAL_MTU_BYTES, congestion_control: None, most_buffer_bytes: None };
+        let kernel = HostSettings { mtu_bytes: USUAL_MTU_BYTES, congestion_control: None, most_buffer_bytes: None };
         Builder { hosts: 2, pair: LinkSettings::default(), links: Vec::new(), kernel, seed: 1 }
     }
 
@@ -210,7 +211,8 @@ impl Wan {
     /// # Errors
     /// [`Error::Invalid`] if there is none of that number.
     pub fn host(&self, index: HostIndex) -> Result<&Host, Error> {
-        let none = || Error::Invalid(format!("there is no host {}: they are 1 to {}", index.number(), self.hosts.len()));
+        let none =
+            || Error::Invalid(format!("there is no host {}: they are 1 to {}", index.number(), self.hosts.len()));
         self.hosts.get(index.at()).ok_or_else(none)
     }
 

@@ -122,7 +122,8 @@ pub(crate) struct Network {
 impl Network {
     /// Hosts whose pairs all have such a link in each direction, and transparent access links.
     pub(crate) fn new(hosts: usize, pair: &LinkSettings, seed: u64) -> Self {
-        let hosts: Vec<HostIndex> = (1..=hosts.min(MOST_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
+        let hosts: Vec<HostIndex> =
+            (1..=hosts.min(MOST_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
         let count = hosts.len();
         // Each link has its own row of chances, whatever happens on the others.
         let links = |settings: &LinkSettings, first: usize, count: usize| {

@@ -58,8 +58,7 @@ impl FromStr for Rate {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        const UNITS: &[(&str, f64)] =
-            &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
+        const UNITS: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
         let bits_per_s = quantity(text.strip_suffix("/s").unwrap_or(text), UNITS);
         let rate = bits_per_s.and_then(|bits_per_s| Self::from_bits_per_s(bits_per_s.round() as u64));
         rate.ok_or_else(|| UnitError(format!("`{text}` is no rate: write it as 100Mbit or 1Gbit, from 1kbit to 1Tbit")))

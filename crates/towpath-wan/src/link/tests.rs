@@ -175,7 +175,11 @@ fn an_outage_drops_all_and_nothing_else() {
     let mut link = Link::new(LinkSettings { delay: Duration::from_millis(10), ..LinkSettings::default() }, 1);
     link.add_outage(2 * SECOND..7 * SECOND);
     let arrivals = vec![(SECOND, 10); 10];
-    let came: Vec<u64> = offer_all(&mut link, &arrivals).iter().filter(|(_, _, runs)| !runs.is_empty()).map(|(now_ns, ..)| now_ns / SECOND).collect();
+    let came: Vec<u64> = offer_all(&mut link, &arrivals)
+        .iter()
+        .filter(|(_, _, runs)| !runs.is_empty())
+        .map(|(now_ns, ..)| now_ns / SECOND)
+        .collect();
     assert_eq!(came, [1, 7, 8, 9, 10]);
     assert_eq!((link.counters().outage_segments, link.counters().passed_segments), (50, 50));
 }
@@ -192,8 +196,12 @@ fn jitter_keeps_order_and_bounds() {
 
 #[test]
 fn reordered_segments_come_late_and_alone() {
-    let settings =
-        LinkSettings { reorder: 0.2, reorder_by: Duration::from_millis(3), delay: Duration::from_millis(1), ..LinkSettings::default() };
+    let settings = LinkSettings {
+        reorder: 0.2,
+        reorder_by: Duration::from_millis(3),
+        delay: Duration::from_millis(1),
+        ..LinkSettings::default()
+    };
     let mut link = Link::new(settings, 1);
     let (mut late, mut in_time) = (0, 0);
     for (now_ns, _, runs) in offer_all(&mut link, &vec![(MS, 10); 100]) {

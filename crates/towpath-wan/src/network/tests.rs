@@ -3,7 +3,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use super::*;
-use crate::{segment::VNET_BYTES, units::{Queue, Rate}};
+use crate::{
+    segment::VNET_BYTES,
+    units::{Queue, Rate},
+};
 
 const MS: u64 = 1_000_000;
 
@@ -104,7 +107,12 @@ fn what_has_no_host_to_go_to_is_counted() {
 #[test]
 fn links_that_are_not_there_have_no_settings() {
     let mut network = Network::new(2, &LinkSettings::default(), 1);
-    for name in [LinkName::Pair(host(1), host(1)), LinkName::Pair(host(1), host(3)), LinkName::Pair(host(3), host(1)), LinkName::Up(host(3))] {
+    for name in [
+        LinkName::Pair(host(1), host(1)),
+        LinkName::Pair(host(1), host(3)),
+        LinkName::Pair(host(3), host(1)),
+        LinkName::Up(host(3)),
+    ] {
         assert!(network.link_mut(name).is_none(), "{name:?}");
     }
     let names: Vec<LinkName> = network.links().map(|(name, ..)| name).collect();

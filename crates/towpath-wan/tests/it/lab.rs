@@ -63,7 +63,8 @@ pub(crate) fn now() -> Duration {
 pub(crate) fn ping(from: &Host, to: &Host, count: u16) -> Vec<Duration> {
     let to = SocketAddrV4::new(to.address(), 0);
     from.within(move || {
-        let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).unwrap();
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).unwrap();
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).unwrap();
         (0..count).map(|sequence| echo(&socket, &to, sequence)).collect()
     })
