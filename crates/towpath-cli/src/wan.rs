@@ -9,8 +9,8 @@ pub(crate) mod args;
 use std::{
     ffi::OsString,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    process::{Child, Command, ExitStatus, Stdio},
     os::unix::process::ExitStatusExt as _,
+    process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
     thread,
 };
@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: args::Wan) -> Result<(), Failure> {
 
 fn make(network: &Network) -> Result<Wan, towpath_wan::Error> {
     let mut builder = Wan::builder().hosts(network.hosts).mtu(network.mtu).seed(network.seed);
-    builder = builder.pairs(network.link.change(LinkSettings::default()));
+    builder = builder.pairs(network.link.change(&LinkSettings::default()));
     if let Some(name) = &network.cc {
         builder = builder.congestion_control(name);
     }
@@ -104,7 +104,7 @@ fn set(arguments: &Set) -> Result<(), Failure> {
     let report = report(name)?;
     for link in links(arguments, &report) {
         let before = report.settings(link);
-        let after = arguments.link.change(before.clone());
+        let after = arguments.link.change(&before);
         if after != before {
             ask(name, &Request::Set(link, after))?;
         }
@@ -162,7 +162,13 @@ fn stats(arguments: &Stats) -> Result<(), Failure> {
         return Ok(writeln!(output, "{text}")?);
     }
     for host in &report.hosts {
-        writeln!(output, "host {}: {}, {} packets lost by this machine", host.host.number(), host.address, host.overruns)?;
+        writeln!(
+            output,
+            "host {}: {}, {} packets lost by this machine",
+            host.host.number(),
+            host.address,
+            host.overruns
+        )?;
     }
     for link in &report.network.links {
         let counters = &link.counters;

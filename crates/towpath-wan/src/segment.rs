@@ -257,4 +257,4 @@ fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

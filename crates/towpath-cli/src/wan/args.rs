@@ -163,7 +163,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// `settings` with what was given in place of what was there.
-    pub(crate) fn change(&self, settings: LinkSettings) -> LinkSettings {
+    pub(crate) fn change(&self, settings: &LinkSettings) -> LinkSettings {
         LinkSettings {
             rate: self.rate.or(settings.rate),
             delay: self.rtt.map_or(settings.delay, |rtt| rtt / 2),
@@ -198,5 +198,8 @@ fn host(text: &str) -> Result<HostIndex, String> {
 fn buffer(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
     // The kernel keeps it as an int, and wants at least a page.
-    u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 30).contains(bytes)).ok_or("a buffer is of 4 KiB to 1 GiB".to_owned())
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (4096..=1 << 30).contains(bytes))
+        .ok_or("a buffer is of 4 KiB to 1 GiB".to_owned())
 }

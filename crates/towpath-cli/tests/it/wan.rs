@@ -51,7 +51,8 @@ fn an_emulator_is_made_steered_and_ended() {
 
     assert!(wan(&["set", "--pair", "1-2", "--one-way", "--loss", "0.25", "--outage", "1ms"]).status.success());
     let stats: serde_json::Value = serde_json::from_slice(&wan(&["stats", "--json"]).stdout).unwrap();
-    let losses: Vec<_> = stats["links"].as_array().unwrap().iter().map(|link| link["settings"]["loss"].clone()).collect();
+    let losses: Vec<_> =
+        stats["links"].as_array().unwrap().iter().map(|link| link["settings"]["loss"].clone()).collect();
     assert_eq!(losses, [0.25, 0.0]);
     assert_eq!(stats["links"][0]["settings"]["delay_ms"], 1.0);
     assert!(text(&wan(&["stats"])).contains("1 to 2: "));
@@ -97,7 +98,8 @@ fn without_root_it_says_so() {
         return;
     }
     // The user `nobody` may not be able to reach the program: a copy can be reached by anybody.
-    let directory = tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let directory =
+        tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let copy = directory.path().join("towpath");
     std::fs::copy(env!("CARGO_BIN_EXE_towpath"), &copy).unwrap();
     let mut command = Command::new(copy);

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
+use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    segment::VNET_BYTES,
+    segment::{VNET_BYTES, tests::Sent},
     units::{Queue, Rate},
 };
 
@@ -117,4 +118,81 @@ fn links_that_are_not_there_have_no_settings() {
     }
     let names: Vec<LinkName> = network.links().map(|(name, ..)| name).collect();
     assert_eq!(names, [LinkName::Pair(host(1), host(2)), LinkName::Pair(host(2), host(1))]);
+}
+
+/// A TCP stream of one byte value for each segment, in super-packets of so many segments, sent every 100 µs from host 1 to host 2.
+fn stream(super_packets: &[u8]) -> Vec<Sent> {
+    let mut segment = 0_u32;
+    let packets = super_packets.iter().map(|segments| {
+        let numbers = segment..segment + u32::from(*segments);
+        segment = numbers.end;
+        Sent {
+            is_v6: false,
+            option_words: 3,
+            flags: 0x10,
+            identification: 0,
+            sequence: numbers.start * 1000,
+            segment_bytes: 1000,
+            payload: numbers.flat_map(|number| [number as u8; 1000]).collect(),
+        }
+    });
+    packets.collect()
+}
+
+/// Sends the stream through the network; gives the numbers of its segments in the order in which they arrive.
+fn arrived(network: &mut Network, stream: &[Sent]) -> Vec<u32> {
+    for (sent, index) in stream.iter().zip(0..) {
+        network.arrive(index * MS / 10, host(1), sent.bytes());
+    }
+    let mut numbers = Vec::new();
+    while let Some(delivery) = network.next_due(u64::MAX) {
+        let tcp = &delivery.packet.bytes()[VNET_BYTES + 20..];
+        let first = u32::from_be_bytes(tcp[4..8].try_into().unwrap()) / 1000;
+        for (payload, number) in tcp[32..].chunks(1000).zip(first..) {
+            assert_eq!(payload, [number as u8; 1000], "segment {number} holds what was sent in it");
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+proptest! {
+    #[test]
+    fn every_byte_crosses_three_links_once_and_in_order(
+        super_packets in prop::collection::vec(1..60_u8, 1..20),
+        rates in [10..3000_u32, 10..3000, 10..3000],
+    ) {
+        let [pair, up, down] = rates.map(|mbit_per_s| LinkSettings {
+            rate: Some(Rate::from_mbit_per_s(mbit_per_s)),
+            queue: Queue::Bytes(1 << 30),
+            delay: Duration::from_millis(1),
+            ..LinkSettings::default()
+        });
+        let mut network = Network::new(2, &pair, 1);
+        network.link_mut(LinkName::Up(host(1))).unwrap().set(up);
+        network.link_mut(LinkName::Down(host(2))).unwrap().set(down);
+        let stream = stream(&super_packets);
+        let segments = super_packets.iter().map(|segments| u32::from(*segments)).sum();
+        prop_assert_eq!(arrived(&mut network, &stream), (0..segments).collect::<Vec<u32>>());
+        prop_assert_eq!(network.held_bytes, 0);
+    }
+
+    #[test]
+    fn exactly_what_a_link_dropped_is_missing(
+        super_packets in prop::collection::vec(1..60_u8, 1..20),
+        loss in 0.0..0.5,
+        queue_bytes in 0..300_000_u64,
+        seed in any::<u64>(),
+    ) {
+        let settings = LinkSettings { loss, queue: Queue::Bytes(queue_bytes), ..gigabit() };
+        let mut network = Network::new(2, &settings, seed);
+        let stream = stream(&super_packets);
+        let numbers = arrived(&mut network, &stream);
+        prop_assert!(numbers.is_sorted_by(|first, second| first < second), "none twice, and in order");
+        let counters = *network.link_mut(LinkName::Pair(host(1), host(2))).unwrap().counters();
+        let segments: u64 = super_packets.iter().map(|segments| u64::from(*segments)).sum();
+        prop_assert_eq!(counters.offered_segments, segments);
+        prop_assert_eq!(counters.passed_segments, numbers.len() as u64);
+        prop_assert_eq!(segments - counters.passed_segments, counters.lost_segments + counters.queue_dropped_segments);
+    }
 }

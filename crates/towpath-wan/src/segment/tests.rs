@@ -4,14 +4,14 @@ use super::*;
 
 /// A TCP super-packet as the kernel hands it over.
 #[derive(Debug, Clone)]
-struct Sent {
-    is_v6: bool,
-    option_words: u8,
-    flags: u8,
-    identification: u16,
-    sequence: u32,
-    segment_bytes: u16,
-    payload: Vec<u8>,
+pub(crate) struct Sent {
+    pub(crate) is_v6: bool,
+    pub(crate) option_words: u8,
+    pub(crate) flags: u8,
+    pub(crate) identification: u16,
+    pub(crate) sequence: u32,
+    pub(crate) segment_bytes: u16,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Sent {
@@ -19,7 +19,7 @@ impl Sent {
         if self.is_v6 { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES }
     }
 
-    fn bytes(&self) -> BytesMut {
+    pub(crate) fn bytes(&self) -> BytesMut {
         let tcp_bytes = 20 + 4 * usize::from(self.option_words);
         let start = self.tcp_start();
         let mut ip = vec![0; start + tcp_bytes];
