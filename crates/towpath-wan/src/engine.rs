@@ -35,6 +35,10 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Packets read from one device before the others, and what is due, have their turn.
 const READS_IN_A_ROW: usize = 32;
 
+/// The engine wakes before a packet is due by as much as it woke too late the last times, but by no more than this: an idle virtual machine takes
+/// 100 to 300 µs from the timer to the thread. What is left it spends looking at the devices.
+const MOST_LEAD_NS: u64 = 200_000;
+
 /// As a process that is nicer to nobody: the engine needs little, but at once.
 const NICENESS: i32 = -20;
 
@@ -103,6 +107,7 @@ impl Engine {
             wake: Arc::clone(&wake),
             asked,
             block: BytesMut::new(),
+            lead_ns: 0,
             counters: EngineCounters::default(),
         };
         let thread = thread::Builder::new().name("wan-engine".to_owned()).spawn(move || carrier.run());
@@ -159,6 +164,8 @@ struct Carrier {
     wake: Arc<OwnedFd>,
     asked: mpsc::Receiver<Request>,
     block: BytesMut,
+    /// How much too late the timer wakes this thread, smoothed.
+    lead_ns: u64,
     counters: EngineCounters,
 }
 
@@ -260,11 +267,20 @@ impl Carrier {
 
     /// Waits for a packet from a host, the time of the next one under way, or a request.
     fn sleep(&mut self) -> io::Result<()> {
-        let timeout = self.network.next_ns().map(|next_ns| timespec(next_ns.saturating_sub(now_ns())));
+        let wake_ns = self.network.next_ns().map(|next_ns| next_ns.saturating_sub(self.lead_ns));
+        let timeout_ns = wake_ns.map(|wake_ns| wake_ns.saturating_sub(now_ns()));
+        if timeout_ns == Some(0) {
+            return Ok(());
+        }
+        let timeout = timeout_ns.map(timespec);
         let mut waited = Vec::with_capacity(self.devices.len() + 1);
         waited.push(PollFd::new(&*self.wake, PollFlags::IN));
         waited.extend(self.devices.iter().map(|device| PollFd::new(device, PollFlags::IN)));
         match poll(&mut waited, timeout.as_ref()) {
+            Ok(0) => {
+                let late_ns = now_ns().saturating_sub(wake_ns.unwrap_or(u64::MAX)).min(MOST_LEAD_NS);
+                self.lead_ns = (self.lead_ns * 7 + late_ns) / 8;
+            }
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -69,8 +69,8 @@ impl FromStr for Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Queue {
-    /// The link's rate times twice its delay, at least 256 KiB: a few full super-packets, without which a sender's bursts are lost
-    /// on short paths.
+    /// The link's rate times twice its delay, at least 1 MiB: about what a network card's queue of 1,000 packets holds, without which a
+    /// sender's bursts of 64 KiB are lost on short paths.
     #[default]
     Bdp,
     /// This many bytes.
@@ -79,7 +79,7 @@ pub enum Queue {
 
 impl Queue {
     /// The least that [`Queue::Bdp`] gives.
-    pub const LEAST_BDP_BYTES: u64 = 256 << 10;
+    pub const LEAST_BDP_BYTES: u64 = 1 << 20;
 }
 
 impl fmt::Display for Queue {

@@ -141,7 +141,7 @@ pub(crate) struct Link {
     /// Bits per second on Ethernet, such as 1Gbit: packets with 1448 bytes of payload take 1538 [default: unlimited].
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// What may wait: a size such as 12MB, or bdp, the rate times the round trip, at least 256 KiB [default: bdp].
+    /// What may wait: a size such as 12MB, or bdp, the rate times the round trip, at least 1 MiB [default: bdp].
     #[arg(long, value_name = "SIZE")]
     pub queue: Option<Queue>,
     /// Share of packets that is lost, from 0 to 1.
