@@ -15,12 +15,16 @@ use std::{
 use rustix::{
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketFlags, SocketType, ipproto, recv, sendto, socket_with,
+        sockopt::{Timeout, set_socket_timeout},
     },
     time::{ClockId, clock_gettime},
 };
 use towpath_wan::{Host, LinkSettings, Queue, Rate, Wan};
 
 const PINGS: u16 = 50;
+
+/// The longest round trip that is measured.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -49,7 +53,7 @@ fn main() -> Outcome<()> {
     let overruns: u64 = report.hosts.iter().map(|host| host.overruns).sum();
     let figures = serde_json::json!({
         "rate_mbit": rate_mbit, "rtt_ms": rtt_ms, "loss": loss, "seconds": seconds,
-        "ping_ms": { "least": trips_ms[0], "median": trips_ms[trips_ms.len() / 2], "most": trips_ms[trips_ms.len() - 1] },
+        "ping_ms": { "least": trips_ms.first(), "median": trips_ms.get(trips_ms.len() / 2), "most": trips_ms.last() },
         "payload_mbit": payload_mbit,
         "overruns": overruns,
         "engine": report.network.engine,
@@ -69,6 +73,7 @@ fn ping(from: &Host, to: &Host) -> Outcome<Vec<f64>> {
     let to = SocketAddrV4::new(to.address(), 0);
     from.within(move || {
         let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         let mut trips_ms = Vec::new();
         for sequence in 0..PINGS {
             let [high, low] = sequence.to_be_bytes();
@@ -77,8 +82,13 @@ fn ping(from: &Host, to: &Host) -> Outcome<Vec<f64>> {
             let begin_s = now_s();
             sendto(&socket, &[8, 0, sum_high, sum_low, 0x70, 0x77, high, low], SendFlags::empty(), &to)?;
             let mut answer = [0; 64];
-            while recv(&socket, &mut answer, RecvFlags::empty())?.0 < 28 || answer[20] != 0 {}
-            trips_ms.push((now_s() - begin_s) * 1e3);
+            // What is lost is left out.
+            while recv(&socket, &mut answer, RecvFlags::empty()).is_ok() {
+                if answer[20] == 0 && answer[26..28] == [high, low] {
+                    trips_ms.push((now_s() - begin_s) * 1e3);
+                    break;
+                }
+            }
         }
         Outcome::Ok(trips_ms)
     })?
