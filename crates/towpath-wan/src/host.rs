@@ -250,6 +250,10 @@ fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
             doing.push_str(" (the kernel has: ");
             doing.push_str(&available_congestion_controls());
             doing.push(')');
+            if source.kind() == io::ErrorKind::PermissionDenied {
+                // Only the machine itself may permit it, and its settings are not ours to change.
+                doing.push_str("; root can permit it: add it to net.ipv4.tcp_allowed_congestion_control");
+            }
         }
         Error::Kernel { doing, source }
     })
