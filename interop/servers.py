@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,10 @@ START_DEADLINE_S = 20
 STOP_DEADLINE_S = 15
 POLL_S = 0.02
 HOST = "127.0.0.1"
+
+
+crashing: list["Server"] = []
+"""The running servers that may crash."""
 
 
 @dataclass
@@ -32,6 +37,8 @@ class Server:
     log: Path
     http_port: int | None = None
     tls: bool = False
+    restart: Callable[[], subprocess.Popen] | None = None
+    """Starts it again on the same ports; for servers that may crash."""
 
     def url(self, path: str, scheme: str | None = None) -> str:
         """The XRootD URL of an absolute path."""
@@ -68,8 +75,18 @@ class Server:
         """Whether `requests` can be asked."""
         return self.name == "towpath"
 
+    def revive(self) -> bool:
+        """Starts the server again if it has ended by itself; whether it had."""
+        if self.restart is None or self.process.poll() is None:
+            return False
+        self.process = self.restart()
+        for port in filter(None, (self.port, self.http_port)):
+            wait_for_port(self, port)
+        return True
+
     def stop(self) -> None:
         """Ends the server; kills it if it does not go by itself."""
+        self.restart = None
         self.process.terminate()
         try:
             self.process.wait(STOP_DEADLINE_S)
@@ -129,9 +146,13 @@ def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: b
     (directory / "xrootd.cfg").write_text("\n".join(lines) + "\n")
     log = directory / "run" / "log"
     command = ["xrootd", "-I", "v4", "-p", str(port), "-c", directory / "xrootd.cfg", "-l", log]
-    process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, **unprivileged())
-    server = Server("xrootd", directory / "export", port, process, log, http_port if http else None, tls)
+
+    def launch() -> subprocess.Popen:
+        return subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, **unprivileged())
+
+    server = Server("xrootd", directory / "export", port, launch(), log, http_port if http else None, tls, launch)
+    crashing.append(server)
     for wanted in (port, http_port) if http else (port,):
         wait_for_port(server, wanted)
     return server

@@ -38,16 +38,20 @@ class Table:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
-        """Keeps the worst outcome of each pair's tests."""
+        """Tells a report the pairs that it is about."""
         report = yield
+        report.pairs = list(item.iter_markers("pair"))
+        return report
+
+    def pytest_runtest_logreport(self, report):
+        """Keeps the worst outcome of each pair's tests. A test that ran twice is reported once."""
         if report.when == "call" or report.outcome != "passed":
-            for mark in item.iter_markers("pair"):
+            for mark in report.pairs:
                 pair = mark.args
                 known = self.outcomes.setdefault(pair, "passed")
                 self.outcomes[pair] = min(known, report.outcome, key=RANK.__getitem__)
                 if note := mark.kwargs.get("note"):
                     self.notes[pair] = note
-        return report
 
     def write(self, path: Path = DOCUMENT) -> None:
         """Writes the document."""
