@@ -240,8 +240,8 @@ impl Upload {
         }
         // Once it is closed, a server that hid it shows it.
         let size = self.size.load(Ordering::Acquire);
-        if let Some(promised) = expected.size.filter(|promised| self.target.is_new && *promised != size) {
-            return Err(truncated(size, promised));
+        if self.target.is_new {
+            expected.check_size(size)?;
         }
         if self.target.is_new && self.site.is_known_to_be_ours() {
             return self.close_with_promise(Promise { size, digests: expected.digests.clone() }).await;
@@ -250,9 +250,7 @@ impl Upload {
         let stat = self.target.store.stat(&self.target.caller, &self.target.path);
         let (metadata, digest) = futures::future::join(stat, self.check_digests(expected)).await;
         let mut metadata = metadata?;
-        if let Some(promised) = expected.size.filter(|promised| *promised != metadata.size) {
-            return Err(truncated(metadata.size, promised));
-        }
+        expected.check_size(metadata.size)?;
         if let Some(digest) = digest? {
             metadata.digests.insert(digest);
         }
@@ -336,10 +334,6 @@ fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
         let start = (page.offset - offset) as usize;
         data.slice(start..start + page.length)
     })
-}
-
-fn truncated(size: u64, promised: u64) -> Error {
-    Error::new(Fault::Truncated, format!("{size} bytes arrived, {promised} were promised"))
 }
 
 fn mismatch(promised: &Digest, found: &Digest) -> Error {

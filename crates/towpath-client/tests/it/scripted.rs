@@ -129,15 +129,20 @@ async fn a_server_without_pages_is_read_plainly() {
     assert_eq!(done(reading).await.unwrap(), "abc");
 }
 
+/// Answers a read of all of `data` with the second page damaged.
+async fn damage_second_page(peer: &mut Peer, data: &[u8]) {
+    let (id, _) = peer.next().await;
+    peer.pages(id, 0, data, |wire| wire[4100 + 4 + 17] ^= 0x40);
+    peer.send().await;
+}
+
 #[tokio::test]
 async fn a_damaged_page_is_fetched_again() {
     let script = Script::listen();
     let (_store, file, mut peer) = opened(&script).await;
     let data = content(10_000);
     let reading = read(&file, 0, 10_000);
-    let (id, _) = peer.next().await;
-    peer.pages(id, 0, &data, |wire| wire[4100 + 4 + 17] ^= 0x40);
-    peer.send().await;
+    damage_second_page(&mut peer, &data).await;
     let (id, request) = peer.next().await;
     let Request::PgRead(again) = request else { panic!("{request:?}") };
     assert_eq!((again.offset, again.length, again.flags), (4096, 4096, PageFlags::retry));
@@ -166,9 +171,7 @@ async fn a_damaged_page_is_not_given_out_if_the_connection_is_lost_before_it_com
     let (_store, file, mut peer) = opened(&script).await;
     let data = content(10_000);
     let reading = read(&file, 0, 10_000);
-    let (id, _) = peer.next().await;
-    peer.pages(id, 0, &data, |wire| wire[4100 + 4 + 17] ^= 0x40);
-    peer.send().await;
+    damage_second_page(&mut peer, &data).await;
     peer.expect(&[RequestCode::pgread]).await;
     drop(peer);
     let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;

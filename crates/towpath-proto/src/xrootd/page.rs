@@ -101,9 +101,7 @@ pub fn whole_pages(offset: u64, available: usize) -> usize {
 }
 
 /// Appends `data`, which lie at `offset` in the file, as pages with checksums.
-pub fn encode(offset: u64, data: &[u8], out: &mut BytesMut) {
-    let encoded = encoded_len(offset, data.len() as u64);
-    out.reserve(usize::try_from(encoded).unwrap_or(data.len()));
+pub fn encode(offset: u64, data: &[u8], out: &mut impl BufMut) {
     let (first, rest) = data.split_at(data.len().min(to_page_end(offset)));
     for page in std::iter::once(first).chain(rest.chunks(PAGE_BYTES)).filter(|page| !page.is_empty()) {
         out.put_u32(crc32c(page));

@@ -16,7 +16,7 @@ use super::{
     connection::Connection,
     exchange::{Outcome, Refusal, seal, verb},
     files::{FileAccess, Slot},
-    metadata, pages, query, vector,
+    metadata, query, vector,
 };
 use crate::{metrics::Face, tell_operator};
 
@@ -123,7 +123,7 @@ impl Connection {
             let data_len = page::encoded_len(request.offset, length) as u32;
             let head = PgReadStatus { kind: StatusKind::Final, offset: request.offset, data_len };
             this.out.put_slice(&head.to_bytes(stream_id));
-            pages::interleave(request.offset, &this.scratch, &mut this.out);
+            page::encode(request.offset, &this.scratch, &mut this.out);
             Some(Ok(length))
         })
     }

@@ -55,14 +55,6 @@ async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -
     exchange.send_vectored(&mut slices).await
 }
 
-/// Appends `data`, which lie at `offset`, to `out`, each page after its checksum.
-pub(super) fn interleave(offset: u64, data: &[u8], out: &mut Vec<u8>) {
-    for page in pages(offset, data) {
-        out.extend_from_slice(&page::crc32c(page).to_be_bytes());
-        out.extend_from_slice(page);
-    }
-}
-
 /// `data`, which lie at `offset`, cut at the ends of the file's pages.
 fn pages(offset: u64, data: &[u8]) -> impl Iterator<Item = &[u8]> {
     page::pages(offset, data.len() as u64).map(move |page| {
