@@ -17,6 +17,7 @@ pub mod local;
 pub mod memory;
 mod metadata;
 mod path;
+mod resume;
 mod store;
 pub mod sys;
 
@@ -25,6 +26,7 @@ pub use caller::{Caller, Secret};
 pub use error::{Blame, Error, Fault, Kind, Result};
 pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath};
+pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use store::{
     ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
     Place, ReadHandle, Store, VectorReads, WriteHandle,

@@ -473,6 +473,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         vector_ranges: vector::RANGES,
         vector_range_bytes: vector::BATCH_BYTES,
         digests: Algorithm::ALL.into_iter().collect(),
+        resume: false,
     })
 }
 

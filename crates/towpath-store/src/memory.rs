@@ -179,6 +179,7 @@ impl Store for MemoryStore {
             vector_ranges: 1024,
             vector_range_bytes: usize::MAX,
             digests: Algorithm::ALL.into_iter().collect(),
+            resume: false,
         }
     }
 

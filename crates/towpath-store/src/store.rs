@@ -12,9 +12,9 @@ use std::{fmt, fs::File, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests};
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests, Extent};
 
-use crate::{Caller, Error, Fault, Metadata, Result, Space, StorePath, VersionTag};
+use crate::{Caller, Error, Fault, Metadata, Result, ResumeKey, Space, StorePath, VersionTag};
 
 /// Something that holds files and directories under a root.
 #[async_trait]
@@ -132,11 +132,18 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
 
 /// A file being written. All methods may be used from many tasks at once, pieces in any order.
 ///
-/// Dropping the handle without [`Self::commit`] leaves nothing visible and nothing behind (for [`Store::update`]: leaves what was written).
+/// Dropping the handle without [`Self::commit`] leaves nothing visible, and nothing behind unless the upload has a [`CreateOptions::resume`] (for
+/// [`Store::update`]: leaves what was written).
 #[async_trait]
 pub trait WriteHandle: Send + Sync + fmt::Debug {
     /// Writes `data` at `offset`; a gap before it reads as zeros. Idempotent.
     async fn write(&self, offset: u64, data: Bytes) -> Result<()>;
+
+    /// What an earlier upload with the same [`CreateOptions::resume`] left, and what was read back and found right when this one was
+    /// created: extents in the order of their offsets, of which no two touch, at most [`crate::MAX_PRESENT_EXTENTS`], each with
+    /// its CRC32C and Adler32, so that digests of the whole file need no second reading. They count as written by this handle; writes
+    /// do not change what is told here. Empty without a key. After the end it may fail with `HandleNotOpen`.
+    async fn present(&self) -> Result<Vec<Extent>>;
 
     /// Reads back what has been written, as [`ReadHandle::read`].
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
@@ -152,10 +159,11 @@ pub trait WriteHandle: Send + Sync + fmt::Debug {
 
     /// Checks what was promised, makes the file durable and visible under its name, in one step, and gives its metadata.
     /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`. (One failure
-    /// can come later: that of a disk to which the store's policy has the new name written before this returns.)
+    /// can come later: that of a disk to which the store's policy has the new name written before this returns.) Of an upload with a
+    /// [`CreateOptions::resume`] what was written then stays as if the handle had been dropped, but not after `ChecksumMismatch`.
     async fn commit(&self, expected: Expectation) -> Result<Metadata>;
 
-    /// Gives up: what was written is removed. After `commit`, and repeated, it does nothing.
+    /// Gives up: what was written is removed, also of an upload that could be taken up again. After `commit`, and repeated, it does nothing.
     async fn abort(&self) -> Result<()>;
 }
 
@@ -217,6 +225,11 @@ pub struct CreateOptions {
     /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
     /// come out only if the pieces arrive in order.
     pub digests: Algorithms,
+    /// The upload can be taken up again: what was written stays, invisible, when its handle is dropped, as happens when a network is
+    /// lost or a process killed. The next upload with the same key and `size_hint`, by the same caller, goes on from it; see
+    /// [`WriteHandle::present`]. To begin then takes as long as to read what is there. `size_hint` is needed (`InvalidArgument`). One
+    /// handle at a time may have the key (`Overloaded`). A store without [`Capabilities::resume`] takes no notice of it.
+    pub resume: Option<ResumeKey>,
 }
 
 /// What a finished upload must be, or it does not become visible.
@@ -328,4 +341,6 @@ pub struct Capabilities {
     pub vector_range_bytes: usize,
     /// Digests the store can answer for a whole file.
     pub digests: Algorithms,
+    /// Uploads that broke off can be taken up again ([`CreateOptions::resume`]).
+    pub resume: bool,
 }

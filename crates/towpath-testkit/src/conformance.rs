@@ -13,6 +13,7 @@ mod listing;
 mod metadata;
 mod naming;
 mod reading;
+mod resuming;
 mod updating;
 mod uploading;
 
@@ -96,6 +97,7 @@ checks! {
             of_two_commits_only_one_is_first of_two_commits_the_later_wins a_missing_file_can_be_replaced
             parents_are_made_only_when_asked a_directory_is_not_replaced a_file_is_no_parent
             a_file_that_cannot_fit_is_refused_at_once the_mode_is_as_asked digests_in_order_are_computed;
+        resuming: a_new_upload_with_a_key_is_as_any_other;
         naming: directories_are_made directories_are_made_with_their_parents files_are_removed
             directories_are_removed names_are_kept_byte_for_byte;
         listing: all_entries_are_listed_in_bounded_batches an_empty_directory_has_no_entries
@@ -107,6 +109,9 @@ checks! {
         uploading: pieces_come_in_any_order gaps_read_as_zeros a_piece_may_be_written_twice
             many_tasks_write_at_once what_is_written_can_be_read_back an_upload_can_be_cut_and_extended
             a_piece_beyond_all_sizes_is_refused;
+    }
+    |can| can.write && !can.resume => {
+        resuming: a_key_keeps_nothing_where_nothing_can_be_kept;
     }
     |can| can.set_mtime => {
         metadata: times_can_be_changed;

@@ -98,6 +98,7 @@ impl Store for HttpStore {
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
+            resume: false,
         }
     }
 

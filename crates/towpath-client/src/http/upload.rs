@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
-use towpath_proto::checksum::{Algorithms, Digests, Hasher};
+use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 use towpath_store::{
     Caller, CreateOptions, Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, StorePath,
     WriteHandle,
@@ -271,6 +271,10 @@ impl WriteHandle for Upload {
                 Accepted::Full(conduit) => conduit.room(data.len()).await,
             }
         }
+    }
+
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
     }
 
     async fn read(&self, _offset: u64, _length: usize) -> Result<Bytes> {

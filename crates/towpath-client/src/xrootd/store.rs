@@ -128,6 +128,7 @@ impl Store for XrootdStore {
             vector_ranges: vector::MAX_ELEMENTS,
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,
+            resume: false,
         }
     }
 

@@ -18,7 +18,7 @@ use std::sync::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::{
-    checksum::Digest,
+    checksum::{Digest, Extent},
     xrootd::{
         FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
         page::{self, Page},
@@ -360,6 +360,10 @@ impl WriteHandle for Upload {
             self.size.fetch_max(offset + data.len() as u64, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {

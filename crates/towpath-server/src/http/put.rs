@@ -106,6 +106,7 @@ impl<'a> Put<'a> {
             mode: None,
             size_hint: size,
             digests: self.promised.algorithms(),
+            resume: None,
         };
         let created = self.exchange.store().create(self.exchange.caller(), self.exchange.path(), options).await;
         // What is missing is the parent (RFC 4918 §9.7.1).

@@ -171,6 +171,10 @@ impl WriteHandle for LocalWriter {
         self.with_body(move |body| body.write(offset, &data, turn)).await
     }
 
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
+    }
+
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
         self.with_body(move |body| body.read(offset, length)).await
     }

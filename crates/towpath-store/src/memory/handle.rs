@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use towpath_proto::checksum::{Algorithms, Digests, Hasher};
+use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 
 use super::{FILE_MODE, Inode, Shared, lock};
 use crate::{
@@ -191,6 +191,11 @@ impl WriteHandle for MemoryWriter {
             }
             Ok(())
         })
+    }
+
+    /// Nothing: what is in memory goes with the process, and so need not outlive a handle.
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {

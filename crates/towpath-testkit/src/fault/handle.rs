@@ -5,6 +5,7 @@ use std::{fs::File, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
+use towpath_proto::checksum::Extent;
 use towpath_store::{
     ByteRange, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
 };
@@ -141,6 +142,11 @@ impl WriteHandle for FaultWriter {
             injection => self.injector.refuse(injection)?,
         }
         self.inner().write(offset, data).await
+    }
+
+    async fn present(&self) -> Result<Vec<Extent>> {
+        self.injector.before("present").await?;
+        self.inner().present().await
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
