@@ -9,30 +9,30 @@
 //! Who can write in an area can exchange what is staged there. So only an area that belongs to the process's user and that nobody else may
 //! write to is used; where the usual name is taken by somebody else's, ours is called `.towpath-` and the number of the user.
 
+mod staged;
+mod stale;
+
 use std::{
     collections::HashMap,
-    ffi::{CStr, OsStr},
-    fs::File,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use rustix::{
-    fs::{self, AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, StatxFlags},
+    fs::{self, AtFlags, Gid, Mode, OFlags, StatxFlags},
     io::Errno,
     process::geteuid,
 };
 
+pub(super) use self::staged::{Staged, rename_without_replacing};
+use self::stale::remove_stale;
 use super::{
     errno::{self, Doing as _},
-    root::{Parent, RESERVED_NAME, Root},
+    root::{RESERVED_NAME, Root},
 };
-use crate::{Error, Fault, Overwrite, Result, sys::random};
+use crate::{Error, Fault, Result};
 
 const FILE_PREFIX: &str = "upload-";
-
-/// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
-const ATTEMPTS: usize = 8;
 
 /// One mount: renames work within it and nowhere else (not even between two mounts of one file system).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ impl Staging {
         }
         .doing("creating a temporary file")?;
         if group.is_some() {
-            match fs::fchown(&*staged.file, None, group) {
+            match fs::fchown(&**staged.file(), None, group) {
                 // Only members may give a file to a group, though a file made in the directory would have got it.
                 Err(Errno::PERM) => tracing::debug!("the file keeps the group of this process"),
                 outcome => outcome.doing("setting the group")?,
@@ -101,105 +101,6 @@ impl Staging {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Mount, Arc<OwnedFd>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A file that nobody can see yet. Dropping it removes it, unless it has been published.
-#[derive(Debug)]
-pub(super) struct Staged {
-    area: Arc<OwnedFd>,
-    name: String,
-    file: Arc<File>,
-    is_gone: AtomicBool,
-}
-
-impl Staged {
-    fn create(area: &Arc<OwnedFd>) -> rustix::io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut last = Errno::EXIST;
-        for _ in 0..ATTEMPTS {
-            let name = format!("{FILE_PREFIX}{:016x}", random::number());
-            let file = match fs::openat(&**area, &name, flags, Mode::from_raw_mode(0o666)) {
-                Ok(descriptor) => File::from(descriptor),
-                Err(errno @ Errno::EXIST) => {
-                    last = errno;
-                    continue;
-                }
-                Err(errno) => return Err(errno),
-            };
-            match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // A cleaner has it: it takes the new file for a stale one.
-                Err(errno @ Errno::WOULDBLOCK) => {
-                    last = errno;
-                    continue;
-                }
-                // A file system without locks: cleaners cannot lock either, and leave it.
-                Err(errno) => tracing::debug!(%errno, "the staging directory has no locks"),
-                Ok(()) => {}
-            }
-            if fs::fstat(&file)?.st_nlink > 0 {
-                return Ok(Self {
-                    area: Arc::clone(area),
-                    name,
-                    file: Arc::new(file),
-                    is_gone: AtomicBool::new(false),
-                });
-            }
-        }
-        Err(last)
-    }
-
-    /// The file itself.
-    pub(super) fn file(&self) -> &Arc<File> {
-        &self.file
-    }
-
-    /// Gives it its name. If that fails it is still staged.
-    pub(super) fn publish(&self, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
-        let (area, name) = (&*self.area, self.name.as_str());
-        let outcome = match overwrite {
-            Overwrite::Replace => fs::renameat(area, name, &target.directory, target.name),
-            Overwrite::Refuse => rename_without_replacing(area, OsStr::new(name), target),
-        };
-        outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
-        self.is_gone.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if self.is_gone.load(Ordering::Relaxed) {
-            return;
-        }
-        if let Err(errno) = fs::unlinkat(&*self.area, &self.name, AtFlags::empty()) {
-            tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
-        }
-        // The name goes at once, on this thread: nothing is left when the handle is. Giving back the blocks of a large file takes longer;
-        // that happens when it is closed.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let file = Arc::clone(&self.file);
-            runtime.spawn_blocking(move || drop(file));
-        }
-    }
-}
-
-/// As `renameat2(RENAME_NOREPLACE)`; of files also where the file system does not know it (NFS).
-pub(super) fn rename_without_replacing(from: &OwnedFd, name: &OsStr, target: &Parent<'_>) -> rustix::io::Result<()> {
-    match fs::renameat_with(from, name, &target.directory, target.name, RenameFlags::NOREPLACE) {
-        Err(errno @ Errno::INVAL) => match fs::linkat(from, name, &target.directory, target.name, AtFlags::empty()) {
-            Ok(()) => {
-                // The new name is visible: to fail now would be a lie.
-                if let Err(errno) = fs::unlinkat(from, name, AtFlags::empty()) {
-                    tracing::warn!(name = %name.display(), %errno, "a file that was renamed keeps its old name too");
-                }
-                Ok(())
-            }
-            // A directory: the first answer was about something else (it was to be moved into itself).
-            Err(Errno::PERM) => Err(errno),
-            Err(other) => Err(other),
-        },
-        outcome => outcome,
     }
 }
 
@@ -293,29 +194,4 @@ fn place_and_group(directory: &OwnedFd) -> Result<(Place, Option<Gid>)> {
     let place = Place { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino };
     let hands_on = Mode::from_raw_mode(status.stx_mode.into()).contains(Mode::SGID);
     Ok((place, hands_on.then(|| Gid::from_raw(status.stx_gid))))
-}
-
-/// Removes the files in `area` that no process has locked.
-fn remove_stale(area: &OwnedFd) -> Result<()> {
-    for entry in Dir::read_from(area).doing("listing the staging directory")? {
-        let entry = entry.doing("listing the staging directory")?;
-        if entry.file_name().to_bytes().starts_with(FILE_PREFIX.as_bytes()) {
-            remove_if_stale(area, entry.file_name())?;
-        }
-    }
-    Ok(())
-}
-
-fn remove_if_stale(area: &OwnedFd, name: &CStr) -> Result<()> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = fs::openat(area, name, flags, Mode::empty()) else { return Ok(()) };
-    if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(());
-    }
-    match fs::unlinkat(area, name, AtFlags::empty()) {
-        Ok(()) => tracing::info!(name = %name.to_string_lossy(), "removed an upload that was never finished"),
-        Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno::error(errno, "removing an unfinished upload")),
-    }
-    Ok(())
 }
