@@ -6,13 +6,14 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream, try_join};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
+use towpath_mover::Place;
 use towpath_proto::http::range::{RangeRequest, Resolution};
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
 
 use crate::{
     args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally},
-    location::{Place, Places},
+    location::Places,
     output::{self, Described},
 };
 
@@ -73,7 +74,7 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
 
 /// `towpath stat`.
 pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
-    let ask = async |place: Place| Ok(place.store.stat(&places.caller, &place.path).await?);
+    let ask = async |place: Place| Ok(place.store.stat(&place.caller, &place.path).await?);
     ask_each(&arguments.paths, places, ask, |typed, metadata| {
         let described = Described::new(typed.to_string_lossy().into_owned(), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
@@ -105,7 +106,7 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
     // first read would wait for its answer.
     let mut before = None;
     for_each(&arguments.paths, places, async |_, place| {
-        let handle = place.store.open(&places.caller, &place.path, OpenOptions::default()).await?;
+        let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
         // A whole file's first piece is asked for together with its size: one round trip less.
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
         let (metadata, first) = try_join!(handle.metadata(), first)?;
@@ -162,7 +163,7 @@ fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
 /// `towpath sum`.
 pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure> {
     let ask =
-        async |place: Place| Ok(place.store.digest(&places.caller, &place.path, arguments.algorithm, &|_| {}).await?);
+        async |place: Place| Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?);
     ask_each(&arguments.paths, places, ask, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = typed.to_string_lossy();
@@ -180,7 +181,7 @@ pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure>
 /// `towpath mkdir`.
 pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &Places) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |_, place| {
-        Ok(place.store.make_directory(&places.caller, &place.path, arguments.parents, None).await?)
+        Ok(place.store.make_directory(&place.caller, &place.path, arguments.parents, None).await?)
     })
     .await
 }
@@ -192,13 +193,13 @@ pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Fail
         return Err(Failure::Usage("mv renames inside one storage; to move to another one, use cp and then rm".into()));
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
-    Ok(from.store.rename(&places.caller, &from.path, &to.path, overwrite).await?)
+    Ok(from.store.rename(&from.caller, &from.path, &to.path, overwrite).await?)
 }
 
 /// `towpath df`.
 pub(crate) async fn space(arguments: &Paths, places: &Places) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |typed, place| {
-        let space = place.store.space(&places.caller, &place.path).await?;
+        let space = place.store.space(&place.caller, &place.path).await?;
         let path = typed.to_string_lossy();
         let mut out = std::io::stdout().lock();
         if arguments.json {
@@ -216,7 +217,7 @@ pub(crate) async fn ping(arguments: &Ping, places: &Places) -> Result<(), Failur
     let mut times = Vec::new();
     for _ in 0..=arguments.count.max(1) {
         let start = clock::now();
-        place.store.stat(&places.caller, &place.path).await?;
+        place.store.stat(&place.caller, &place.path).await?;
         times.push(start.elapsed());
     }
     let first = times.remove(0);

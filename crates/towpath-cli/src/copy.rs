@@ -1,67 +1,40 @@
-//! `towpath cp`: files and trees from any store to any store, verified in one pass.
-//!
-//! [`plan`] turns the arguments into [`Job`]s (one file each) as the trees are listed; jobs run side by side, bounded by their number
-//! and by the bytes in flight ([`file::Window`]); [`file::copy`] moves one file. Errors of single files are printed and counted, the others go on.
+//! `towpath cp`: its arguments, and what is told of the copies that [`towpath_mover`] makes.
 
-mod clash;
-mod existing;
-mod file;
-mod plan;
+mod arguments;
 mod standard;
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
-use futures::{StreamExt as _, stream};
+use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_proto::checksum::Algorithm;
-use towpath_store::{Error, Overwrite, sys::clock};
+use towpath_mover::{Job, Jobs, Mover, Options, Outcome, jobs};
+use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
-    failure::{Failure, Tally, complain, print_error},
-    location::{Place, Places},
+    descriptors,
+    failure::{Failure, Tally, complain, is_out_of_reach, print_error},
+    location::Places,
     output,
     progress::Progress,
 };
 
-/// Files copied at once unless told otherwise: enough to hide a round trip of 100 ms behind others when files are small.
-const FILES: usize = 192;
+/// Files open at once unless told otherwise. What is in flight is bounded by bytes; this bounds what the user's other programs find open.
+const MAX_FILES: usize = 4096;
+
+/// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
+const DESCRIPTORS_A_FILE: u64 = 4;
 
 /// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
 /// a minute to fail then.
 const LOST_GENERATIONS: usize = 2;
 
+/// So many files make a generation.
+const GENERATION: usize = 192;
+
 /// So many files make a generation, even if fewer are copied at once.
 const LEAST_GENERATION: usize = 8;
-
-/// One file to copy.
-#[derive(Debug)]
-struct Job {
-    from: Place,
-    to: Place,
-}
-
-impl Job {
-    /// What `--json` prints of it if it failed.
-    fn failed(&self, error: &Error) -> Value {
-        let (fault, blame) = (error.fault().row().name, error.blame().to_string());
-        json!({"from": self.from.to_string(), "to": self.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()})
-    }
-}
-
-/// What holds for all files of one command.
-#[derive(Debug)]
-struct Order<'a> {
-    places: &'a Places,
-    overwrite: Overwrite,
-    skip_existing: bool,
-    checksum: Option<Algorithm>,
-    /// Permission bits that no file gets, whatever its source says.
-    umask: u32,
-    window: file::Window,
-    progress: Progress,
-}
 
 #[derive(Debug, Default)]
 struct Total {
@@ -73,21 +46,25 @@ struct Total {
 
 /// Runs `towpath cp`.
 pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure> {
-    let order = Order {
-        places,
-        overwrite: if arguments.force { Overwrite::Replace } else { Overwrite::Refuse },
-        skip_existing: arguments.skip_existing,
-        checksum: arguments.checksum,
-        umask: umask(),
-        window: file::Window::default(),
-        progress: Progress::new(arguments.quiet),
-    };
+    let progress = Arc::new(Progress::new(arguments.quiet));
+    let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
-    let total = match plan::plan(arguments, places).await? {
-        plan::Plan::Standard { from, to } => standard::copy(from, to, &order).await?,
-        plan::Plan::Jobs(jobs) => run_jobs(arguments, jobs, &order).await?,
+    let total = match arguments::read(arguments, places).await? {
+        arguments::Request::ToOutput(from) => standard::to_output(&from, &progress).await?,
+        arguments::Request::FromInput(to) => standard::from_input(&to, overwrite, &progress).await?,
+        arguments::Request::Pairs(pairs) => {
+            let options = Options {
+                overwrite,
+                skip_existing: arguments.skip_existing,
+                checksum: arguments.checksum,
+                umask: umask(),
+                max_files: max_files(arguments),
+            };
+            let mover = Mover::new(options, Arc::clone(&progress) as _);
+            run_jobs(arguments, &mover, jobs(pairs, arguments.recursive)?, &progress).await?
+        }
     };
-    order.progress.finish();
+    progress.finish();
     let seconds = start.elapsed().as_secs_f64();
     if arguments.json {
         let line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failed.count, "seconds": seconds});
@@ -109,65 +86,75 @@ fn umask() -> u32 {
     mask.bits()
 }
 
-async fn run_jobs(arguments: &Copy, jobs: plan::Jobs<'_>, order: &Order<'_>) -> Result<Total, Failure> {
+fn max_files(arguments: &Copy) -> usize {
+    let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
+    arguments.files.unwrap_or(MAX_FILES).min(permitted)
+}
+
+async fn run_jobs(arguments: &Copy, mover: &Arc<Mover>, jobs: Jobs, progress: &Progress) -> Result<Total, Failure> {
     let mut total = Total::default();
-    let at_once = arguments.files.unwrap_or(FILES).max(1);
-    let mut running = jobs
-        .map(|job| async move {
-            match job {
-                Ok(job) => {
-                    let outcome = copy_unless_there(&job, order).await.map_err(Failure::from);
-                    (Some(job), outcome)
-                }
-                Err(failure) => (None, Err(failure)),
-            }
-        })
-        .buffer_unordered(at_once);
+    let generation = arguments.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
+    let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
-    while let Some((job, outcome)) = running.next().await {
-        out_of_reach = if outcome.as_ref().is_err_and(Failure::is_out_of_reach) { out_of_reach + 1 } else { 0 };
-        match outcome {
-            Ok(None) => total.skipped += 1,
-            Ok(Some(copied)) => {
-                total.files += 1;
-                total.bytes += copied.bytes;
-                order.progress.file_done();
-                if let (true, Some(job)) = (arguments.json, job) {
-                    writeln!(std::io::stdout(), "{}", copied.json(&job))?;
-                }
-            }
-            Err(failure) => {
-                total.failed.add(failure.exit_code());
-                order.progress.say(|| match (&failure, &job) {
-                    (Failure::Store(error), Some(job)) => {
-                        print_error(error);
-                        complain(format_args!("{} was not copied to {}", job.from, job.to));
-                    }
-                    _ => failure.print(),
-                });
-                if let (true, Failure::Store(error), Some(job)) = (arguments.json, &failure, &job) {
-                    writeln!(std::io::stdout(), "{}", job.failed(error))?;
-                }
-            }
+    while let Some(outcome) = outcomes.next().await {
+        if arguments.json
+            && let Some(line) = line_of(&outcome)
+        {
+            writeln!(std::io::stdout(), "{line}")?;
         }
-        if out_of_reach >= LOST_GENERATIONS * at_once.max(LEAST_GENERATION) {
+        match &outcome {
+            Outcome::Failed(_, error) if is_out_of_reach(error) => out_of_reach += 1,
+            _ => out_of_reach = 0,
+        }
+        total.add(outcome, progress);
+        if out_of_reach >= LOST_GENERATIONS * generation {
             let message = "files in a row failed because a storage is out of reach: the rest is not tried";
-            order.progress.say(|| complain(format_args!("{out_of_reach} {message}")));
+            progress.say(|| complain(format_args!("{out_of_reach} {message}")));
             break;
         }
     }
     Ok(total)
 }
 
-/// Copies one file; none if that was not necessary.
-async fn copy_unless_there(job: &Job, order: &Order<'_>) -> towpath_store::Result<Option<file::Copied>> {
-    if order.skip_existing && existing::is_there(job, order.places).await? {
-        return Ok(None);
+impl Total {
+    /// Counts what became of a file, and prints it if it failed.
+    fn add(&mut self, outcome: Outcome, progress: &Progress) {
+        match outcome {
+            Outcome::Skipped(_) => self.skipped += 1,
+            Outcome::Copied(_, copied) => {
+                self.files += 1;
+                self.bytes += copied.bytes;
+                progress.file_done();
+            }
+            Outcome::Failed(job, error) => {
+                self.failed.add(error.fault().exit_code());
+                progress.say(|| {
+                    print_error(&error);
+                    if let Some(Job { from, to, .. }) = &job {
+                        complain(format_args!("{from} was not copied to {to}"));
+                    }
+                });
+            }
+        }
     }
-    file::copy(job, order).await.map(Some)
 }
 
-/// A stream of jobs that is one already made.
-fn one(job: Job) -> plan::Jobs<'static> {
-    stream::iter([Ok(job)]).boxed()
+/// What `--json` prints of a file; nothing of one that was there already.
+fn line_of(outcome: &Outcome) -> Option<Value> {
+    match outcome {
+        Outcome::Copied(job, copied) => {
+            let verified: Vec<String> =
+                copied.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
+            Some(
+                json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified}),
+            )
+        }
+        Outcome::Failed(Some(job), error) => {
+            let (fault, blame) = (error.fault().row().name, error.blame().to_string());
+            Some(
+                json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()}),
+            )
+        }
+        Outcome::Skipped(_) | Outcome::Failed(None, _) => None,
+    }
 }

@@ -101,12 +101,6 @@ impl Failure {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
-    /// Whether a storage does not answer, or cannot be reached, so that what else is asked of it will hardly fare better.
-    pub(crate) fn is_out_of_reach(&self) -> bool {
-        let Failure::Store(error) = self else { return false };
-        matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
-    }
-
     /// Says on the standard error stream what happened, whose fault it is, and what to do.
     pub(crate) fn print(&self) {
         match self {
@@ -122,6 +116,11 @@ impl Failure {
             Failure::Interrupted { consequence, .. } => complain(format_args!("interrupted{consequence}")),
         }
     }
+}
+
+/// Whether a storage does not answer, or cannot be reached, so that what else is asked of it will hardly fare better.
+pub(crate) fn is_out_of_reach(error: &Error) -> bool {
+    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
 }
 
 /// Prints a line about the program on the standard error stream, if there still is one.

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod config;
 mod copy;
+mod descriptors;
 mod failure;
 mod interrupt;
 mod list;
@@ -17,7 +18,6 @@ mod output;
 mod progress;
 mod remove;
 mod serve;
-mod walk;
 mod wan;
 
 use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};

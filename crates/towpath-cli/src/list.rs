@@ -12,15 +12,15 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use towpath_mover::{Place, Walk};
 use towpath_store::{Entry, Fault, ListOptions, Metadata, Printable};
 
 use crate::{
     args::List,
     commands::for_each,
     failure::{Failure, Tally, print_error},
-    location::{Place, Places},
+    location::Places,
     output::{self, Described},
-    walk::Walk,
 };
 
 /// What is printed at once.
@@ -32,9 +32,9 @@ pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failur
         let mut out = BufWriter::with_capacity(PRINT_BYTES, io::stdout().lock());
         let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };
         if arguments.recursive {
-            list_tree(arguments, &place, options, places, &mut out).await?;
+            list_tree(arguments, &place, options, &mut out).await?;
         } else {
-            list_directory(arguments, typed, &place, options, places, &mut out).await?;
+            list_directory(arguments, typed, &place, options, &mut out).await?;
         }
         Ok(out.flush()?)
     })
@@ -46,17 +46,16 @@ async fn list_directory(
     typed: &OsString,
     place: &Place,
     options: ListOptions,
-    places: &Places,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut lines = Lines::default();
-    let mut listing = place.store.list(&places.caller, &place.path, options);
+    let mut listing = place.store.list(&place.caller, &place.path, options);
     while let Some(batch) = listing.next().await {
         match batch {
             Ok(batch) => lines.add(arguments, "", batch)?,
             // As `ls` does: a file lists as itself.
             Err(error) if error.fault() == Fault::NotDirectory => {
-                let metadata = place.store.stat(&places.caller, &place.path).await?;
+                let metadata = place.store.stat(&place.caller, &place.path).await?;
                 return Ok(print_entry(arguments, typed.to_string_lossy(), &metadata, out)?);
             }
             Err(error) => return Err(error.at(&place.path).into()),
@@ -65,14 +64,8 @@ async fn list_directory(
     Ok(lines.print(out)?)
 }
 
-async fn list_tree(
-    arguments: &List,
-    place: &Place,
-    options: ListOptions,
-    places: &Places,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let mut walk = Walk::new(place, places, options);
+async fn list_tree(arguments: &List, place: &Place, options: ListOptions, out: &mut impl Write) -> Result<(), Failure> {
+    let mut walk = Walk::new(place, options);
     let mut failed = Tally::default();
     let mut lines = Lines::default();
     while let Some(batch) = walk.next().await {

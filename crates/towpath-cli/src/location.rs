@@ -8,56 +8,14 @@ use std::{
 };
 
 use towpath_client::{Client, ClientOptions};
+use towpath_mover::Place;
 use towpath_proto::url::{Endpoint, Location, Url};
 use towpath_store::{
-    Caller, Error, Fault, Store, StorePath,
+    Caller, Error, Store, StorePath,
     local::{LocalOptions, LocalStore},
 };
 
 use crate::{args::Remote, failure::Failure};
-
-/// A path in a store.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// The store.
-    pub store: Arc<dyn Store>,
-    /// The path in it.
-    pub path: StorePath,
-    /// Whether what was typed ends in a slash, and so names a directory.
-    pub is_directory: bool,
-    prefix: Arc<str>,
-    /// Host and port of a remote storage.
-    server: Option<(Arc<str>, u16)>,
-}
-
-impl Place {
-    /// The same store with another path.
-    pub(crate) fn with_path(&self, path: StorePath) -> Self {
-        Self { path, is_directory: false, ..self.clone() }
-    }
-
-    /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.server == other.server
-    }
-
-    /// Whether it is at a server.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.server.is_some()
-    }
-
-    /// The entry `name` of this directory.
-    pub(crate) fn join(&self, name: &[u8]) -> Result<Self, Failure> {
-        let path = self.path.join(name);
-        Ok(self.with_path(path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.path))?))
-    }
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.prefix, self.path)
-    }
-}
 
 /// One end of a copy.
 #[derive(Debug, Clone)]
@@ -77,20 +35,13 @@ pub(crate) struct Places {
     client: Client,
     local: Mutex<Option<Arc<dyn Store>>>,
     remote: Mutex<HashMap<Site, Arc<dyn Store>>>,
-    /// Who asks: the user of this process.
-    pub caller: Caller,
 }
 
 impl Places {
     /// Reaches remote storages as `remote` says.
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions { ca_file: remote.ca_file.clone(), ..ClientOptions::default() };
-        Self {
-            client: Client::new(Arc::new(options)),
-            local: Mutex::default(),
-            remote: Mutex::default(),
-            caller: Caller::local(),
-        }
+        Self { client: Client::new(Arc::new(options)), local: Mutex::default(), remote: Mutex::default() }
     }
 
     /// The place that `text` names.
@@ -129,7 +80,7 @@ impl Places {
             None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), LocalOptions::default())?))),
         };
         let is_directory = absolute.as_os_str().as_encoded_bytes().ends_with(b"/");
-        Ok(Place { store, path, is_directory, prefix: "".into(), server: None })
+        Ok(Place::local(store, Caller::local(), path).called_directory(is_directory))
     }
 
     fn remote(&self, url: &Url) -> Result<Place, Failure> {
@@ -147,8 +98,9 @@ impl Places {
         };
         let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
         let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
-        let server = Some((url.host().into(), url.port()));
-        Ok(Place { store, path, is_directory: url.path().ends_with('/'), prefix: prefix.into(), server })
+        let server = (url.host().into(), url.port());
+        let place = Place::remote(store, Caller::local(), path, server, &prefix);
+        Ok(place.called_directory(url.path().ends_with('/')))
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use towpath_mover::Observer;
 
 /// How often the line on the terminal is drawn again.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -31,16 +32,6 @@ impl Progress {
         Self { bar, files: AtomicU64::new(0) }
     }
 
-    /// `bytes` more are to be moved.
-    pub(crate) fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
-    }
-
-    /// `bytes` more have arrived.
-    pub(crate) fn moved(&self, bytes: u64) {
-        self.bar.inc(bytes);
-    }
-
     /// A file is whole.
     pub(crate) fn file_done(&self) {
         let files = self.files.fetch_add(1, Relaxed) + 1;
@@ -55,5 +46,15 @@ impl Progress {
     /// Removes the progress line.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Progress {
+    fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.bar.inc(bytes);
     }
 }

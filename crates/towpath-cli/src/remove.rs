@@ -5,14 +5,14 @@
 //! that it is none, and it is removed as a file is. A store that removes trees by itself (WebDAV) is asked to.
 
 use futures::{StreamExt as _, stream};
+use towpath_mover::{Batch, Place, Walk};
 use towpath_store::{Error, Fault, ListOptions, Result, StorePath};
 
 use crate::{
     args::Remove,
     commands::for_each,
     failure::{Failure, Tally, print_error},
-    location::{Place, Places},
-    walk::{Batch, Walk},
+    location::Places,
 };
 
 /// Names removed at once.
@@ -24,10 +24,8 @@ pub(crate) async fn run(arguments: &Remove, places: &Places) -> Result<(), Failu
         if place.path.is_root() {
             return Err(Failure::Usage(format!("{place}: the root of a storage is not removed")));
         }
-        match place.store.remove_file(&places.caller, &place.path).await {
-            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => {
-                remove_tree(&place, places).await
-            }
+        match place.store.remove_file(&place.caller, &place.path).await {
+            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => remove_tree(&place).await,
             Err(error) if error.fault() == Fault::IsDirectory => {
                 Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to remove it").at(&place.path).into())
             }
@@ -37,11 +35,11 @@ pub(crate) async fn run(arguments: &Remove, places: &Places) -> Result<(), Failu
     .await
 }
 
-async fn remove_tree(root: &Place, places: &Places) -> Result<(), Failure> {
+async fn remove_tree(root: &Place) -> Result<(), Failure> {
     if root.store.capabilities().remove_tree {
-        return Ok(root.store.remove_tree(&places.caller, &root.path).await?);
+        return Ok(root.store.remove_tree(&root.caller, &root.path).await?);
     }
-    let mut removal = Removal { root, places, emptied: Vec::new(), failed: Tally::default() };
+    let mut removal = Removal { root, emptied: Vec::new(), failed: Tally::default() };
     if let Some(path) = removal.remove_unless_full(root.path.clone()).await? {
         removal.empty(path).await;
         removal.remove_emptied().await;
@@ -52,7 +50,6 @@ async fn remove_tree(root: &Place, places: &Places) -> Result<(), Failure> {
 /// A tree that is being removed. Errors are printed and counted; the rest goes on.
 struct Removal<'a> {
     root: &'a Place,
-    places: &'a Places,
     /// Directories whose entries are gone, as far as that was possible.
     emptied: Vec<StorePath>,
     failed: Tally,
@@ -61,7 +58,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     /// Removes everything below `top`, but for the directories that had entries.
     async fn empty(&mut self, top: StorePath) {
-        let mut walk = Walk::new(self.root, self.places, ListOptions::default());
+        let mut walk = Walk::new(self.root, ListOptions::default());
         self.emptied.push(top);
         while let Some(batch) = walk.next().await {
             let outcomes = match batch {
@@ -125,11 +122,11 @@ impl Removal<'_> {
     }
 
     async fn remove_file(&self, path: &StorePath) -> Result<()> {
-        self.root.store.remove_file(&self.places.caller, path).await
+        self.root.store.remove_file(&self.root.caller, path).await
     }
 
     async fn remove_directory(&self, path: &StorePath) -> Result<()> {
-        self.root.store.remove_directory(&self.places.caller, path).await
+        self.root.store.remove_directory(&self.root.caller, path).await
     }
 }
 

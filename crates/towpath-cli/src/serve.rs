@@ -2,7 +2,6 @@
 
 use std::{io::Write as _, sync::Arc};
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use toml::{Table, Value};
 use towpath_server::{ServeConfig, Server, config::Durability as Configured};
 use towpath_store::{
@@ -13,6 +12,7 @@ use towpath_store::{
 use crate::{
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
+    descriptors,
     failure::Failure,
     interrupt::{self, Interrupts},
     notify::tell_systemd,
@@ -24,7 +24,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
         return Err(Failure::Usage("name the directory to serve (`.` is this one)".into()));
     }
-    raise_descriptor_limit();
+    descriptors::raise_limit();
     let options = LocalOptions {
         durability: match settings.durability {
             Configured::None => Durability::None,
@@ -101,13 +101,4 @@ fn flags(arguments: &Serve) -> Table {
         flags.insert("access".into(), Value::Table(access));
     }
     flags
-}
-
-/// A connection is a descriptor, and so is an open file: take as many as the system lets us have.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
 }

@@ -2,39 +2,28 @@
 
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
-use towpath_store::{CreateOptions, Error, Expectation, Fault, OpenOptions, Result};
+use towpath_mover::{Observer as _, Place};
+use towpath_store::{CreateOptions, Error, Expectation, Fault, OpenOptions, Overwrite, Result};
 
-use super::{Order, Total};
-use crate::{
-    commands::write_out,
-    failure::Failure,
-    location::{End, Place},
-};
+use super::Total;
+use crate::{commands::write_out, failure::Failure, progress::Progress};
 
 /// Bytes read at once from the standard input.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// Copies one stream or file.
-pub(super) async fn copy(from: End, to: End, order: &Order<'_>) -> Result<Total, Failure> {
-    let bytes = match (from, to) {
-        (End::Place(from), End::Standard) => to_output(&from, order).await?,
-        (End::Standard, End::Place(to)) => from_input(&to, order).await?,
-        _ => return Err(Failure::Usage("one of source and destination must be a path or URL".into())),
-    };
-    Ok(Total { files: 1, bytes, ..Total::default() })
-}
-
-async fn to_output(from: &Place, order: &Order<'_>) -> Result<u64, Failure> {
-    let source = from.store.open(&order.places.caller, &from.path, OpenOptions::default()).await?;
+/// Writes a file to the standard output.
+pub(super) async fn to_output(from: &Place, progress: &Progress) -> Result<Total, Failure> {
+    let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
     let size = source.metadata().await?.size;
-    order.progress.expect(size);
-    write_out(from, &*source, 0..size, &mut tokio::io::stdout(), |bytes| order.progress.moved(bytes)).await?;
-    Ok(size)
+    progress.expect(size);
+    write_out(from, &*source, 0..size, &mut tokio::io::stdout(), |bytes| progress.moved(bytes)).await?;
+    Ok(Total { files: 1, bytes: size, ..Total::default() })
 }
 
-async fn from_input(to: &Place, order: &Order<'_>) -> Result<u64, Failure> {
-    let options = CreateOptions { overwrite: order.overwrite, parents: true, ..CreateOptions::default() };
-    let target = to.store.create(&order.places.caller, &to.path, options).await?;
+/// Makes a file of the standard input.
+pub(super) async fn from_input(to: &Place, overwrite: Overwrite, progress: &Progress) -> Result<Total, Failure> {
+    let options = CreateOptions { overwrite, parents: true, ..CreateOptions::default() };
+    let target = to.store.create(&to.caller, &to.path, options).await?;
     let mut input = tokio::io::stdin();
     let mut offset = 0;
     loop {
@@ -46,10 +35,10 @@ async fn from_input(to: &Place, order: &Order<'_>) -> Result<u64, Failure> {
         let length = piece.len() as u64;
         target.write(offset, Bytes::from(piece)).await?;
         offset += length;
-        order.progress.moved(length);
+        progress.moved(length);
     }
     target.commit(Expectation { size: Some(offset), ..Expectation::default() }).await?;
-    Ok(offset)
+    Ok(Total { files: 1, bytes: offset, ..Total::default() })
 }
 
 fn unreadable(error: &std::io::Error) -> Error {

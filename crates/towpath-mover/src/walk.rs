@@ -6,14 +6,14 @@ use futures::{
 };
 use towpath_store::{Entry, Error, Fault, ListOptions, Result, StorePath};
 
-use crate::location::{Place, Places};
+use crate::Place;
 
 /// Directories listed at once: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const LISTINGS: usize = 32;
 
 /// Some entries of one directory.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// The directory.
     pub directory: StorePath,
     /// Entries of it, in no order; more may follow in another batch.
@@ -25,16 +25,15 @@ impl Batch {
     ///
     /// # Errors
     /// `InvalidArgument` for a name that no path can have.
-    pub(crate) fn path_of(&self, entry: &Entry) -> Result<StorePath> {
+    pub fn path_of(&self, entry: &Entry) -> Result<StorePath> {
         let path = self.directory.join(&entry.name);
         path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.directory))
     }
 }
 
 /// The listing of a tree under way. It descends only where it is told to [`Walk::enter`]: who removes a tree must not follow links.
-pub(crate) struct Walk {
+pub struct Walk {
     root: Place,
-    caller: towpath_store::Caller,
     options: ListOptions,
     waiting: Vec<StorePath>,
     running: SelectAll<BoxStream<'static, (StorePath, Result<Vec<Entry>>)>>,
@@ -42,28 +41,22 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// Starts at the directory `root`.
-    pub(crate) fn new(root: &Place, places: &Places, options: ListOptions) -> Self {
-        Self {
-            root: root.clone(),
-            caller: places.caller.clone(),
-            options,
-            waiting: vec![root.path.clone()],
-            running: SelectAll::new(),
-        }
+    pub fn new(root: &Place, options: ListOptions) -> Self {
+        Self { root: root.clone(), options, waiting: vec![root.path.clone()], running: SelectAll::new() }
     }
 
     /// The entries of `directory` are wanted too.
-    pub(crate) fn enter(&mut self, directory: StorePath) {
+    pub fn enter(&mut self, directory: StorePath) {
         self.waiting.push(directory);
     }
 
     /// The next batch, or the error of one directory (the walk goes on with the others); none once all that was entered is listed.
-    pub(crate) async fn next(&mut self) -> Option<Result<Batch>> {
+    pub async fn next(&mut self) -> Option<Result<Batch>> {
         let (directory, batch) = loop {
             while self.running.len() < LISTINGS
                 && let Some(directory) = self.waiting.pop()
             {
-                let listing = self.root.store.list(&self.caller, &directory, self.options);
+                let listing = self.root.store.list(&self.root.caller, &directory, self.options);
                 self.running.push(listing.map(move |batch| (directory.clone(), batch)).boxed());
             }
             match self.running.next().await {

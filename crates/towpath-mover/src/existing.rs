@@ -2,17 +2,16 @@
 
 use towpath_store::{Fault, FileKind, Metadata, Result};
 
-use super::Job;
-use crate::location::Places;
+use crate::Job;
 
 /// Whether the destination has the file already.
-pub(super) async fn is_there(job: &Job, places: &Places) -> Result<bool> {
-    let found = job.to.store.stat(&places.caller, &job.to.path).await;
+pub(crate) async fn is_there(job: &Job) -> Result<bool> {
+    let found = job.to.store.stat(&job.to.caller, &job.to.path).await;
     let found = match found {
         Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => return Ok(false),
         outcome => outcome?,
     };
-    let source = job.from.store.stat(&places.caller, &job.from.path).await?;
+    let source = job.from.store.stat(&job.from.caller, &job.from.path).await?;
     Ok(are_same(&source, &found, job.to.store.capabilities().set_mtime))
 }
 

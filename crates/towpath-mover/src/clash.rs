@@ -4,18 +4,14 @@
 
 use std::collections::HashSet;
 
-use towpath_store::{Error, Fault, Metadata, StorePath};
+use towpath_store::{Error, Fault, Metadata, Result, StorePath};
 
-use super::Job;
-use crate::{
-    failure::Failure,
-    location::{Place, Places},
-};
+use crate::{Job, Place};
 
 /// Refuses two sources that would get one name, and a destination that is its source or lies in it.
-pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<(), Failure> {
+pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     let mut taken = HashSet::new();
-    for Job { from, to } in pairs {
+    for Job { from, to, .. } in pairs {
         if !taken.insert(&to.path) {
             return Err(refused(format!("two of the sources would be copied to {to}"), &from.path));
         }
@@ -27,22 +23,22 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<(), Failure> {
 }
 
 /// Refuses to copy the directory `source` into itself under another name.
-pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata, places: &Places) -> Result<(), Failure> {
-    if ends.from.is_beside(&ends.to) && lies_in(&ends.to, source, places).await? {
+pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata) -> Result<()> {
+    if ends.from.is_beside(&ends.to) && lies_in(&ends.to, source).await? {
         return Err(refused(format!("it cannot be copied to {}, which lies in it", ends.to), &ends.from.path));
     }
     Ok(())
 }
 
 /// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.
-pub(super) async fn refuse_endless_link(link: &Job, ends: &Job, places: &Places) -> Result<(), Failure> {
-    let target = link.from.store.stat(&places.caller, &link.from.path).await?;
+pub(super) async fn refuse_endless_link(link: &Job, ends: &Job) -> Result<()> {
+    let target = link.from.store.stat(&link.from.caller, &link.from.path).await?;
     let parent = link.from.path.parent().map(|path| link.from.with_path(path));
     let holds_itself = match &parent {
-        Some(parent) => lies_in(parent, &target, places).await?,
+        Some(parent) => lies_in(parent, &target).await?,
         None => false,
     };
-    if holds_itself || (ends.from.is_beside(&ends.to) && lies_in(&ends.to, &target, places).await?) {
+    if holds_itself || (ends.from.is_beside(&ends.to) && lies_in(&ends.to, &target).await?) {
         return Err(refused("this link is not followed: it leads to a directory above".into(), &link.from.path));
     }
     Ok(())
@@ -50,12 +46,12 @@ pub(super) async fn refuse_endless_link(link: &Job, ends: &Job, places: &Places)
 
 /// Refuses to replace a remote file by itself under another name: many servers empty it before the first byte of the new one comes. A local one
 /// is replaced by a whole copy.
-pub(super) async fn refuse_itself(job: &Job, source: &Metadata, places: &Places) -> Result<(), Error> {
+pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
     if !job.from.is_remote() || !job.to.is_remote() || source.file_id.is_none() {
         return Ok(());
     }
     let told = |of: &Metadata| (of.file_id, of.size, of.mtime_ns);
-    match job.to.store.stat(&places.caller, &job.to.path).await {
+    match job.to.store.stat(&job.to.caller, &job.to.path).await {
         Ok(found) if told(&found) == told(source) => {
             let message = format!("it cannot be copied to {}, which is the same file", job.to);
             Err(Error::new(Fault::InvalidArgument, message).at(&job.from.path))
@@ -66,16 +62,16 @@ pub(super) async fn refuse_itself(job: &Job, source: &Metadata, places: &Places)
 }
 
 /// Whether `place` is `directory` or lies in it. What does not exist yet lies where its parents do.
-async fn lies_in(place: &Place, directory: &Metadata, places: &Places) -> Result<bool, Failure> {
+async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
     // Where the storage gives no numbers, nothing can be told.
     if directory.file_id.is_none() {
         return Ok(false);
     }
     let mut next = Some(place.path.clone());
     while let Some(path) = next {
-        match place.store.stat(&places.caller, &path).await {
+        match place.store.stat(&place.caller, &path).await {
             Ok(found) if is_same(&found, directory) => return Ok(true),
-            Err(error) if error.fault() != Fault::NotFound => return Err(error.into()),
+            Err(error) if error.fault() != Fault::NotFound => return Err(error),
             _ => next = path.parent(),
         }
     }
@@ -87,6 +83,6 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.file_id, a.ctime_ns, a.mtime_ns) == (b.file_id, b.ctime_ns, b.mtime_ns)
 }
 
-fn refused(message: String, path: &StorePath) -> Failure {
-    Error::new(Fault::InvalidArgument, message).at(path).into()
+fn refused(message: String, path: &StorePath) -> Error {
+    Error::new(Fault::InvalidArgument, message).at(path)
 }

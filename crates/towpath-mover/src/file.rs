@@ -1,0 +1,149 @@
+//! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use towpath_proto::checksum::{Digest, Digests};
+use towpath_store::{
+    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, WriteHandle,
+};
+
+use crate::{
+    Job, Mover, clash,
+    window::{Room, Turn},
+};
+
+/// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
+const PIECE_BYTES: u64 = 2 << 20;
+/// Bytes asked for together with the metadata: all of a small file.
+const FIRST_BYTES: u64 = 256 << 10;
+
+/// A file that arrived.
+#[derive(Debug)]
+pub struct Copied {
+    /// Its size.
+    pub bytes: u64,
+    /// The digests on which both ends agree; none if the source knew none and none was asked for.
+    pub verified: Digests,
+}
+
+/// Bytes of `job` that are asked for together with its metadata.
+pub(crate) fn first_bytes(job: &Job) -> u64 {
+    job.size.unwrap_or(FIRST_BYTES).min(FIRST_BYTES)
+}
+
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
+pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied> {
+    let Job { from, to, .. } = job;
+    let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
+    let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
+    let explain = |error: Error| {
+        if error.fault() == Fault::IsDirectory { is_directory() } else { error.at(&from.path) }
+    };
+    let source = from.store.open(&from.caller, &from.path, options).await.map_err(explain)?;
+    let first_bytes = first_bytes(job);
+    let first = source.read_into(0, first_bytes as usize, Vec::new());
+    let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(explain)?;
+    if metadata.is_directory() {
+        return Err(is_directory());
+    }
+    if mover.options.overwrite == Overwrite::Replace {
+        clash::refuse_itself(job, &metadata).await?;
+    }
+    mover.observer.expect(metadata.size);
+    let options = CreateOptions {
+        overwrite: mover.options.overwrite,
+        parents: true,
+        mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
+        size_hint: Some(metadata.size),
+        ..CreateOptions::default()
+    };
+    let target = to.store.create(&to.caller, &to.path, options).await?;
+    let moved = async {
+        put(&*target, 0, first, metadata.size.min(first_bytes), mover).await?;
+        // Given back before more is asked for: no file holds room while it waits for room.
+        drop(room);
+        move_rest(&*source, &*target, first_bytes..metadata.size, mover).await
+    };
+    if let Err(error) = moved.await {
+        // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
+        let _ = target.abort().await;
+        return Err(error);
+    }
+    commit(job, mover, &metadata, &*target).await
+}
+
+/// Moves a range, as many pieces at once as the window has room for.
+async fn move_rest(
+    source: &dyn ReadHandle,
+    target: &dyn WriteHandle,
+    range: std::ops::Range<u64>,
+    mover: &Mover,
+) -> Result<()> {
+    let end = range.end;
+    stream::iter(range.step_by(PIECE_BYTES as usize))
+        .then(|offset| async move {
+            let length = PIECE_BYTES.min(end - offset);
+            Ok((offset, length, mover.window.room(length, Turn::Piece).await))
+        })
+        .try_for_each_concurrent(None, |(offset, length, _room)| async move {
+            let piece = source.read_into(offset, length as usize, Vec::with_capacity(length as usize)).await?;
+            put(target, offset, piece, length, mover).await
+        })
+        .await
+}
+
+async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, mover: &Mover) -> Result<()> {
+    if piece.len() as u64 != length {
+        return Err(Error::new(Fault::Changed, "its size changed while it was read"));
+    }
+    if length > 0 {
+        target.write(offset, Bytes::from(piece)).await?;
+        mover.observer.moved(length);
+    }
+    Ok(())
+}
+
+async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn WriteHandle) -> Result<Copied> {
+    let Job { from, to, .. } = job;
+    let mut digests = metadata.digests.clone();
+    if let Some(algorithm) = mover.options.checksum
+        && digests.get(algorithm).is_none()
+    {
+        digests.insert(from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?);
+    }
+    // A storage that sets no times says when the copy was made.
+    let mtime_ns = metadata.mtime_ns.filter(|_| to.store.capabilities().set_mtime);
+    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns };
+    let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
+    if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
+        && arrived.digests.get(promised.algorithm()).is_none()
+    {
+        arrived.digests.insert(insist(job, &promised).await?);
+    }
+    let mut verified = Digests::default();
+    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
+        verified.insert(*digest);
+    }
+    Ok(Copied { bytes: metadata.size, verified })
+}
+
+/// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file
+/// goes away.
+async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
+    let to = &job.to;
+    let error = match to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await {
+        Ok(found) if found == *promised => return Ok(found),
+        Ok(found) => {
+            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
+        }
+        Err(error) => error,
+    };
+    if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
+        tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
+    }
+    Err(error.at(&to.path))
+}
+
+fn agrees(digest: &Digest, others: &Digests) -> bool {
+    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
+}

@@ -1,0 +1,124 @@
+//! Many files at once.
+
+use std::{fmt, sync::Arc};
+
+use futures::{Stream, StreamExt as _};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::checksum::Algorithm;
+use towpath_store::{Error, Overwrite, Result};
+
+use crate::{
+    Job, Jobs, existing,
+    file::{self, Copied},
+    window::{Room, Turn, Window},
+};
+
+/// Bytes in flight of all files together.
+const WINDOW_BYTES: u64 = 128 << 20;
+
+/// What a file takes of the window beside its bytes: requests and answers are not free either.
+const FILE_BYTES: u64 = 4 << 10;
+
+/// What holds for all files of one copy.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What to do about existing files.
+    pub overwrite: Overwrite,
+    /// Leave files alone that have been copied before, as far as both ends tell.
+    pub skip_existing: bool,
+    /// Compare this digest at both ends too, even if one of them must read the file for it.
+    pub checksum: Option<Algorithm>,
+    /// Permission bits that no file gets, whatever its source says.
+    pub umask: u32,
+    /// Files that may be open at once, at least one. Bytes in flight are the bound that counts; this one is for the descriptors of the process.
+    pub max_files: usize,
+}
+
+/// Who wants to know how a copy gets on. It is called from many tasks, and must not wait.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// `bytes` more are to be moved.
+    fn expect(&self, bytes: u64);
+
+    /// `bytes` more have been written at the destination.
+    fn moved(&self, bytes: u64);
+}
+
+/// What became of one job.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It arrived.
+    Copied(Job, Copied),
+    /// It was there already.
+    Skipped(Job),
+    /// It did not arrive; none is named if a listing failed.
+    Failed(Option<Job>, Error),
+}
+
+/// Copies files.
+#[derive(Debug)]
+pub struct Mover {
+    pub(crate) options: Options,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) window: Window,
+}
+
+impl Mover {
+    /// A mover with nothing in flight.
+    pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { options, observer, window: Window::new(WINDOW_BYTES) })
+    }
+
+    /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
+    /// Dropping the future ends the copy, and leaves nothing.
+    ///
+    /// # Errors
+    /// Those of both stores; `ChecksumMismatch` and `Changed` if what arrived is not what the source has.
+    pub async fn copy(&self, job: &Job) -> Result<Option<Copied>> {
+        let room = self.admitted(job).await;
+        self.copy_in(job, room).await
+    }
+
+    /// Copies many files, as many at once as the window has room for, each in a task of its own. Outcomes come as files end.
+    /// Dropping the stream ends what is under way, as with [`Self::copy`].
+    pub fn run(self: Arc<Self>, jobs: Jobs) -> impl Stream<Item = Outcome> + Send {
+        let max_files = self.options.max_files.max(1);
+        let admitting = Arc::clone(&self);
+        jobs.then(move |job| {
+            let mover = Arc::clone(&admitting);
+            async move {
+                let job = job?;
+                let room = mover.admitted(&job).await;
+                Ok((job, room))
+            }
+        })
+        .map(move |admitted| Arc::clone(&self).outcome(admitted))
+        .buffer_unordered(max_files)
+    }
+
+    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room)>) -> Outcome {
+        let (job, room) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return Outcome::Failed(None, error),
+        };
+        let copying = tokio::spawn(async move {
+            match self.copy_in(&job, room).await {
+                Ok(Some(copied)) => Outcome::Copied(job, copied),
+                Ok(None) => Outcome::Skipped(job),
+                Err(error) => Outcome::Failed(Some(job), error),
+            }
+        });
+        AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner ends it")
+    }
+
+    /// Room for a file to begin with.
+    async fn admitted(&self, job: &Job) -> Room {
+        self.window.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
+    }
+
+    async fn copy_in(&self, job: &Job, room: Room) -> Result<Option<Copied>> {
+        if self.options.skip_existing && existing::is_there(job).await? {
+            return Ok(None);
+        }
+        file::copy(job, self, room).await.map(Some)
+    }
+}

@@ -1,0 +1,71 @@
+//! One end of a copy: a path in a store, and who asks there.
+
+use std::{fmt, sync::Arc};
+
+use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
+
+/// A path in a store.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Who asks there.
+    pub caller: Caller,
+    /// The path in it.
+    pub path: StorePath,
+    /// Whether it is called a directory by who named it (it ends in a slash), even if it does not exist yet.
+    pub is_directory: bool,
+    /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
+    prefix: Arc<str>,
+    server: Option<Server>,
+}
+
+/// Host and port of a remote store.
+pub type Server = (Arc<str>, u16);
+
+impl Place {
+    /// `path` in a store of this machine.
+    pub fn local(store: Arc<dyn Store>, caller: Caller, path: StorePath) -> Self {
+        Self { store, caller, path, is_directory: false, prefix: "".into(), server: None }
+    }
+
+    /// `path` in the store behind `server`, shown after `prefix`.
+    pub fn remote(store: Arc<dyn Store>, caller: Caller, path: StorePath, server: Server, prefix: &str) -> Self {
+        Self { store, caller, path, is_directory: false, prefix: prefix.into(), server: Some(server) }
+    }
+
+    /// Says whether who named it calls it a directory.
+    pub fn called_directory(self, is_directory: bool) -> Self {
+        Self { is_directory, ..self }
+    }
+
+    /// The same store with another path.
+    pub fn with_path(&self, path: StorePath) -> Self {
+        Self { path, is_directory: false, ..self.clone() }
+    }
+
+    /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.server == other.server
+    }
+
+    /// Whether it is at a server.
+    pub fn is_remote(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// The entry `name` of this directory.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that no path can have.
+    pub fn join(&self, name: &[u8]) -> Result<Self> {
+        let path = self.path.join(name);
+        Ok(self.with_path(path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.path))?))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.prefix, self.path)
+    }
+}

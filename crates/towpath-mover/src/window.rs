@@ -1,0 +1,154 @@
+//! The bytes in flight that all files of a copy together may have: the only bound on how much is done at once.
+//!
+//! Room is given in the order in which it was asked for, but for one rule: a file that is under way goes before one that has not begun. So
+//! large files are copied a few at a time, as many as fill the window, and small files fill what is left.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+/// Who asks for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A piece of a file that is being copied.
+    Piece,
+    /// A file that has not begun.
+    File,
+}
+
+/// A bound on the bytes in flight.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: u64,
+    used: u64,
+    pieces: VecDeque<Waiter>,
+    files: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    bytes: u64,
+    granted: oneshot::Sender<Room>,
+}
+
+/// Bytes that count as in flight until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    window: Window,
+    bytes: u64,
+}
+
+impl Window {
+    /// A window of `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        let state = State { limit, used: 0, pieces: VecDeque::new(), files: VecDeque::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Room for `bytes`, once there is. What is larger than the window gets it when nothing else is in flight.
+    pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
+        let (granted, room) = oneshot::channel();
+        self.state().line(turn).push_back(Waiter { bytes, granted });
+        self.grant();
+        room.await.expect("whoever waits is never dropped but with the window")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets in whom there is room for.
+    fn grant(&self) {
+        loop {
+            let Some(next) = self.state().admit() else { return };
+            // Somebody who stops waiting at this moment gives it back at once.
+            let _ = next.granted.send(Room { window: self.clone(), bytes: next.bytes });
+        }
+    }
+}
+
+impl State {
+    fn line(&mut self, turn: Turn) -> &mut VecDeque<Waiter> {
+        match turn {
+            Turn::Piece => &mut self.pieces,
+            Turn::File => &mut self.files,
+        }
+    }
+
+    /// Takes the room for the next one, if there is room for it.
+    fn admit(&mut self) -> Option<Waiter> {
+        for line in [&mut self.pieces, &mut self.files] {
+            while line.pop_front_if(|waiter| waiter.granted.is_closed()).is_some() {}
+        }
+        let turn = if self.pieces.is_empty() { Turn::File } else { Turn::Piece };
+        let bytes = self.line(turn).front()?.bytes;
+        if self.used > 0 && self.used.saturating_add(bytes) > self.limit {
+            return None;
+        }
+        self.used = self.used.saturating_add(bytes);
+        self.line(turn).pop_front()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut state = self.window.state();
+        state.used = state.used.saturating_sub(self.bytes);
+        drop(state);
+        self.window.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn room_comes_in_order_but_pieces_go_before_files() {
+        let window = Window::new(100);
+        let first = window.room(60, Turn::File).now_or_never().unwrap();
+        let mut file = Box::pin(window.room(60, Turn::File));
+        assert!((&mut file).now_or_never().is_none());
+        let mut piece = Box::pin(window.room(50, Turn::Piece));
+        assert!((&mut piece).now_or_never().is_none(), "there is no room yet");
+        drop(first);
+        let piece = piece.now_or_never().unwrap();
+        assert!((&mut file).now_or_never().is_none(), "the piece has the room");
+        drop(piece);
+        file.now_or_never().unwrap();
+    }
+
+    #[test]
+    fn what_is_larger_than_the_window_goes_alone() {
+        let window = Window::new(100);
+        let small = window.room(1, Turn::Piece).now_or_never().unwrap();
+        let mut large = Box::pin(window.room(1000, Turn::Piece));
+        assert!((&mut large).now_or_never().is_none());
+        drop(small);
+        let large = large.now_or_never().unwrap();
+        assert!(window.room(1, Turn::Piece).now_or_never().is_none());
+        drop(large);
+        assert!(window.room(1, Turn::Piece).now_or_never().is_some());
+    }
+
+    #[test]
+    fn who_gives_up_waiting_holds_nothing() {
+        let window = Window::new(100);
+        let held = window.room(100, Turn::File).now_or_never().unwrap();
+        let mut given_up = Box::pin(window.room(100, Turn::File));
+        assert!((&mut given_up).now_or_never().is_none());
+        drop(given_up);
+        drop(held);
+        assert!(window.room(100, Turn::File).now_or_never().is_some());
+    }
+}
