@@ -230,6 +230,8 @@ fn set_up_devices(index: HostIndex, mtu_bytes: u16) -> io::Result<()> {
 
 /// Sets what the caller's namespace has of its own; the machine's are untouched.
 fn set_sysctls(settings: &HostSettings) -> Result<(), Error> {
+    // No connection inherits what an earlier one learned (its slow start threshold): figures must not depend on what was measured before.
+    set_sysctl("tcp_no_metrics_save", "1")?;
     if let Some(name) = &settings.congestion_control {
         set_sysctl("tcp_congestion_control", name)?;
     }

@@ -6,12 +6,14 @@ use towpath_wan::{Error, LinkName, LinkSettings, Wan};
 
 use super::lab::{host, is_root, link, ping, wan};
 
-const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-
 /// As this thread's network namespace has it.
-fn congestion_control() -> String {
-    let output = Command::new("cat").arg(SYSCTL).output().unwrap();
+fn sysctl(name: &str) -> String {
+    let output = Command::new("cat").arg(format!("/proc/sys/net/ipv4/{name}")).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn congestion_control() -> String {
+    sysctl("tcp_congestion_control")
 }
 
 #[test]
@@ -49,6 +51,7 @@ fn sysctls_are_set_in_the_hosts_alone() {
         command.arg("/proc/sys/net/ipv4/tcp_wmem").stdout(Stdio::piped());
         let output = host.spawn(command).unwrap().wait_with_output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap().split_whitespace().last(), Some("1048576"));
+        assert_eq!(host.within(|| sysctl("tcp_no_metrics_save")).unwrap(), "1");
     }
     assert_eq!(congestion_control(), ours);
 }
