@@ -39,6 +39,9 @@ const READS_IN_A_ROW: usize = 32;
 /// 100 to 300 µs from the timer to the thread. What is left it spends looking at the devices.
 const MOST_LEAD_NS: u64 = 200_000;
 
+/// The least lateness is forgotten by so much with each wake-up by the timer, so that it follows a machine that gets slower.
+const LATENESS_CREEP_NS: u64 = 5_000;
+
 /// As a process that is nicer to nobody: the engine needs little, but at once.
 const NICENESS: i32 = -20;
 
@@ -108,6 +111,8 @@ impl Engine {
             asked,
             block: BytesMut::new(),
             lead_ns: 0,
+            least_late_ns: 0,
+            waking_ns: 0,
             counters: EngineCounters::default(),
         };
         let thread = thread::Builder::new().name("wan-engine".to_owned()).spawn(move || carrier.run());
@@ -166,6 +171,10 @@ struct Carrier {
     block: BytesMut,
     /// How much too late the timer wakes this thread, smoothed.
     lead_ns: u64,
+    /// By how much the timer at least was late of late: so long waking takes, whatever wakes.
+    least_late_ns: u64,
+    /// How long before it is read a packet came that woke this thread; zero if it was awake.
+    waking_ns: u64,
     counters: EngineCounters,
 }
 
@@ -214,6 +223,7 @@ impl Carrier {
                 any = true;
             }
         }
+        self.waking_ns = 0;
         any
     }
 
@@ -225,7 +235,7 @@ impl Carrier {
         // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
         let Ok(bytes) = rustix::io::read(device, &mut self.block[..MOST_BYTES]) else { return false };
         let packet = self.block.split_to(bytes);
-        self.network.arrive(now_ns(), host, packet);
+        self.network.arrive(now_ns() - self.waking_ns, host, packet);
         true
     }
 
@@ -273,6 +283,7 @@ impl Carrier {
             return Ok(());
         }
         let timeout = timeout_ns.map(timespec);
+        let slept_from_ns = now_ns();
         let mut waited = Vec::with_capacity(self.devices.len() + 1);
         waited.push(PollFd::new(&*self.wake, PollFlags::IN));
         waited.extend(self.devices.iter().map(|device| PollFd::new(device, PollFlags::IN)));
@@ -280,8 +291,11 @@ impl Carrier {
             Ok(0) => {
                 let late_ns = now_ns().saturating_sub(wake_ns.unwrap_or(u64::MAX)).min(MOST_LEAD_NS);
                 self.lead_ns = (self.lead_ns * 7 + late_ns) / 8;
+                self.least_late_ns = late_ns.min(self.least_late_ns + LATENESS_CREEP_NS);
             }
-            Ok(_) | Err(Errno::INTR) => {}
+            // The packet came while this thread slept.
+            Ok(_) => self.waking_ns = self.least_late_ns.min(now_ns() - slept_from_ns),
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         if waited.first().is_some_and(|wake| !wake.revents().is_empty()) {
