@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import pathlib
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 
-from harness import HOST, Program, Server, free_port
+from harness import HOST, LOOPBACK, Network, Program, Server, free_port
 
 NGINX = """
 user www-data;
@@ -91,10 +90,9 @@ class Machine:
     towpath_binary: str
     peers: pathlib.Path
     work: pathlib.Path
-
-    @functools.cached_property
-    def authority(self) -> Authority:
-        return Authority(self.work / "authority")
+    authority: Authority
+    network: Network = LOOPBACK
+    """Where its servers run."""
 
     def installed(self, name: str) -> Program:
         """A program of the system."""
@@ -106,6 +104,14 @@ class Machine:
     def xrootd6(self, name: str) -> Program:
         """A program of the XRootD that was built for the benchmark."""
         return Program((str(self.peers / "xrootd6/bin" / name),), {"LD_LIBRARY_PATH": str(self.peers / "xrootd6/lib"), **self.authority.trust()})
+
+    def globus(self, name: str, host: str) -> Program:
+        """A program of GridFTP in the host of that name, `client` or `server`. It asks for the name of every address, which nobody answers in an emulated
+        network: it gets an `/etc/hosts` of its own."""
+        hosts = self.work / "hosts"
+        hosts.write_text("127.0.0.1 localhost\n198.18.0.1 client\n198.18.0.2 server\n")
+        with_hosts = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts))
+        return Program((*with_hosts, *self.installed(name).words), {"GLOBUS_HOSTNAME": host})
 
     def example(self, name: str) -> Program:
         """A program of the test kit: the load generator or the bare loop."""
@@ -133,12 +139,20 @@ class Machine:
 
     def serve(self, kind: str, root: pathlib.Path, tls: bool = False) -> Server:
         port = free_port()
-        start = {"towpath": self._towpath, "xrootd5": self._xrootd, "xrootd6": self._xrootd, "nginx": self._nginx, "bare": self._bare}[kind]
-        return Server(start(kind, root, port, tls), port, self.work / f"{kind}-{port}.log", tls)
+        start = {
+            "towpath": self._towpath,
+            "xrootd5": self._xrootd,
+            "xrootd6": self._xrootd,
+            "nginx": self._nginx,
+            "gridftp": self._gridftp,
+            "bare": self._bare,
+        }[kind]
+        program = start(kind, root, port, tls).after(self.network.at_server)
+        return Server(program, port, self.work / f"{kind}-{port}.log", tls, self.network)
 
     def _towpath(self, _kind: str, root: pathlib.Path, port: int, tls: bool) -> Program:
         certificate = ("--certificate", self.authority.certificate, "--key", self.authority.key) if tls else ()
-        return self.towpath("serve", root, "--listen", f"{HOST}:{port}", "--writable", *certificate)
+        return self.towpath("serve", root, "--listen", f"{self.network.host}:{port}", "--writable", *certificate)
 
     def _xrootd(self, kind: str, root: pathlib.Path, port: int, tls: bool) -> Program:
         work = self.work / f"{kind}-{port}"
@@ -159,8 +173,14 @@ class Machine:
             shutil.chown(path, "www-data")
         lines = f"ssl; ssl_certificate {self.authority.certificate}; ssl_certificate_key {self.authority.key}" if tls else ""
         config = work / "nginx.conf"
-        config.write_text(NGINX.format(work=work, address=f"{HOST}:{port}", root=root, tls=lines))
+        config.write_text(NGINX.format(work=work, address=f"{self.network.host}:{port}", root=root, tls=lines))
         return self.installed("nginx")("-c", config, "-p", work)
 
     def _bare(self, _kind: str, file: pathlib.Path, port: int, _tls: bool) -> Program:
-        return self.example("bare_loop")("serve", file, f"{HOST}:{port}")
+        return self.example("bare_loop")("serve", file, f"{self.network.host}:{port}")
+
+    def _gridftp(self, _kind: str, _root: pathlib.Path, port: int, _tls: bool) -> Program:
+        """Serves whatever `nobody` may read, by absolute paths."""
+        host = self.network.host
+        server = self.globus("globus-gridftp-server", "server")("-aa", "-anonymous-user", "nobody", "-p", port)
+        return server("-control-interface", host, "-data-interface", host)

@@ -52,17 +52,68 @@ class Program:
         """The same with more words."""
         return Program((*self.words, *map(str, words)), self.environment)
 
+    def after(self, prefix: tuple[str, ...]) -> Program:
+        """The same, started by the command line `prefix`."""
+        return Program((*prefix, *self.words), self.environment)
+
     def surroundings(self) -> dict[str, str]:
         """The whole environment it runs in."""
         return {**os.environ, **self.environment}
 
 
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Where servers listen, and the command lines that start programs at either end of it: of this machine unless said."""
+
+    host: str = HOST
+    at_server: tuple[str, ...] = ()
+    at_client: tuple[str, ...] = ()
+
+
+LOOPBACK = Network()
+LISTENING = "0A"
+"""The state, as `/proc/net/tcp` writes it."""
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether something listens on a TCP port in the network that the process is in."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state = line.split()[:4]
+                if int(local.rsplit(":", 1)[1], 16) == port and state == LISTENING:
+                    return True
+    return False
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process and all below it."""
+    found, waiting = [], [pid]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                waiting += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """User and system seconds of processes so far, and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / TICKS_PER_SECOND
+
+
 class Server:
     """A running server process, with its children, that listens on `port`."""
 
-    def __init__(self, program: Program, port: int, log: pathlib.Path, tls: bool = False) -> None:
+    def __init__(self, program: Program, port: int, log: pathlib.Path, tls: bool = False, network: Network = LOOPBACK) -> None:
         self.port = port
-        self.address = f"{HOST}:{port}"
+        self.address = f"{network.host}:{port}"
         self.tls = tls
         self.log = log.open("wb")
         self.process = subprocess.Popen(
@@ -70,7 +121,7 @@ class Server:
         )
         deadline = time.monotonic() + READY_DEADLINE_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+            if listens(self.process.pid, port):
                 return
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
@@ -87,23 +138,11 @@ class Server:
 
     def pids(self) -> list[int]:
         """The server's process and all below it."""
-        found, waiting = [], [self.process.pid]
-        while waiting:
-            pid = waiting.pop()
-            found.append(pid)
-            for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-                with contextlib.suppress(OSError):
-                    waiting += [int(child) for child in task.read_text().split()]
-        return found
+        return tree_of(self.process.pid)
 
     def cpu_s(self) -> float:
         """User and system seconds so far."""
-        ticks = 0
-        for pid in self.pids():
-            with contextlib.suppress(OSError):
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / TICKS_PER_SECOND
+        return cpu_s(self.pids())
 
     def peak_rss_bytes(self) -> int:
         """The most memory that was ever resident (VmHWM), mapped files too."""
@@ -135,22 +174,35 @@ class Sample:
     server_cpu_s: float
 
 
-def run_client(program: Program, server: Server | None = None, stdin: bytes = b"") -> Sample:
+class Overtime(RuntimeError):
+    """A command was ended because it took too long; `sample` is of what it did until then."""
+
+    def __init__(self, limit_s: float, sample: Sample) -> None:
+        super().__init__(f"not done after {limit_s:.0f} s")
+        self.sample = sample
+
+
+def run_client(program: Program, server: Server | None = None, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Sample:
     """Runs one command to its end; its output is kept only for the error."""
     server_before = server.cpu_s() if server else 0.0
     children_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
+
+    def sample() -> Sample:
+        seconds = time.monotonic() - start
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = (children.ru_utime - children_before.ru_utime) + (children.ru_stime - children_before.ru_stime)
+        return Sample(seconds, cpu, (server.cpu_s() - server_before) if server else 0.0)
+
     try:
-        done = subprocess.run(program.words, input=stdin, capture_output=True, env=program.surroundings(), timeout=LIMIT_S, check=False)
+        done = subprocess.run(program.words, input=stdin, capture_output=True, env=program.surroundings(), timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"not done after {LIMIT_S:.0f} s") from error
-    seconds = time.monotonic() - start
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        raise Overtime(limit_s, sample()) from error
+    taken = sample()
     if done.returncode != 0:
         command = " ".join(program.words)[:500]
         raise RuntimeError(f"{command} failed with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
-    cpu = (children.ru_utime - children_before.ru_utime) + (children.ru_stime - children_before.ru_stime)
-    return Sample(seconds, cpu, (server.cpu_s() - server_before) if server else 0.0)
+    return taken
 
 
 @dataclasses.dataclass
@@ -212,6 +264,12 @@ class Race:
                     self.samples[each.name].append(sample)
 
 
+    def outcome(self) -> dict[str, dict]:
+        """As JSON has it."""
+        runs = {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in self.samples.items() if taken}
+        return {"runs": runs, "left_out": self.left_out}
+
+
 def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, dict]:
     """Runs every contender once to warm up, compared to the last byte, then `repetitions` times in turn; the outcome as JSON has it."""
     race = Race(contenders, repetitions)
@@ -223,8 +281,7 @@ def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, d
     say(f"   about {repetitions * (time.monotonic() - start):.0f} s more: {len(race.alive)} contenders, {repetitions} times")
     for number in range(repetitions):
         race.round(number)
-    runs = {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in race.samples.items() if taken}
-    return {"runs": runs, "left_out": race.left_out}
+    return race.outcome()
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -16,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import large
 import latency
@@ -24,18 +23,9 @@ import listing
 import report
 import requests_job
 import small_files
-from contenders import Machine
+from contenders import Authority, Machine
 from harness import say, scratch
-from settings import GIB, Settings
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What is run, and about how long it takes at full size with 7 repetitions on two cores."""
-
-    run: Callable[[Settings], dict]
-    minutes: float
-
+from settings import GIB, Job, Settings
 
 JOBS = {
     "large-down-memory": Job(lambda settings: large.down(settings, settings.memory), 14),
@@ -113,7 +103,7 @@ def prepared(options: argparse.Namespace) -> Iterator[Settings]:
     """The settings, with scratch space that is gone afterwards."""
     quick = options.quick
     with scratch("/tmp", "work") as work, scratch(options.memory, "memory") as memory, scratch(options.disk, "disk") as disk:
-        machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work)
+        machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work, Authority(work / "authority"))
         yield Settings(
             machine,
             options.repetitions,

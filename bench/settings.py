@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
 from contenders import Machine
 
@@ -11,28 +12,30 @@ GIB = 1 << 30
 PAGE_BYTES = 4096
 
 
-def write_pattern(path: pathlib.Path, size: int) -> None:
-    """A file in which every page of 4 KiB starts with its own offset, so that no misplaced page goes unseen."""
+def write_pattern(path: pathlib.Path, size: int, first: int = 0) -> None:
+    """A file in which every page of 4 KiB starts with `first` and its offset, so that no misplaced page goes unseen."""
     rest = bytes(range(256))[8:] + bytes(range(256)) * 15
     with path.open("wb") as file:
         for block in range(0, size, 1 << 20):
-            file.write(b"".join(offset.to_bytes(8, "little") + rest for offset in range(block, min(block + (1 << 20), size), PAGE_BYTES)))
+            pages = range(block, min(block + (1 << 20), size), PAGE_BYTES)
+            file.write(b"".join((first + offset).to_bytes(8, "little") + rest for offset in pages))
+        file.truncate(size)
 
 
 @dataclasses.dataclass
 class Settings:
-    """The run: where, how often, how much."""
+    """The run: where, how often, how much. What is None the job chooses: over emulated paths each has its own size."""
 
     machine: Machine
-    repetitions: int
+    repetitions: int | None
     quick: bool
     memory: pathlib.Path
     """Scratch space on a tmpfs, and on a disk; both are gone after the run."""
     disk: pathlib.Path
-    large_bytes: int
-    """Size of the large file that is downloaded; uploads have half of it, TLS and disk a quarter, so that a whole run stays below an hour."""
-    files: int
-    """Number of small files; on disk half of that."""
+    large_bytes: int | None
+    """Size of the large file that is downloaded; over loopback uploads have half of it, TLS and disk a quarter, so that a whole run stays below an hour."""
+    files: int | None
+    """Number of small files; over loopback on disk half of that."""
     entries: int
     """Entries of the directory that is listed, and directories of the tree."""
     load_s: float
@@ -53,3 +56,11 @@ class Settings:
 
     def files_on(self, parent: pathlib.Path) -> int:
         return self.files if self.is_full(parent) else self.files // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is run, and about how long it takes at full size with all repetitions on two cores."""
+
+    run: Callable[[Settings], dict]
+    minutes: float
