@@ -6,7 +6,7 @@ TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
 SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo peers run xrootd-captures.sh)
 
-.PHONY: demo test bench build lint fmt unit interop peers tools
+.PHONY: demo test bench bench-wan build lint fmt unit interop peers tools
 
 demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire
 	interop/demo $(TOWPATH)
@@ -41,6 +41,9 @@ interop: build ## real peers from apt and PyPI against us, and we against them
 bench: build ## we and the peers, interleaved; results under bench/results; BENCH="--quick" and the like go to bench/run
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) $(BENCH)
+
+bench-wan: build ## the same over emulated long paths, as root; results under bench/results/wan
+	bench/run $(TOWPATH) --suite wan $(BENCH)
 
 fmt:
 	cargo fmt --all

@@ -1,9 +1,10 @@
-"""Runs the jobs; writes `<job>.json` (every sample) and `README.md` (medians, spreads, ratios) after each."""
+"""Runs the jobs of a suite; writes `<job>.json` (every sample) and `README.md` (medians, spreads, ratios) after each."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import large
 import latency
@@ -23,11 +24,17 @@ import listing
 import report
 import requests_job
 import small_files
+import wan_jobs
+import wan_report
 from contenders import Authority, Machine
 from harness import say, scratch
 from settings import GIB, Job, Settings
+from wan_lab import all_congestion_controls
 
-JOBS = {
+RESULTS = pathlib.Path(__file__).parent / "results"
+REPETITIONS = 7
+"""Over loopback; over emulated paths each job has its own number."""
+LOOPBACK_JOBS = {
     "large-down-memory": Job(lambda settings: large.down(settings, settings.memory), 14),
     "large-up-memory": Job(lambda settings: large.up(settings, settings.memory), 5),
     "large-down-tls": Job(lambda settings: large.down(settings, settings.memory, tls=True), 3.5),
@@ -49,6 +56,22 @@ JOBS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Jobs that stand on one page."""
+
+    jobs: dict[str, Job]
+    document: Callable[[pathlib.Path], str]
+    table: Callable[[dict], str]
+    results: pathlib.Path
+
+
+SUITES = {
+    "loopback": Suite(LOOPBACK_JOBS, report.document, report.table, RESULTS),
+    "wan": Suite(wan_jobs.JOBS, wan_report.document, wan_report.table, RESULTS / "wan"),
+}
+
+
 def circumstances(machine: Machine) -> dict[str, object]:
     """What a reader needs to judge the figures."""
     processors = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
@@ -64,13 +87,13 @@ def circumstances(machine: Machine) -> dict[str, object]:
     }
 
 
-def chosen(patterns: str) -> list[str]:
-    """The jobs whose names start with one of the words, in the order of `JOBS`."""
-    words = patterns.split(",")
-    unknown = [word for word in words if not any(name.startswith(word) for name in JOBS)]
+def chosen(jobs: dict[str, Job], patterns: str | None) -> list[str]:
+    """The jobs whose names start with one of the words, in their order; all if there are no words."""
+    words = (patterns or "").split(",")
+    unknown = [word for word in words if not any(name.startswith(word) for name in jobs)]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no job {', '.join(unknown)}; there are {', '.join(JOBS)}")
-    return [name for name in JOBS if name.startswith(tuple(words))]
+        sys.exit(f"no job {', '.join(unknown)}; there are {', '.join(jobs)}")
+    return [name for name in jobs if name.startswith(tuple(words))]
 
 
 def size(text: str) -> int:
@@ -82,66 +105,71 @@ def size(text: str) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, epilog=f"Jobs: {', '.join(JOBS)}.")
+    lists = (f"Jobs of {name}: {', '.join(suite.jobs)}." for name, suite in SUITES.items())
+    parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the binary; the test kit's examples lie beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path)
-    parser.add_argument("--jobs", type=chosen, default=list(JOBS), help="names or how they begin, with commas between: large-down,listing")
-    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, or over emulated paths (as root)")
+    parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
+    parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
     parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark itself; --size and the like still hold")
-    parser.add_argument("--size", type=size, help="of the large file; half of it for uploads, a quarter over TLS and on disk [4GiB]")
-    parser.add_argument("--files", type=int, help="small files; half as many on disk [10000]")
+    parser.add_argument("--size", type=size, help="of the large file; over loopback half of it for uploads, a quarter over TLS and on disk [4GiB]")
+    parser.add_argument("--files", type=int, help="small files; over loopback half as many on disk [10000]")
     parser.add_argument("--entries", type=int, help="entries that are listed, at most 1000000 [100000]")
     parser.add_argument("--seconds", type=float, help="that one sample of the load generator takes [1]")
     parser.add_argument("--memory", default="/dev/shm", help="a tmpfs with room for three large files")
     parser.add_argument("--disk", default="/var/tmp")
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results")
+    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or wan in it]")
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def prepared(options: argparse.Namespace) -> Iterator[Settings]:
     """The settings, with scratch space that is gone afterwards."""
-    quick = options.quick
+    quick, loopback = options.quick, options.suite == "loopback"
     with scratch("/tmp", "work") as work, scratch(options.memory, "memory") as memory, scratch(options.disk, "disk") as disk:
         machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work, Authority(work / "authority"))
         yield Settings(
             machine,
-            options.repetitions,
+            options.repetitions or (REPETITIONS if loopback else None),
             quick,
             memory,
             disk,
-            large_bytes=options.size or (GIB // 2 if quick else 4 * GIB),
-            files=options.files or (1_000 if quick else 10_000),
+            large_bytes=options.size or ((GIB // 2 if quick else 4 * GIB) if loopback else None),
+            files=options.files or ((1_000 if quick else 10_000) if loopback else None),
             entries=options.entries or (5_000 if quick else 100_000),
             load_s=options.seconds or (0.5 if quick else 1.0),
         )
 
 
-def run_job(name: str, settings: Settings, results: pathlib.Path) -> None:
+def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) -> None:
     """Runs one job and writes what it found, so that a run that is ended later keeps it."""
     say(f"== {name}")
     before = circumstances(settings.machine)
     start = time.monotonic()
-    outcome = JOBS[name].run(settings)
+    outcome = suite.jobs[name].run(settings)
     took_s = round(time.monotonic() - start)
     record = {"job": name, "quick": settings.quick, "took_s": took_s, "circumstances": before, **outcome}
     (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-    (results / "README.md").write_text(report.document(results))
-    say(f"{report.table(record)}\n   took {took_s} s")
+    (results / "README.md").write_text(suite.document(results))
+    say(f"{suite.table(record)}\n   took {took_s} s")
 
 
 def main() -> None:
     options = arguments()
     # So that servers and scratch space go when the run is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    options.results.mkdir(parents=True, exist_ok=True)
-    minutes = sum(JOBS[name].minutes for name in options.jobs) * (options.repetitions + 1) / 8
-    say(f"{len(options.jobs)} jobs; " + ("a quick run" if options.quick else f"about {minutes:.0f} minutes at full size"))
+    suite = SUITES[options.suite]
+    results = options.results or suite.results
+    results.mkdir(parents=True, exist_ok=True)
+    jobs = chosen(suite.jobs, options.jobs)
+    minutes = sum(suite.jobs[name].minutes for name in jobs)
+    say(f"{len(jobs)} jobs; " + ("a quick run" if options.quick else f"about {minutes:.0f} minutes at full size with all repetitions"))
     failed = []
-    with prepared(options) as settings:
-        for name in options.jobs:
+    with prepared(options) as settings, contextlib.nullcontext() if options.suite == "loopback" else all_congestion_controls():
+        for name in jobs:
             try:
-                run_job(name, settings, options.results)
+                run_job(suite, name, settings, results)
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 say(f"{name} failed: {error}")
                 failed.append(name)

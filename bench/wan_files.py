@@ -1,0 +1,79 @@
+"""What is moved over emulated paths: one file, or a tree of files of given sizes; and how much of it is there when a client is cut off."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+
+from settings import write_pattern
+
+FILES_PER_DIRECTORY = 500
+TALK_FILES, TALK_LEAST, TALK_MOST, TALK_MEAN = 42_432, 8_000, 8_000_000_000, 300e9 / 42_432
+"""The data set of the 100GE talk: 300 GB in 42,432 files of 8 KB to 8 GB."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """Files of these sizes, with names of their own."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes)
+
+    def names(self) -> list[str]:
+        return [f"d{number // FILES_PER_DIRECTORY:03}/f{number:05}" for number in range(len(self.sizes))]
+
+    def make(self, root: pathlib.Path) -> None:
+        """Each file has its own content."""
+        for number, (name, size) in enumerate(zip(self.names(), self.sizes, strict=True)):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            write_pattern(root / name, size, number << 40)
+
+    def arrived(self, root: pathlib.Path) -> int:
+        """Bytes of the files below `root` that have their whole size."""
+        total = 0
+        for name, size in zip(self.names(), self.sizes, strict=True):
+            path = root / name
+            if path.exists() and path.stat().st_size == size:
+                total += size
+        return total
+
+
+def equal(files: int, size: int) -> Tree:
+    return Tree((size,) * files)
+
+
+def log_uniform(files: int, least: int, most: int) -> Tree:
+    """Sizes at equal steps of their logarithm, in an order that mixes them."""
+    sizes = [round(least * (most / least) ** ((number + 0.5) / files)) for number in range(files)]
+    return Tree(mixed(sizes))
+
+
+def mixed(sizes: list[int]) -> tuple[int, ...]:
+    """Another order, always the same: steps of the golden ratio, rounded to one that meets every place."""
+    step = round(len(sizes) * 0.618)
+    while math.gcd(step, len(sizes)) != 1:
+        step += 1
+    return tuple(sizes[number * step % len(sizes)] for number in range(len(sizes)))
+
+
+def talk_sizes(files: int) -> list[int]:
+    """Sizes of the talk's range and mean: quantiles of a Pareto distribution between the bounds, which are all that the talk says."""
+    low, high = 0.05, 0.95
+    while high - low > 1e-6:
+        exponent = (low + high) / 2
+        if truncated_mean(exponent) > TALK_MEAN:
+            low = exponent
+        else:
+            high = exponent
+    share = 1 - (TALK_LEAST / TALK_MOST) ** low
+    return [round(TALK_LEAST * (1 - share * (number + 0.5) / files) ** (-1 / low)) for number in range(files)]
+
+
+def truncated_mean(exponent: float) -> float:
+    """Of a Pareto distribution between the talk's bounds."""
+    ratio = (TALK_LEAST / TALK_MOST) ** exponent
+    return exponent / (1 - exponent) * TALK_LEAST**exponent * (TALK_MOST ** (1 - exponent) - TALK_LEAST ** (1 - exponent)) / (1 - ratio)
