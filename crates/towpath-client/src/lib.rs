@@ -12,6 +12,7 @@
 //!
 //! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
 
+mod dial;
 mod digest;
 pub mod http;
 pub mod options;

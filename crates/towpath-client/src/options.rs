@@ -1,6 +1,9 @@
 //! What a user of remote stores may choose. The defaults suit both a laptop far away and a node next to the storage.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use towpath_proto::reach::Reach;
 
 use crate::TokenSource;
 
@@ -11,6 +14,11 @@ pub struct ClientOptions {
     pub token: TokenSource,
     /// Certificates (PEM) of authorities to trust besides the system's own.
     pub ca_file: Option<PathBuf>,
+    /// Which addresses may be connected to. It is asked with each connection, whoever named the host: the user, or a redirect.
+    pub reach: Arc<Reach>,
+    /// Fields for the header of each HTTP request to the site of a URL, never to where that redirects. Of those with the name of one of the client's own, the
+    /// client's is sent. `Authorization` stands for a token, and goes where a token would go.
+    pub headers: HeaderMap,
     /// How long to wait for a connection: TCP, and TLS where it is spoken, for each address of the host.
     pub connect_timeout: Duration,
     /// How long a connection with requests underway may bring nothing before it is asked for a sign of life (`ping`); after the same
@@ -36,6 +44,8 @@ impl Default for ClientOptions {
         Self {
             token: TokenSource::Discover,
             ca_file: None,
+            reach: Arc::new(Reach::everywhere()),
+            headers: HeaderMap::new(),
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             patience: Duration::from_secs(30 * 60),

@@ -3,5 +3,6 @@
 pub mod checksum;
 pub mod fault;
 pub mod http;
+pub mod reach;
 pub mod url;
 pub mod xrootd;

@@ -14,21 +14,17 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::url::Endpoint;
 use towpath_store::{
     Blame, Error, Fault, Result,
-    sys::{
-        clock::{self, Instant},
-        net,
-    },
+    sys::clock::{self, Instant},
 };
 
 use super::{payload::Payload, pursuit::Failure};
-use crate::{ClientOptions, tls::Tls};
+use crate::{ClientOptions, dial, tls::Tls};
 
 /// How long a connection is kept without use. Servers close theirs after 60 to 75 s.
 const KEPT: Duration = Duration::from_secs(50);
@@ -106,40 +102,25 @@ impl Pools {
     }
 
     async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
-        let stream = self.connect(endpoint).await?;
+        let options = &self.options;
+        let connected = dial::connect(&endpoint.host, endpoint.port, options.connect_timeout, &options.reach).await;
+        let stream = connected.map_err(|error| match error.fault() {
+            Fault::PermissionDenied => Failure::Fatal(error),
+            _ => Failure::NotSent(error),
+        })?;
         if !endpoint.tls {
             return serve(endpoint, stream).await;
         }
-        let options = &self.options;
         let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
         let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
         let started = timeout(options.connect_timeout, tls.start(&endpoint.host, stream)).await;
-        let encrypted = started.map_err(|_| timed_out(endpoint, "TLS"))?.map_err(|error| match error.fault() {
-            Fault::Unavailable => Failure::NotSent(error),
-            _ => Failure::Fatal(error),
+        let encrypted = started.map_err(|_| Failure::NotSent(dial::timed_out(endpoint, "TLS")))?.map_err(|error| {
+            match error.fault() {
+                Fault::Unavailable => Failure::NotSent(error),
+                _ => Failure::Fatal(error),
+            }
         })?;
         serve(endpoint, encrypted).await
-    }
-
-    /// The first address that answers.
-    async fn connect(&self, endpoint: &Endpoint) -> Result<TcpStream, Failure> {
-        let limit = self.options.connect_timeout;
-        let unreachable = |why: String| {
-            Error::new(Fault::Unavailable, format!("{endpoint} cannot be reached: {why}")).blamed_on(Blame::Network)
-        };
-        let resolved = timeout(limit, net::resolve(&endpoint.host, endpoint.port)).await;
-        let addresses = resolved
-            .map_err(|_| timed_out(endpoint, "DNS lookup"))?
-            .map_err(|error| Failure::NotSent(unreachable(error.to_string())))?;
-        let mut last = Failure::NotSent(unreachable("it has no address".into()));
-        for address in addresses {
-            match timeout(limit, net::connect(address)).await {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => last = Failure::NotSent(unreachable(format!("{address}: {error}"))),
-                Err(_) => last = timed_out(endpoint, "connecting"),
-            }
-        }
-        Err(last)
     }
 }
 
@@ -191,11 +172,6 @@ where
         }
     });
     Ok(Connection { sender, _serving: AbortOnDropHandle::new(serving) })
-}
-
-fn timed_out(endpoint: &Endpoint, what: &str) -> Failure {
-    let message = format!("{endpoint}: {what} timed out");
-    Failure::NotSent(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
 }
 
 impl fmt::Debug for Pools {

@@ -169,12 +169,15 @@ impl Site {
     /// # Errors
     /// `AuthenticationFailed` for a token that was named but cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
+        let field = self.options.headers.get(header::AUTHORIZATION);
         let token = match &caller.token {
             Some(token) => Some(token.clone()),
+            None if field.is_some() => None,
             None => self.tokens.current()?,
         };
         let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
-        Ok(Credentials { withheld: token.is_some() && !safe, token: token.filter(|_| safe) })
+        let withheld = !safe && (token.is_some() || field.is_some());
+        Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
     /// Starts a pursuit of what is at `place`.
@@ -254,6 +257,13 @@ impl Site {
         *request.method_mut() = question.method.clone();
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
+        // As with the token below: never to where a redirect led.
+        if place.endpoint == self.endpoint {
+            headers.extend(self.options.headers.clone());
+            if credentials.withheld {
+                headers.remove(header::AUTHORIZATION);
+            }
+        }
         headers.insert(header::HOST, place.host_field()?);
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));

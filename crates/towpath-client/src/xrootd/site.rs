@@ -242,6 +242,7 @@ impl Site {
             plan,
             tls,
             connect_timeout: self.options.connect_timeout,
+            reach: Arc::clone(&self.options.reach),
             stall: self.options.stall,
             patience: self.options.patience,
         })

@@ -9,11 +9,15 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use towpath_proto::xrootd::{Response, ResponseFramer};
-use towpath_store::{Blame, Error, Fault, Result, sys::net};
+use towpath_proto::{
+    reach::Reach,
+    xrootd::{Response, ResponseFramer},
+};
+use towpath_store::{Blame, Error, Fault, Result};
 
 use super::{Failure, Shared, broken, reader::Reader, writer};
 use crate::{
+    dial::{connect, timed_out},
     tls::Tls,
     xrootd::flight::{Flight, Plan, Progress, SetupFailure},
 };
@@ -27,6 +31,7 @@ pub(in crate::xrootd) struct Dial {
     /// Needed if the plan wants TLS.
     pub(in crate::xrootd) tls: Option<Tls>,
     pub(in crate::xrootd) connect_timeout: Duration,
+    pub(in crate::xrootd) reach: Arc<Reach>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
 }
@@ -59,7 +64,11 @@ pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
 }
 
 async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
-    let mut stream = connect(&dial).await?;
+    let connected = connect(&dial.host, dial.port, dial.connect_timeout, &dial.reach).await;
+    let mut stream = connected.map_err(|error| match error.fault() {
+        Fault::PermissionDenied => SetupFailure::Fatal(error),
+        _ => SetupFailure::Broken(error),
+    })?;
     let host = dial.plan.host.clone();
     let mut flight = Flight::new(dial.plan);
     if !flight.before_tls() {
@@ -67,7 +76,8 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
         return Ok((Box::new(input), Box::new(output), flight));
     }
     let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut flight));
-    if !starts_tls.await.map_err(|_| timed_out(&host, "the answer to its first request"))?? {
+    let late = |what| SetupFailure::Broken(timed_out(&host, what));
+    if !starts_tls.await.map_err(|_| late("the answer to its first request"))?? {
         let (input, output) = stream.into_split();
         return Ok((Box::new(input), Box::new(output), flight));
     }
@@ -75,39 +85,13 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
         return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was to start, but is not configured")));
     };
     let encrypted = timeout(dial.connect_timeout, tls.start(&dial.host, stream));
-    let encrypted = encrypted.await.map_err(|_| timed_out(&host, "TLS"))?.map_err(|error| match error.fault() {
+    let encrypted = encrypted.await.map_err(|_| late("TLS"))?.map_err(|error| match error.fault() {
         Fault::Unavailable => SetupFailure::Broken(error),
         _ => SetupFailure::Fatal(error),
     })?;
     flight.tls_started();
     let (input, output) = tokio::io::split(encrypted);
     Ok((Box::new(input), Box::new(output), flight))
-}
-
-/// The first address that answers.
-async fn connect(dial: &Dial) -> Result<TcpStream, SetupFailure> {
-    let host = &dial.plan.host;
-    let unreachable = |why: String| {
-        Error::new(Fault::Unavailable, format!("{host} cannot be reached: {why}")).blamed_on(Blame::Network)
-    };
-    let resolved = timeout(dial.connect_timeout, net::resolve(&dial.host, dial.port)).await;
-    let addresses = resolved
-        .map_err(|_| timed_out(host, "DNS lookup"))?
-        .map_err(|error| SetupFailure::Broken(unreachable(error.to_string())))?;
-    let mut last = SetupFailure::Fatal(unreachable("it has no address".into()));
-    for address in addresses {
-        match timeout(dial.connect_timeout, net::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = SetupFailure::Broken(unreachable(format!("{address}: {error}"))),
-            Err(_) => last = timed_out(host, "connecting"),
-        }
-    }
-    Err(last)
-}
-
-fn timed_out(host: &str, what: &str) -> SetupFailure {
-    let error = Error::new(Fault::TimedOut, format!("{host}: {what} timed out")).blamed_on(Blame::Network);
-    SetupFailure::Broken(error)
 }
 
 /// The exchange before TLS can start; whether it is to start now.
