@@ -5,6 +5,7 @@
 //! - [`range`]: which bytes are asked for, and which an answer brings; [`multipart`]: answers with several ranges.
 //! - [`digest`]: the five ways in which checksums travel in headers.
 //! - [`dav`]: the XML of WebDAV requests and answers.
+//! - [`tpc`]: what the answer to a third-party COPY tells of it.
 //!
 //! All of it works on values of header fields and on bytes of bodies. Requests, connections and policy are elsewhere.
 
@@ -14,3 +15,4 @@ pub mod dav;
 pub mod digest;
 pub mod multipart;
 pub mod range;
+pub mod tpc;

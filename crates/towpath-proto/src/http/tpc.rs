@@ -1,0 +1,219 @@
+//! What the body of a third-party `COPY`'s answer says ([WLCG HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): performance
+//! markers while the copy runs, then one line with its outcome. The status was sent before, so that line is the only verdict.
+//!
+//! ```text
+//! Perf Marker
+//! Timestamp: 1537788010
+//! Stripe Index: 0
+//! Stripe Bytes Transferred: 238745
+//! Total Stripe Count: 1
+//! End
+//! success: Created
+//! ```
+
+use std::{fmt, mem};
+
+/// The longest line that is looked at, in bytes; davix reads 1,024. What a line has beyond it is passed over.
+pub const MAX_LINE_BYTES: usize = 8 << 10;
+
+/// The longest text that a verdict is written with, in bytes, so that davix gets it whole.
+const MAX_TEXT_BYTES: usize = 900;
+
+/// How far a copy, or one stripe of it, has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marker {
+    /// When, in seconds since the Unix epoch.
+    pub timestamp_s: i64,
+    /// Which stripe, from 0 on.
+    pub stripe: u32,
+    /// Bytes of it that have arrived.
+    pub bytes: u64,
+    /// How many stripes there are.
+    pub stripes: u32,
+}
+
+/// How a copy ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The destination has it, whole.
+    Success,
+    /// It has not; with the reason in words.
+    Failure(String),
+}
+
+/// Something that the body said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A marker.
+    Marker(Marker),
+    /// The end.
+    Verdict(Verdict),
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { timestamp_s, stripe, bytes, stripes } = self;
+        write!(
+            f,
+            "Perf Marker\nTimestamp: {timestamp_s}\nStripe Index: {stripe}\nStripe Bytes Transferred: {bytes}\n\
+             Total Stripe Count: {stripes}\nEnd\n"
+        )
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => f.write_str("success: Created\n"),
+            Self::Failure(text) => {
+                let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                writeln!(f, "failure: {}", line.get(..line.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Reads a body as it comes in. Lines that mean nothing are passed over, as clients of the field do.
+#[derive(Debug, Default)]
+pub struct Reader {
+    line: Vec<u8>,
+    marker: Marker,
+}
+
+impl Reader {
+    /// Takes the next bytes of the body, and gives what they say. It keeps at most [`MAX_LINE_BYTES`].
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = MAX_LINE_BYTES.saturating_sub(self.line.len()).min(piece.len());
+            self.line.extend_from_slice(piece.get(..room).unwrap_or_default());
+            if piece.ends_with(b"\n") {
+                events.extend(self.line());
+            }
+        }
+        events
+    }
+
+    /// What the last line says, if it has no end.
+    pub fn finish(mut self) -> Option<Event> {
+        self.line()
+    }
+
+    fn line(&mut self) -> Option<Event> {
+        let line = mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim();
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+        match name.as_str() {
+            "perf marker" => self.marker = Marker::default(),
+            "timestamp" => set(&mut self.marker.timestamp_s, value),
+            "stripe index" => set(&mut self.marker.stripe, value),
+            "stripe bytes transferred" => set(&mut self.marker.bytes, value),
+            "total stripe count" => set(&mut self.marker.stripes, value),
+            "end" => return Some(Event::Marker(mem::take(&mut self.marker))),
+            _ => return verdict(line),
+        }
+        None
+    }
+}
+
+fn set<T: std::str::FromStr>(place: &mut T, value: &str) {
+    if let Ok(value) = value.parse() {
+        *place = value;
+    }
+}
+
+/// davix takes a line that begins so, whatever follows.
+fn verdict(line: &str) -> Option<Event> {
+    let begins = |word: &str| line.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    let failure = || {
+        let text = line.split_once(':').map_or(line, |(_, text)| text).trim();
+        Verdict::Failure(if text.is_empty() { line.to_owned() } else { text.to_owned() })
+    };
+    match () {
+        () if begins("success") => Some(Event::Verdict(Verdict::Success)),
+        () if ["failure", "failed", "aborted"].into_iter().any(begins) => Some(Event::Verdict(failure())),
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Vec<Event> {
+        let mut reader = Reader::default();
+        let mut events = reader.take(text.as_bytes());
+        events.extend(reader.finish());
+        events
+    }
+
+    #[test]
+    fn markers_look_as_the_field_writes_them() {
+        let marker = Marker { timestamp_s: 1_537_788_010, stripe: 0, bytes: 238_745, stripes: 1 };
+        let text = "Perf Marker\nTimestamp: 1537788010\nStripe Index: 0\nStripe Bytes Transferred: 238745\n\
+                    Total Stripe Count: 1\nEnd\n";
+        assert_eq!(marker.to_string(), text);
+    }
+
+    /// As XRootD 5.5 and dCache send them.
+    #[test]
+    fn the_bodies_of_others_are_understood() {
+        let text = "Perf Marker\n    Timestamp: 7\n    Stripe Index: 1\n    Stripe Bytes Transferred: 5\n    \
+                    Total Stripe Count: 2\n    RemoteConnections: tcp:129.93.3.4:1234,tcp:[2600::1]:2345\nEnd\r\n\
+                    nonsense\nPERF MARKER\nStripe Bytes Transferred: x\nEnd\nsuccess: Created";
+        let markers = [Marker { timestamp_s: 7, stripe: 1, bytes: 5, stripes: 2 }, Marker::default()];
+        let expected = [Event::Marker(markers[0]), Event::Marker(markers[1]), Event::Verdict(Verdict::Success)];
+        assert_eq!(read(text), expected);
+        for (text, reason) in [
+            ("failure: no space: left\n", "no space: left"),
+            ("Failed\n", "Failed"),
+            ("aborted: by the client", "by the client"),
+        ] {
+            assert_eq!(read(text), [Event::Verdict(Verdict::Failure(reason.into()))]);
+        }
+        assert_eq!(read("successor\nfail\n\n"), [Event::Verdict(Verdict::Success)]);
+    }
+
+    #[test]
+    fn a_reason_stays_on_its_line() {
+        let text = Verdict::Failure(format!("a\nsuccess: Created\r\n{}", "é".repeat(1000))).to_string();
+        assert_eq!((text.matches('\n').count(), text.len() < 1000), (1, true));
+        assert!(matches!(read(&text)[..], [Event::Verdict(Verdict::Failure(_))]));
+    }
+
+    #[test]
+    fn lines_without_end_take_no_memory() {
+        let mut reader = Reader::default();
+        for _ in 0..100 {
+            assert_eq!(reader.take(&[b'x'; 1000]), []);
+        }
+        assert_eq!(reader.line.len(), MAX_LINE_BYTES);
+        assert_eq!(reader.take(b"\nsuccess\n"), [Event::Verdict(Verdict::Success)]);
+    }
+
+    proptest! {
+        #[test]
+        fn markers_round_trip_wherever_they_are_cut(
+            timestamp_s in any::<i64>(), stripe in any::<u32>(), bytes in any::<u64>(), stripes in any::<u32>(), cut in any::<prop::sample::Index>(),
+        ) {
+            let marker = Marker { timestamp_s, stripe, bytes, stripes };
+            let text = marker.to_string();
+            let (first, second) = text.as_bytes().split_at(cut.index(text.len()));
+            let mut reader = Reader::default();
+            let mut events = reader.take(first);
+            events.extend(reader.take(second));
+            prop_assert_eq!(events, vec![Event::Marker(marker)]);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut reader = Reader::default();
+            reader.take(&bytes);
+            reader.finish();
+        }
+    }
+}
