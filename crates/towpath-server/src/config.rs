@@ -34,6 +34,8 @@ pub struct ServeConfig {
     pub access: AccessConfig,
     /// What HTTP and WebDAV do where their clients differ.
     pub http: HttpConfig,
+    /// Copies between this server and others.
+    pub third_party: ThirdPartyConfig,
     /// Bounds.
     pub limits: Limits,
     /// The access log.
@@ -131,6 +133,26 @@ pub struct HttpConfig {
     pub create_parents: bool,
 }
 
+/// Third-party copies: a client has this server fetch a file from another one, or send it there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ThirdPartyConfig {
+    /// Whether they are made.
+    pub enabled: bool,
+    /// Where they may lead beside public addresses: networks (`10.1.0.0/16`), addresses, hosts (`se.example.org`), domains (`.example.org`), or `*` for
+    /// everywhere. Callers name the other server, so each entry lets them have this one speak to what is there.
+    pub allow: Vec<String>,
+    /// Copies at once. Further ones are refused for the time being.
+    pub copies: usize,
+    /// How long a copy may move no byte.
+    pub idle: Span,
+    /// The time between two performance markers of HTTP, at most 30 s.
+    pub markers: Span,
+    /// PEM file with certificates of authorities to trust, besides the system's, when the other server speaks TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
 /// Bounds of one connection and of all. Beyond them a client waits or is refused; memory does not grow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -188,6 +210,7 @@ impl Default for ServeConfig {
             tls: TlsConfig::default(),
             access: AccessConfig::default(),
             http: HttpConfig::default(),
+            third_party: ThirdPartyConfig::default(),
             limits: Limits::default(),
             access_log: AccessLogConfig::default(),
         }
@@ -198,6 +221,19 @@ impl Default for AccessConfig {
     fn default() -> Self {
         let everything = AnonymousRule { path: root_path(), allow: vec![Right::Read] };
         Self { anonymous: vec![everything], issuers: Vec::new(), audiences: Vec::new() }
+    }
+}
+
+impl Default for ThirdPartyConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            allow: Vec::new(),
+            copies: 100,
+            idle: Span(Duration::from_secs(120)),
+            markers: Span(Duration::from_secs(5)),
+            ca: None,
+        }
     }
 }
 

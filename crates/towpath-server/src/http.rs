@@ -2,14 +2,14 @@
 //!
 //! The life of a request: hyper reads it from the [`wire`]; [`routes`] finds out what it is about ([`target`]) and who asks
 //! ([`identity`]), and calls its method's function ([`get`], [`put`], [`namespace`], [`copying`], [`propfind`],
-//! [`proppatch`], [`locking`]) with an [`exchange::Exchange`]. That checks access and locks, calls the store, and
+//! [`third_party`], [`proppatch`], [`locking`]) with an [`exchange::Exchange`]. That checks access and locks, calls the store, and
 //! gives an answer or a [`refusal`]. Bodies ([`body`]) are made as the client takes them; files go by `sendfile` where they can.
 //! When the last byte has gone, the request's [`account`] is written to log and metrics.
 //!
 //! What a client may take or cost is bounded: headers by size, time and number, requests of a connection, memory of
 //! one and of all ([`link`]), and time without progress ([`pulse`]).
 //!
-//! What is not here: how HTTP's values are spelled (`towpath_proto::http`), TLS (the listener), third-party copies.
+//! What is not here: how HTTP's values are spelled (`towpath_proto::http`), TLS (the listener).
 
 mod account;
 mod body;
@@ -34,6 +34,7 @@ mod respond;
 mod routes;
 mod service_pages;
 mod target;
+mod third_party;
 mod upload;
 mod uploads;
 mod verb;

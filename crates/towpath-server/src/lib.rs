@@ -15,6 +15,7 @@ pub mod http;
 mod listener;
 pub mod metrics;
 mod socket;
+pub mod third_party;
 mod tls;
 pub mod units;
 pub mod xrootd;
@@ -47,6 +48,9 @@ pub enum StartError {
     /// The access rules are invalid.
     #[error("access: {0}")]
     Access(String),
+    /// The rules of third-party copies are invalid.
+    #[error("third_party: {0}")]
+    ThirdParty(String),
     /// The access log cannot be written.
     #[error("access log {path}: {source}")]
     AccessLog {
@@ -68,6 +72,8 @@ pub struct Service {
     pub limits: config::Limits,
     /// What HTTP connections share beyond that: locks, uploads in pieces.
     pub http: http::State,
+    /// Copies between this server and others.
+    pub third_party: third_party::State,
     /// The memory that answers in the making may take.
     pub buffers: Buffers,
     /// Threads that may send files at once: they wait for the disk and a little for clients, beside the store's own.

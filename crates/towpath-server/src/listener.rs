@@ -20,8 +20,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use towpath_store::{Store, sys::net};
 
 use crate::{
-    Buffers, ServeConfig, Service, Socket, StartError, access::Access, access_log::AccessLog, http, metrics::Metrics,
-    tls::Tls, xrootd,
+    Buffers, ServeConfig, Service, Socket, StartError,
+    access::Access,
+    access_log::AccessLog,
+    http,
+    metrics::Metrics,
+    third_party::{self, Transfers},
+    tls::Tls,
+    xrootd,
 };
 
 /// Content type byte of a TLS handshake record (RFC 8446 §5.1).
@@ -43,6 +49,18 @@ impl Server {
     /// # Errors
     /// [`StartError`]: an address in use, a certificate that cannot be read, access rules that are invalid.
     pub fn bind(store: Arc<dyn Store>, config: &ServeConfig) -> Result<Self, StartError> {
+        Self::bind_with(store, None, config)
+    }
+
+    /// As [`Self::bind`], for a server that makes third-party copies by `transfers`.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_with(
+        store: Arc<dyn Store>,
+        transfers: Option<Arc<dyn Transfers>>,
+        config: &ServeConfig,
+    ) -> Result<Self, StartError> {
         let listeners = config
             .listen
             .iter()
@@ -54,6 +72,7 @@ impl Server {
             access: Access::new(&config.access)?,
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone()),
+            third_party: third_party::State::new(config.third_party.clone(), transfers)?,
             buffers: Buffers::new(config.limits.bytes.0),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,

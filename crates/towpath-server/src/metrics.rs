@@ -12,6 +12,8 @@ use prometheus_client::{
 };
 use towpath_store::Fault;
 
+use crate::third_party::Direction;
+
 /// Which protocol a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Face {
@@ -43,6 +45,17 @@ struct FaceLabels {
     face: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CopyLabels {
+    direction: &'static str,
+    outcome: &'static str,
+}
+
 /// All counters of a server.
 #[derive(Debug)]
 pub struct Metrics {
@@ -59,6 +72,8 @@ pub struct Metrics {
     seconds: Family<FaceLabels, Histogram>,
     sent: Family<FaceLabels, Counter>,
     received: Family<FaceLabels, Counter>,
+    copies: Family<CopyLabels, Counter>,
+    copied: Family<DirectionLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -73,6 +88,8 @@ impl Default for Metrics {
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 4.0, 12))),
             sent: Family::default(),
             received: Family::default(),
+            copies: Family::default(),
+            copied: Family::default(),
             registry: Registry::default(),
         };
         registry.register("connections", "Connections open now", metrics.connections.clone());
@@ -87,6 +104,9 @@ impl Default for Metrics {
         registry.register_with_unit("request", "Time to answer a request", Unit::Seconds, metrics.seconds.clone());
         registry.register_with_unit("sent", "File data sent", Unit::Bytes, metrics.sent.clone());
         registry.register_with_unit("received", "File data received", Unit::Bytes, metrics.received.clone());
+        registry.register("third_party_copies", "Third-party copies ended, by outcome", metrics.copies.clone());
+        let help = "File data that third-party copies have written";
+        registry.register_with_unit("third_party_copied", help, Unit::Bytes, metrics.copied.clone());
         Self { registry, ..metrics }
     }
 }
@@ -107,6 +127,13 @@ impl Metrics {
     /// Counts file data that came in.
     pub fn received(&self, face: Face, bytes: u64) {
         self.received.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
+    }
+
+    /// Counts a third-party copy that ended, having written `bytes`; `fault` is what it failed with.
+    pub fn copied(&self, direction: Direction, fault: Option<Fault>, bytes: u64) {
+        let (direction, outcome) = (direction.name(), fault.map_or("ok", Fault::name));
+        self.copies.get_or_create(&CopyLabels { direction, outcome }).inc();
+        self.copied.get_or_create(&DirectionLabels { direction }).inc_by(bytes);
     }
 
     /// All counters in the text format of OpenMetrics.

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod copier;
     mod http;
     mod xrootd;
 }

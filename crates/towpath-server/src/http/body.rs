@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use futures::{StreamExt as _, stream::BoxStream};
 use hyper::body::{Body, Frame, SizeHint};
-use towpath_store::{Error, Result};
+use towpath_store::{Error, Fault, Result};
 
 use super::{
     account::Account,
@@ -23,6 +23,8 @@ use super::{
 pub(super) enum Chunk {
     /// In memory; what was reserved for them is given back when they are sent.
     Bytes(Bytes, Option<Reserved>),
+    /// The last bytes of an answer whose status had to be sent before its outcome was known, and how that is called if it is a failure.
+    Verdict(Bytes, Option<Fault>),
     /// In a file, to be sent by `sendfile`. Only for connections that [`Link::can_send_files`].
     File(FileSpan),
 }
@@ -30,7 +32,7 @@ pub(super) enum Chunk {
 impl Chunk {
     fn length(&self) -> u64 {
         match self {
-            Chunk::Bytes(bytes, _) => bytes.len() as u64,
+            Chunk::Bytes(bytes, _) | Chunk::Verdict(bytes, _) => bytes.len() as u64,
             Chunk::File(span) => span.length,
         }
     }
@@ -116,6 +118,9 @@ impl Body for Reply {
                 let length = chunk.length();
                 if let Some(account) = &mut reply.account {
                     account.sent(length);
+                    if let Chunk::Verdict(_, Some(fault)) = &chunk {
+                        account.refused(*fault);
+                    }
                 }
                 let mut piece = Piece::new(chunk, &reply.link);
                 reply.left = reply.left.map(|left| left.saturating_sub(length));
@@ -171,6 +176,7 @@ impl Piece {
         let owed = link.pulse.owe();
         let (data, reserved) = match chunk {
             Chunk::Bytes(bytes, reserved) => (Data::Bytes(bytes), reserved),
+            Chunk::Verdict(bytes, _) => (Data::Bytes(bytes), None),
             Chunk::File(span) => {
                 let length = usize::try_from(span.length).unwrap_or(usize::MAX);
                 link.outbox.push(span);

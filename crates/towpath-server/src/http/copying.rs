@@ -1,4 +1,4 @@
-//! COPY inside the store: a file, a directory alone (Depth 0), or a directory with everything in it.
+//! COPY inside the store; between this server and another one it is a matter of [`super::third_party`]. A file, a directory alone (Depth 0), or a directory with everything in it.
 
 use futures::StreamExt as _;
 use http::{Response, StatusCode};
@@ -10,14 +10,14 @@ use super::{
     exchange::Exchange,
     namespace::{self, Destination, Failures, member},
     refusal::Refusal,
-    respond,
+    respond, third_party,
 };
 use crate::access::Activity;
 
 /// Answers a COPY.
 pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    if exchange.headers.contains_key("source") {
-        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this server does not fetch from other servers"));
+    if let Some(other) = namespace::other_end(exchange)? {
+        return third_party::copy(exchange, &other).await;
     }
     let path = exchange.path();
     exchange.may(Activity::Stat)?;

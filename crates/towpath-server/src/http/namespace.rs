@@ -6,7 +6,7 @@ use hyper::body::{Body as _, Incoming};
 use towpath_proto::http::dav::{Depth, Multistatus};
 use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath};
 
-use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target};
+use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, third_party};
 use crate::access::Activity;
 
 /// Failed members named in one answer 207; further ones are only logged.
@@ -178,12 +178,7 @@ impl Destination {
             let text = "source and destination are the same, or one lies in the other";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }
-        let overwrites = match exchange.custom_field("overwrite").as_deref().map(str::trim) {
-            None | Some("T" | "t") => true,
-            Some("F" | "f") => false,
-            Some(_) => return Err(Refusal::bad_request("Overwrite is T or F")),
-        };
-        if existing.is_some() && !overwrites {
+        if existing.is_some() && overwrite(exchange)? == Overwrite::Refuse {
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the destination exists already"));
         }
         locking::may_remove(exchange, &path).await?;
@@ -235,10 +230,42 @@ async fn lies_in(
     Ok(false)
 }
 
+/// `Overwrite`; without it what exists is replaced (RFC 4918 §10.6).
+pub(super) fn overwrite(exchange: &Exchange) -> Result<Overwrite, Refusal> {
+    match exchange.custom_field("overwrite").as_deref().map(str::trim) {
+        None | Some("T" | "t") => Ok(Overwrite::Replace),
+        Some("F" | "f") => Ok(Overwrite::Refuse),
+        Some(_) => Err(Refusal::bad_request("Overwrite is T or F")),
+    }
+}
+
+/// The other end of a COPY that is at another server; none if the copy stays here.
+pub(super) fn other_end(exchange: &Exchange) -> Result<Option<third_party::Other>, Refusal> {
+    match (exchange.custom_field("source"), exchange.custom_field("destination")) {
+        (Some(_), Some(_)) => Err(Refusal::bad_request("Source and Destination exclude each other")),
+        (Some(url), None) => Ok(Some(third_party::Other::Source(url))),
+        (None, Some(url)) => {
+            Ok(is_elsewhere(exchange, &destination(exchange)?).then_some(third_party::Other::Destination(url)))
+        }
+        (None, None) => Err(Refusal::bad_request("neither a Source nor a Destination is named")),
+    }
+}
+
 fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
+    let uri = destination(exchange)?;
+    if is_elsewhere(exchange, &uri) {
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server"));
+    }
+    target::decode(uri.path())
+}
+
+fn destination(exchange: &Exchange) -> Result<http::Uri, Refusal> {
     let text =
         exchange.custom_field("destination").ok_or_else(|| Refusal::bad_request("the Destination is missing"))?;
-    let uri: http::Uri = text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is no URL"))?;
+    text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is no URL"))
+}
+
+fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
     let own =
         exchange.field(header::HOST).and_then(|host| host.parse().ok()).or_else(|| exchange.uri.authority().cloned());
     // Without a port both mean that of the scheme, which is the same for both: behind a proxy, the proxy's.
@@ -246,11 +273,7 @@ fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
     let place =
         |authority: &Authority| (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(standard));
     let (there, here) = (uri.authority().map(place), own.as_ref().map(place));
-    let elsewhere = there.zip(here).is_some_and(|(there, here)| there != here);
-    if elsewhere {
-        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server"));
-    }
-    target::decode(uri.path())
+    there.zip(here).is_some_and(|(there, here)| there != here)
 }
 
 /// Answers a MOVE.

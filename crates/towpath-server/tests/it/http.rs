@@ -5,6 +5,7 @@ mod limits;
 mod links;
 mod namespace;
 mod properties;
+mod third_party;
 mod tls;
 mod uploads;
 
@@ -48,7 +49,10 @@ fn open_config() -> ServeConfig {
 
 impl Site {
     fn start(store: Arc<dyn Store>, config: &ServeConfig) -> Self {
-        let server = Server::bind(store, config).unwrap();
+        Self::of(Server::bind(store, config).unwrap())
+    }
+
+    fn of(server: Server) -> Self {
         let (address, service) = (server.addresses()[0], server.service());
         Self { address, service, stopped: tokio::spawn(server.run()), directory: None }
     }

@@ -1,0 +1,270 @@
+//! `COPY` between this server and another one ([WLCG HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): with `Source`
+//! the file is fetched (pull), with a `Destination` at another server it is sent there (push).
+//!
+//! The answer begins at once, with 202 and a performance marker; a marker follows every few seconds with the bytes that are written at the destination,
+//! and at the end one line that says how it went. A client that leaves ends the copy.
+//!
+//! | field | meaning here |
+//! | --- | --- |
+//! | `TransferHeader*` | sent to the other server without its prefix |
+//! | `Overwrite` | `F`: a file that exists is not replaced |
+//! | `RequireChecksumVerification` | `true`: the copy fails unless Adler-32 can be compared; else what both ends know is compared |
+//! | `Credential` | `none`; delegation is not spoken here |
+//! | `X-Number-Of-Streams`, `SciTag`, `ClientInfo`, `Secure-Redirection`, `Copy-Flags` | taken, and without effect |
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use tokio::time::{Instant, timeout_at};
+use towpath_proto::{
+    checksum::Algorithm,
+    http::tpc::{Marker, Verdict},
+    url::{Family, Url},
+};
+use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Secret, sys::clock};
+
+use super::{
+    body::{Chunk, Content},
+    exchange::Exchange,
+    locking, namespace,
+    refusal::Refusal,
+    respond::{self, TEXT},
+};
+use crate::{
+    access::{Activity, bearer},
+    third_party::{Direction, Running, State, ThirdPartyCopy},
+};
+
+/// The longest time between two markers that clients put up with is 30 s.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// What is compared if `RequireChecksumVerification` asks for it: every storage of the field can compute it.
+const REQUIRED: Algorithm = Algorithm::Adler32;
+
+/// What a header field of the request is called that is meant for the other server.
+const FORWARDED: &str = "transferheader";
+
+/// Fields that concern one connection or one message, and are the business of whoever sends that (RFC 9110 §7.6.1).
+const NOT_FORWARDED: [&str; 16] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "http2-settings",
+];
+
+/// Where a COPY leads.
+#[derive(Debug)]
+pub(super) enum Other {
+    /// To here, from that URL.
+    Source(String),
+    /// From here, to that URL.
+    Destination(String),
+}
+
+/// Answers a COPY between this server and another.
+pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<Content>, Refusal> {
+    if !exchange.service.third_party.is_served() {
+        // For a Destination that is elsewhere WebDAV has a status of its own (RFC 4918 §9.8.5).
+        let status =
+            if matches!(other, Other::Source(_)) { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_GATEWAY };
+        return Err(Refusal::new(status, "this server makes no third-party copies"));
+    }
+    let (direction, url) = match other {
+        Other::Source(url) => (Direction::Pull, url),
+        Other::Destination(url) => (Direction::Push, url),
+    };
+    let remote = remote(url)?;
+    refuse_delegation(exchange)?;
+    let overwrite = namespace::overwrite(exchange)?;
+    let overwrite = match direction {
+        Direction::Pull => may_pull(exchange, overwrite).await?,
+        Direction::Push => {
+            may_push(exchange).await?;
+            overwrite
+        }
+    };
+    let mut headers = forwarded(&exchange.headers);
+    let copy = ThirdPartyCopy {
+        direction,
+        local: exchange.path().clone(),
+        caller: exchange.caller().clone(),
+        remote,
+        token: take_token(&mut headers),
+        headers,
+        overwrite,
+        checksum: required_checksum(exchange)?,
+        opens_once: false,
+    };
+    let running = State::begin(&exchange.service, copy).await.map_err(Refusal::from)?;
+    Ok(answer(exchange, running))
+}
+
+/// The other server's file.
+fn remote(url: &str) -> Result<Url, Refusal> {
+    let url: Url = url.trim().parse().map_err(|error| Refusal::bad_request(format!("the other URL: {error}")))?;
+    match url.scheme().family() {
+        Family::Http => Ok(url),
+        Family::Xrootd => Err(Refusal::bad_request("the other URL must be http, https, dav or davs")),
+    }
+}
+
+fn refuse_delegation(exchange: &Exchange) -> Result<(), Refusal> {
+    match exchange.custom_field("credential") {
+        Some(kind) if !kind.trim().eq_ignore_ascii_case("none") => {
+            Err(Refusal::bad_request("no credentials are delegated here: send Credential: none"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn required_checksum(exchange: &Exchange) -> Result<Option<Algorithm>, Refusal> {
+    match exchange.custom_field("requirechecksumverification").as_deref().map(str::trim) {
+        None => Ok(None),
+        Some(text) if text.eq_ignore_ascii_case("false") => Ok(None),
+        Some(text) if text.eq_ignore_ascii_case("true") => Ok(Some(REQUIRED)),
+        Some(_) => Err(Refusal::bad_request("RequireChecksumVerification is true or false")),
+    }
+}
+
+/// Whether the caller may put a file here: the same as for a PUT.
+async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite, Refusal> {
+    if exchange.target.slash {
+        return Err(Refusal::method_not_allowed("a directory cannot be fetched"));
+    }
+    // Who may not ask about it does not learn from the refusal whether it exists.
+    exchange.may(Activity::Stat)?;
+    let existing = exchange.metadata().await?;
+    match &existing {
+        Some(existing) if existing.is_directory() => {
+            return Err(Refusal::method_not_allowed("a directory stands in the way"));
+        }
+        Some(_) => {
+            exchange.may(Activity::Modify)?;
+            locking::may_change(exchange, exchange.path()).await?;
+        }
+        None => {
+            exchange.may(Activity::Create)?;
+            locking::may_add(exchange, exchange.path()).await?;
+            parent_exists(exchange).await?;
+        }
+    }
+    exchange.check_conditions(existing.as_ref())?;
+    if existing.is_some() && overwrite == Overwrite::Refuse {
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the destination exists already"));
+    }
+    Ok(if exchange.may(Activity::Modify).is_ok() { overwrite } else { Overwrite::Refuse })
+}
+
+/// A missing parent is made where the settings say so, as for a PUT.
+async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
+    let Some(parent) = exchange.path().parent().filter(|_| !exchange.service.http.settings.create_parents) else {
+        return Ok(());
+    };
+    match exchange.metadata_of(&parent).await? {
+        Some(found) if found.is_directory() => Ok(()),
+        _ => Err(Refusal::new(StatusCode::CONFLICT, "the directory that the file would be in does not exist")),
+    }
+}
+
+/// Whether the caller may read the file that is here.
+async fn may_push(exchange: &Exchange) -> Result<(), Refusal> {
+    exchange.may(Activity::Stat)?;
+    let source: Metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
+    exchange.may(Activity::Read)?;
+    exchange.check_conditions(Some(&source))?;
+    match source.kind {
+        FileKind::File => Ok(()),
+        _ => Err(Refusal::method_not_allowed("only files are sent to other servers")),
+    }
+}
+
+/// The fields for the other server. All of them may be secrets, so none prints its value.
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let mut forwarded = HeaderMap::new();
+    for (name, value) in headers {
+        let Some(name) = name.as_str().strip_prefix(FORWARDED).and_then(|name| HeaderName::try_from(name).ok()) else {
+            continue;
+        };
+        let text = name.as_str();
+        let is_of_message = NOT_FORWARDED.contains(&text) || text.starts_with("proxy-") || text.starts_with("if-");
+        if !is_of_message && !text.starts_with(FORWARDED) {
+            let mut value: HeaderValue = value.clone();
+            value.set_sensitive(true);
+            forwarded.append(name, value);
+        }
+    }
+    forwarded
+}
+
+/// The bearer token among `headers`, which is kept apart: it obeys the rules that hold for all tokens.
+fn take_token(headers: &mut HeaderMap) -> Option<Secret> {
+    let token = headers.get(header::AUTHORIZATION).and_then(|value| bearer::in_credentials(value.to_str().ok()?))?;
+    headers.remove(header::AUTHORIZATION);
+    Some(token)
+}
+
+/// 202, and a body that lasts as long as the copy.
+fn answer(exchange: &Exchange, running: Running) -> Response<Content> {
+    let pause = exchange.service.third_party.settings.markers.0.min(LONGEST_SILENCE);
+    let begun = Some(Report { running, next: clock::now(), pause });
+    let body = stream::unfold(begun, |report| async move { Some(report?.next().await) });
+    let mut response = respond::with_status(StatusCode::ACCEPTED, Content::Stream(Box::pin(body), None));
+    response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+    response
+}
+
+/// What the client of a copy is told.
+struct Report {
+    running: Running,
+    /// When the next marker is due.
+    next: Instant,
+    pause: Duration,
+}
+
+impl Report {
+    /// The next part of the body: a marker when it is time for one, a last marker with the verdict at the end.
+    async fn next(mut self) -> (towpath_store::Result<Chunk>, Option<Self>) {
+        let ended = timeout_at(self.next, self.running.finished()).await;
+        let marker = self.marker();
+        match ended {
+            Err(_) => {
+                self.next = clock::now() + self.pause;
+                (Ok(Chunk::Bytes(marker.to_string().into(), None)), Some(self))
+            }
+            Ok(outcome) => {
+                let (verdict, fault) = match outcome {
+                    Ok(()) => (Verdict::Success, None),
+                    Err(error) => (Verdict::Failure(told(&error)), Some(error.fault())),
+                };
+                (Ok(Chunk::Verdict(Bytes::from(format!("{marker}{verdict}")), fault)), None)
+            }
+        }
+    }
+
+    fn marker(&self) -> Marker {
+        let bytes = self.running.progress.written();
+        Marker { timestamp_s: clock::unix_s(), stripe: 0, bytes, stripes: 1 }
+    }
+}
+
+/// An error in words for the one who asked for the copy.
+fn told(error: &Error) -> String {
+    match error.fault() {
+        Fault::Internal => "this server failed; its log says why".into(),
+        _ => format!("{error} (at fault: {})", error.blame()),
+    }
+}

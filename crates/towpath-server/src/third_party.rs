@@ -1,0 +1,252 @@
+//! Third-party copies: between this server's store and another server, at the request of a client through which no byte goes.
+//!
+//! The faces ([`crate::http`], [`crate::xrootd`]) read what is asked for and check that the caller may do that to the local path. Then
+//! [`State::begin`] looks at the bounds and at where the copy would lead, and [`Running`] is the copy itself, in a task of its own: how fast a client reads
+//! its progress must not slow it down. Dropping it ends the copy, and nothing is left of it.
+//!
+//! What is not here: how bytes are moved. The server does not know remote stores; whoever starts it gives it [`Transfers`].
+
+use std::{
+    fmt, io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use http::HeaderMap;
+use tokio::{sync::Semaphore, task::JoinError, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::{checksum::Algorithm, reach::Reach, url::Url};
+use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net};
+
+use crate::{Service, StartError, config::ThirdPartyConfig};
+
+/// How long a host may take to be found.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What moves the bytes of third-party copies.
+#[async_trait]
+pub trait Transfers: Send + Sync + fmt::Debug {
+    /// Makes one copy between `store` and another server. When it returns, the destination has all of it, compared in size with the source, and in
+    /// the digests that both ends know. Dropping the future ends the copy; nothing of it is then visible, and nothing left behind.
+    ///
+    /// It connects to nothing that `reach` does not permit, at each connection anew, redirects included.
+    async fn copy(
+        &self,
+        store: &Arc<dyn Store>,
+        copy: &ThirdPartyCopy,
+        reach: &Arc<Reach>,
+        progress: &Arc<Progress>,
+    ) -> Result<()>;
+}
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the other server to this one.
+    Pull,
+    /// From this server to the other one.
+    Push,
+}
+
+impl Direction {
+    /// Its name in logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Pull => "pull",
+            Direction::Push => "push",
+        }
+    }
+}
+
+/// One copy of one file.
+#[derive(Debug, Clone)]
+pub struct ThirdPartyCopy {
+    /// Which way.
+    pub direction: Direction,
+    /// The file in this server's store.
+    pub local: StorePath,
+    /// Who asked for it, for the store. The token in it is for this server alone.
+    pub caller: Caller,
+    /// The file at the other server.
+    pub remote: Url,
+    /// The bearer token to show there.
+    pub token: Option<Secret>,
+    /// Further header fields for the other server, which may be secrets. For that server alone, whatever it redirects to.
+    pub headers: HeaderMap,
+    /// What to do about a file that is there already.
+    pub overwrite: Overwrite,
+    /// Compare this digest, even if one of the two ends must read the file for it.
+    pub checksum: Option<Algorithm>,
+    /// The source gives the file once: it may be opened only once, and by one connection.
+    pub opens_once: bool,
+}
+
+/// How far a copy has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Of the whole file; 0 until that is known.
+    expected: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Progress {
+    /// `bytes` are to be moved in all.
+    pub fn expect(&self, bytes: u64) {
+        self.expected.store(bytes, Relaxed);
+    }
+
+    /// `bytes` more have been written at the destination.
+    pub fn wrote(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes written at the destination so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// Bytes of the whole file; 0 until that is known.
+    pub fn expected(&self) -> u64 {
+        self.expected.load(Relaxed)
+    }
+
+    /// Whether all bytes are there, and what remains is to compare them and make them visible.
+    fn is_verifying(&self) -> bool {
+        let expected = self.expected.load(Relaxed);
+        expected > 0 && self.written() >= expected
+    }
+}
+
+/// What third-party copies of a server share.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) settings: ThirdPartyConfig,
+    transfers: Option<Arc<dyn Transfers>>,
+    reach: Arc<Reach>,
+    places: Arc<Semaphore>,
+}
+
+impl State {
+    /// The state of a server that starts. Without `transfers` no copies are made.
+    ///
+    /// # Errors
+    /// [`StartError::ThirdParty`] for an entry of `allow` that means nothing.
+    pub fn new(settings: ThirdPartyConfig, transfers: Option<Arc<dyn Transfers>>) -> Result<Self, StartError> {
+        let reach = Reach::beyond_public(&settings.allow).map_err(|error| StartError::ThirdParty(error.to_string()))?;
+        Ok(Self {
+            transfers: transfers.filter(|_| settings.enabled),
+            reach: Arc::new(reach),
+            places: Arc::new(Semaphore::new(settings.copies.max(1))),
+            settings,
+        })
+    }
+
+    /// Whether copies are made.
+    pub fn is_served(&self) -> bool {
+        self.transfers.is_some()
+    }
+
+    /// How many copies are under way.
+    pub fn under_way(&self) -> usize {
+        self.settings.copies.max(1) - self.places.available_permits()
+    }
+
+    /// Starts a copy, if it may lead where it would, and there is a place for it.
+    ///
+    /// # Errors
+    /// `Unsupported` if copies are not made here, `PermissionDenied` for a host that has no address which may be connected to, `Overloaded`
+    /// if too many are under way, and why the host cannot be found.
+    pub(crate) async fn begin(service: &Arc<Service>, copy: ThirdPartyCopy) -> Result<Running> {
+        let state = &service.third_party;
+        let transfers = state.transfers.clone().ok_or_else(not_served)?;
+        let place = Arc::clone(&state.places).try_acquire_owned().map_err(|_| {
+            let message = format!("{} third-party copies are under way: try again later", state.settings.copies);
+            Error::new(Fault::Overloaded, message)
+        })?;
+        state.check(&copy.remote).await?;
+        let progress = Arc::new(Progress::default());
+        let idle = state.settings.idle.0;
+        let (service, reach, following) = (Arc::clone(service), Arc::clone(&state.reach), Arc::clone(&progress));
+        let task = async move {
+            let _place = place;
+            let copying = transfers.copy(&service.store, &copy, &reach, &following);
+            let outcome = unless_idle(copying, &following, idle).await;
+            log(&copy, &following, &outcome);
+            let fault = outcome.as_ref().err().map(Error::fault);
+            service.metrics.copied(copy.direction, fault, following.written());
+            outcome
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        Ok(Running { task, progress })
+    }
+
+    /// Refuses a host none of whose addresses may be connected to, so that the caller is told at once. What counts is asked again with
+    /// each connection.
+    async fn check(&self, url: &Url) -> Result<()> {
+        let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
+        let addresses = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
+            let message = format!("{} cannot be found: {error}", url.host());
+            Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
+        })?;
+        if addresses.is_empty() || addresses.iter().any(|address| self.reach.permits(url.host(), address.ip())) {
+            return Ok(());
+        }
+        let message = format!("copies from and to {} are not allowed: it has no public address", url.host());
+        Err(Error::new(Fault::PermissionDenied, message))
+    }
+}
+
+/// That no third-party copies are made here.
+pub(crate) fn not_served() -> Error {
+    Error::new(Fault::Unsupported, "this server makes no third-party copies")
+}
+
+/// A copy under way. Dropping it ends the copy.
+#[derive(Debug)]
+pub(crate) struct Running {
+    task: AbortOnDropHandle<Result<()>>,
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Running {
+    /// Waits for its end. It may be given up and called again, until it has returned once.
+    pub(crate) async fn finished(&mut self) -> Result<()> {
+        (&mut self.task).map(|ended| ended.unwrap_or_else(|error| Err(broken(&error)))).await
+    }
+}
+
+fn broken(error: &JoinError) -> Error {
+    tracing::error!(%error, "a third-party copy ended by itself");
+    Error::new(Fault::Internal, "the copy ended by itself: the server's log says why")
+}
+
+/// Ends a copy that has moved nothing for `idle`, and at the latest after twice that. While both ends compare what has arrived nothing moves; how
+/// long that may take is up to whoever asks them.
+async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progress, idle: Duration) -> Result<()> {
+    let mut copying = pin!(copying);
+    loop {
+        let before = progress.written();
+        if let Ok(outcome) = timeout(idle, &mut copying).await {
+            return outcome;
+        }
+        if progress.written() == before && !progress.is_verifying() {
+            let message = format!("no byte was written for {} s", idle.as_secs_f64());
+            return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network));
+        }
+    }
+}
+
+fn log(copy: &ThirdPartyCopy, progress: &Progress, outcome: &Result<()>) {
+    let (direction, bytes) = (copy.direction.name(), progress.written());
+    let (local, host) = (&copy.local, copy.remote.host());
+    match outcome {
+        Ok(()) => tracing::info!(direction, %local, host, bytes, "third-party copy done"),
+        Err(error) => tracing::info!(direction, %local, host, bytes, %error, "third-party copy failed"),
+    }
+}
