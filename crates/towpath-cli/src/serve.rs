@@ -1,5 +1,7 @@
 //! `towpath serve` and `towpath config show serve`.
 
+mod transfers;
+
 use std::{io::Write as _, sync::Arc};
 
 use toml::{Table, Value};
@@ -9,6 +11,7 @@ use towpath_store::{
     local::{Durability, LocalOptions, LocalStore},
 };
 
+use self::transfers::Engine;
 use crate::{
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
@@ -34,7 +37,8 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
         disk_jobs: settings.limits.disk_threads,
     };
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
-    let server = Server::bind(store, &settings)?;
+    let transfers = Engine { ca: settings.third_party.ca.clone() };
+    let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
     // Before anybody is told that the server is there: from now on it stops in good order.
     let mut interrupts = Interrupts::new()?;
     let mut stdout = std::io::stdout();

@@ -7,5 +7,6 @@ mod it {
     mod idle;
     mod program;
     mod removing;
+    mod third_party;
     mod wan;
 }

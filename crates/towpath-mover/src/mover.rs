@@ -65,7 +65,12 @@ pub struct Mover {
 impl Mover {
     /// A mover with nothing in flight.
     pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { options, observer, window: Window::new(WINDOW_BYTES) })
+        Self::within(WINDOW_BYTES, options, observer)
+    }
+
+    /// As [`Self::new`], with at most `window_bytes` in flight: for a process that makes many copies apart from each other.
+    pub fn within(window_bytes: u64, options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { options, observer, window: Window::new(window_bytes) })
     }
 
     /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.

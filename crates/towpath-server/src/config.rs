@@ -229,7 +229,7 @@ impl Default for ThirdPartyConfig {
         Self {
             enabled: true,
             allow: Vec::new(),
-            copies: 100,
+            copies: 32,
             idle: Span(Duration::from_secs(120)),
             markers: Span(Duration::from_secs(5)),
             ca: None,

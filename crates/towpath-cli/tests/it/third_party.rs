@@ -1,0 +1,41 @@
+//! Third-party copies between two servers, each a process of its own.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_store::sys::net;
+
+use super::program::{Directory, Served};
+
+/// All that the server answers to a COPY of `target` with this further field.
+async fn copy(server: &Served, target: &str, field: &str) -> String {
+    let mut stream = net::connect(server.address).await.unwrap();
+    let request = format!("COPY {target} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{field}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn files_are_fetched_and_sent() {
+    let (ours, theirs) = (Directory::new(), Directory::new());
+    let content = "some bytes ".repeat(90_000);
+    theirs.put("export/file", &content);
+    ours.put("export/none", "");
+    ours.put("serve.toml", "[third_party]\nallow = [\"127.0.0.1\"]\n");
+    let settings = ours.host("serve.toml");
+    let here = Served::start_with(&ours.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
+    let there = Served::start_with(&theirs.host("export"), &["--writable"]);
+    let fetched = copy(&here, "/copy", &format!("Source: http://{}/file", there.address)).await;
+    assert!(fetched.starts_with("HTTP/1.1 202") && fetched.contains("\nsuccess: Created\n"), "{fetched}");
+    let sent = copy(&here, "/copy", &format!("Destination: http://{}/back", there.address)).await;
+    assert!(sent.contains("Stripe Bytes Transferred: 990000\n") && sent.contains("\nsuccess: Created\n"), "{sent}");
+    assert!(ours.get("export/copy") == content && theirs.get("export/back") == content);
+}
+
+#[tokio::test]
+async fn a_server_leads_nobody_to_its_own_machine() {
+    let directory = Directory::new();
+    let here = Served::start_with(&directory.host(""), &["--writable"]);
+    let refused = copy(&here, "/copy", &format!("Source: http://{}/file", here.address)).await;
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+}
