@@ -6,6 +6,8 @@
 //!
 //! What is not here: how bytes are moved. The server does not know remote stores; whoever starts it gives it [`Transfers`].
 
+pub(crate) mod rendezvous;
+
 use std::{
     fmt, io,
     pin::pin,
@@ -24,6 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::{checksum::Algorithm, reach::Reach, url::Url};
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net};
 
+use self::rendezvous::Rendezvous;
 use crate::{Service, StartError, config::ThirdPartyConfig};
 
 /// How long a host may take to be found.
@@ -130,6 +133,7 @@ pub struct State {
     transfers: Option<Arc<dyn Transfers>>,
     reach: Arc<Reach>,
     places: Arc<Semaphore>,
+    pub(crate) rendezvous: Rendezvous,
 }
 
 impl State {
@@ -143,6 +147,7 @@ impl State {
             transfers: transfers.filter(|_| settings.enabled),
             reach: Arc::new(reach),
             places: Arc::new(Semaphore::new(settings.copies.max(1))),
+            rendezvous: Rendezvous::default(),
             settings,
         })
     }

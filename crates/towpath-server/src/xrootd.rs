@@ -10,6 +10,7 @@
 //! | [`exchange`] | one request and its answer: refusals, counters, log |
 //! | [`open`], [`read`], [`pages`], [`vector`], [`write`] | open files and their data |
 //! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | everything about paths |
+//! | [`third_party`] | copies from server to server |
 //!
 //! Memory is bounded for each connection and for all: whoever makes an answer, or receives data, asks for room first. A request that is
 //! not served here (`chkpoint`, `clone`, `gpfile`, ...) is refused in the protocol's own words; only a stream of requests that cannot be
@@ -33,6 +34,7 @@ mod query;
 mod read;
 mod session;
 mod staging;
+mod third_party;
 mod vector;
 mod write;
 

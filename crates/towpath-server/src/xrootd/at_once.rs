@@ -204,6 +204,6 @@ impl Connection {
 fn reading(slot: &Slot) -> Option<&dyn ReadHandle> {
     match &slot.file().ok()?.access {
         FileAccess::Read(handle) => Some(&**handle),
-        FileAccess::Write(_) => None,
+        FileAccess::Write(_) | FileAccess::Pull(_) => None,
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, IoSlice},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use bytes::BytesMut;
@@ -17,6 +18,12 @@ use crate::{
     access::{Identity, bearer},
     tell_operator,
 };
+
+/// How long a client waits in the dark for what takes its time; then it is told that the answer will come.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the client then may wait before it gives up.
+const ANSWER_WITHIN_S: u32 = 1800;
 
 /// Why a request is not answered as wished.
 #[derive(Debug)]
@@ -179,11 +186,23 @@ impl Exchange {
     }
 
     /// Tells the client that the answer will come within `seconds`, unasked; the answer then takes that form.
-    pub(super) async fn promise(&self, seconds: u32) -> Served<()> {
+    async fn promise(&self, seconds: u32) -> Served<()> {
         let mut frame = BytesMut::new();
         Response::WaitResp(WaitResp { seconds, message: String::new() }).encode(self.stream_id, &mut frame);
         let _ = self.promised.set(());
         self.send(&frame).await
+    }
+
+    /// The outcome of what may take long; if it does, the client is told that the answer will come.
+    pub(super) async fn patiently<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
+        let mut outcome = std::pin::pin!(outcome);
+        if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut outcome).await {
+            return Ok(outcome);
+        }
+        if self.session.asynresp {
+            self.promise(ANSWER_WITHIN_S).await?;
+        }
+        Ok(outcome.await)
     }
 
     /// Sends frames before the last one.
@@ -307,6 +326,7 @@ mod tests {
                 peer: here,
                 local: here,
                 identity: Identity { caller: Caller::local(), grants: Vec::new().into(), expires_s: None },
+                login: String::new(),
                 asynresp: false,
                 encrypted: false,
             },

@@ -10,9 +10,9 @@ use std::sync::{
 };
 
 use towpath_proto::xrootd::{FileHandle, page::Page};
-use towpath_store::{Fault, Metadata, ReadHandle, StorePath, WriteHandle};
+use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle};
 
-use super::{attributes::Waiting, exchange::Refusal, order::Order};
+use super::{attributes::Waiting, exchange::Refusal, order::Order, third_party::Pull};
 use crate::access::{Activity, Identity};
 
 /// The open files of a session, by handle.
@@ -49,6 +49,8 @@ pub(super) enum FileAccess {
     Read(Arc<dyn ReadHandle>),
     /// For writing.
     Write(Writing),
+    /// To be fetched from another server.
+    Pull(Box<Pull>),
 }
 
 /// A file that is open for writing.
@@ -160,6 +162,7 @@ impl OpenFile {
         match &self.access {
             FileAccess::Read(handle) => handle.metadata().await,
             FileAccess::Write(writing) => writing.handle.metadata().await,
+            FileAccess::Pull(pull) => Ok(pull.metadata()),
         }
     }
 
@@ -180,6 +183,7 @@ impl OpenFile {
                 buffer.extend_from_slice(&writing.handle.read(offset, length).await?);
                 Ok(buffer)
             }
+            FileAccess::Pull(_) => Err(Error::new(Fault::HandleNotOpen, "the file is being fetched")),
         }
     }
 
@@ -190,7 +194,20 @@ impl OpenFile {
     pub(super) fn writing(&self) -> Result<&Writing, Refusal> {
         match &self.access {
             FileAccess::Write(writing) => Ok(writing),
-            FileAccess::Read(_) => Err(Refusal::new(Fault::HandleNotOpen, "the file is not open for writing")),
+            FileAccess::Read(_) | FileAccess::Pull(_) => {
+                Err(Refusal::new(Fault::HandleNotOpen, "the file is not open for writing"))
+            }
+        }
+    }
+
+    /// The file being fetched.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is none.
+    pub(super) fn pull(&self) -> Result<&Pull, Refusal> {
+        match &self.access {
+            FileAccess::Pull(pull) => Ok(pull),
+            _ => Err(Refusal::new(Fault::InvalidArgument, "no third-party copy was asked for")),
         }
     }
 }

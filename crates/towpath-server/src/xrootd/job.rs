@@ -20,7 +20,7 @@ use towpath_proto::xrootd::{
 use super::{
     attributes,
     exchange::{Exchange, Refusal, Served},
-    files::Slot,
+    files::{FileAccess, Slot},
     listing, login, metadata, names, open,
     order::{Hold, Turn},
     pages, query, read,
@@ -93,7 +93,9 @@ impl Job {
         for turn in self.turns {
             turns.push(turn.wait().await);
         }
-        if self.brief {
+        // A copy is answered when it has ended; meanwhile its client asks how far it is.
+        let fetches = |slot: &Slot| slot.file().is_ok_and(|file| matches!(file.access, FileAccess::Pull(_)));
+        if self.brief || matches!(&self.subject, Subject::File(Request::Sync(_), slot) if fetches(slot)) {
             turns.clear();
         }
         match self.subject {
@@ -163,10 +165,13 @@ async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served 
         Request::PgRead(request) => pages::pgread(exchange, file, request).await,
         Request::Stat(request) => metadata::stat_file(exchange, file, request).await,
         Request::Fattr(request) => attributes::on_file(exchange, file, &request.operation).await,
-        Request::Sync(_) => {
-            file.writing()?.handle.sync().await?;
-            exchange.done()
-        }
+        Request::Sync(_) => match &file.access {
+            FileAccess::Pull(pull) => pull.sync(exchange).await,
+            _ => {
+                file.writing()?.handle.sync().await?;
+                exchange.done()
+            }
+        },
         Request::Truncate(request) => {
             file.writing()?.handle.set_size(request.size).await?;
             exchange.done()

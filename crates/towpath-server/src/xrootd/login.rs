@@ -83,6 +83,7 @@ struct Gate<'a> {
 /// A login that waits for its credentials.
 struct Pending {
     id: SessionId,
+    login: String,
     asynresp: bool,
 }
 
@@ -201,7 +202,8 @@ impl Gate<'_> {
         if self.needs_tls() && !encrypted {
             return Err(Refusal::new(Fault::TlsRequired, "this server requires TLS: use roots://"));
         }
-        let pending = Pending { id: Session::new_id(), asynresp: request.understands_asynresp() };
+        let login = format!("{}.{}", String::from_utf8_lossy(request.user_name()), request.pid);
+        let pending = Pending { id: Session::new_id(), login, asynresp: request.understands_asynresp() };
         let offers = self.offers(encrypted);
         let reply = LoginReply { session_id: pending.id, security: write_offers(&offers) };
         response::ok(stream_id, &reply, &mut self.out);
@@ -256,6 +258,7 @@ impl Gate<'_> {
             peer: self.peer,
             local: self.local,
             identity,
+            login: pending.login.clone(),
             asynresp: pending.asynresp,
             encrypted,
         };

@@ -3,7 +3,7 @@
 //! An upload (`new`, `delete`) is invisible until its `close`, which commits it: whoever reads meanwhile sees the old file, or none. Of
 //! two uploads of one name the one that closes later stays; with `new` it fails instead. `open` for update of an existing file
 //! changes it in place, visible at once, and readers of the old version are told that it changed.
-//! A connection that ends takes its uploads with it.
+//! A connection that ends takes its uploads with it. What is part of a third-party copy is a matter of [`super::third_party`].
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     attributes,
     exchange::{Exchange, Refusal, Served},
     files::{FileAccess, OpenFile, Slot, Writing},
-    metadata, names,
+    metadata, names, third_party,
 };
 use crate::access::{Activity, Identity};
 
@@ -43,14 +43,20 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
 }
 
 async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
-    let (identity, path) = exchange.subject(&request.path).await?;
+    let (mut identity, path) = exchange.subject(&request.path).await?;
     let store = &exchange.session.service.store;
-    let access = if request.options.creates() {
+    let is_part_of_copy = third_party::is_part_of_copy(request);
+    let access = if request.options.creates() && is_part_of_copy {
+        FileAccess::Pull(Box::new(third_party::pull(exchange, request, &identity, &path).await?))
+    } else if request.options.creates() {
         FileAccess::Write(create(exchange, &identity, &path, request).await?)
     } else if request.options.writes() {
         identity.check(Activity::Modify, &path)?;
         FileAccess::Write(Writing::new(store.update(&identity.caller, &path).await?, false, None))
     } else {
+        if is_part_of_copy {
+            identity = third_party::reader(exchange, request, identity, &path).await?;
+        }
         identity.check(Activity::Read, &path)?;
         FileAccess::Read(store.open(&identity.caller, &path, StoreOptions::default()).await?)
     };
@@ -87,7 +93,11 @@ fn announced_size(path: &PathAndCgi) -> Option<u64> {
 
 /// Answers `close`, whose handle was taken back already.
 pub(super) async fn close(exchange: &Exchange, file: &OpenFile, promise: Option<&Promise>) -> Served {
-    let FileAccess::Write(writing) = &file.access else { return exchange.done() };
+    let writing = match &file.access {
+        FileAccess::Read(_) => return exchange.done(),
+        FileAccess::Pull(pull) => return pull.close(exchange).await,
+        FileAccess::Write(writing) => writing,
+    };
     if let Err(refusal) = sound(writing).await {
         writing.handle.abort().await?;
         return Err(refusal.into());

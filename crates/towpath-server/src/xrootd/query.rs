@@ -1,6 +1,6 @@
 //! `query`: configuration, checksums, space, and what else one may ask.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 use bytes::{Bytes, BytesMut};
 use tokio_util::sync::CancellationToken;
@@ -17,14 +17,10 @@ use towpath_store::{Error, Fault, FileKind, StorePath, sys::clock};
 use super::{
     exchange::{Exchange, Refusal, Served},
     session::{BIND_MAX, Session},
-    staging, vector,
+    staging, third_party, vector,
 };
 use crate::access::{Activity, Identity};
 
-/// How long a client waits in the dark for a checksum; then it is told that the answer will come.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the client then may wait before it gives up.
-const ANSWER_WITHIN_S: u32 = 1800;
 /// The order in which checksums are offered; the first is the default.
 const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Adler32,
@@ -55,6 +51,10 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
         Query::Xattr(path) => xattr(exchange, &path).await,
         Query::Stats(_) => exchange.ok(&statistics(&exchange.session)),
         Query::Prepare(_) => Err(staging::status().into()),
+        Query::OpaqueHandle { handle, argument } if argument.trim_ascii_end() == third_party::CANCEL => {
+            exchange.session.files.find(handle)?.file()?.pull()?.cancel();
+            exchange.done()
+        }
         other => {
             let message = format!("this server answers no query {}", other.kind());
             Err(Refusal::new(Fault::Unsupported, message).into())
@@ -92,6 +92,7 @@ fn config_value(session: &Session, word: &[u8]) -> Option<String> {
         b"fattr" if session.service.store.capabilities().attributes => {
             format!("{} {}", Fattr::MAX_NAME_BYTES, Fattr::MAX_VALUE_BYTES)
         }
+        b"tpc" if session.service.third_party.settings.enabled => "1".into(),
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),
@@ -133,16 +134,7 @@ async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> Served {
     // Computing reads the file: whoever makes the server do that must be allowed to read it.
     identity.check(Activity::Read, &path)?;
     let cancelled = exchange.session.checksum_begins(exchange.stream_id, &path);
-    let mut computing = std::pin::pin!(compute(exchange, &identity, &path, algorithm, &cancelled));
-    let digest = match tokio::time::timeout(PATIENCE, &mut computing).await {
-        Ok(digest) => digest,
-        Err(_) => {
-            if exchange.session.asynresp {
-                exchange.promise(ANSWER_WITHIN_S).await?;
-            }
-            computing.await
-        }
-    };
+    let digest = exchange.patiently(compute(exchange, &identity, &path, algorithm, &cancelled)).await?;
     exchange.session.checksum_ends(exchange.stream_id);
     exchange.ok(&checksum_text(digest?))
 }

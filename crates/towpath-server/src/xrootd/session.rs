@@ -51,6 +51,8 @@ pub(super) struct Session {
     /// The address that the client connected to.
     pub(super) local: SocketAddr,
     pub(super) identity: Arc<Identity>,
+    /// What the client calls itself: `user.pid`.
+    pub(super) login: String,
     /// Whether the client understands answers that were announced by `waitresp`.
     pub(super) asynresp: bool,
     /// Whether it runs in TLS.
@@ -77,6 +79,7 @@ pub(super) struct Terms {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) identity: Identity,
+    pub(super) login: String,
     pub(super) asynresp: bool,
     pub(super) encrypted: bool,
 }
@@ -99,6 +102,7 @@ impl Session {
             peer: terms.peer,
             local: terms.local,
             identity: Arc::new(terms.identity),
+            login: terms.login,
             asynresp: terms.asynresp,
             encrypted: terms.encrypted,
             names: Order::default(),

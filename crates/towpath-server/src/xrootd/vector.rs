@@ -204,7 +204,7 @@ async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], 
                 .collect();
             read_ranges(&**handle, ranges, indices, data).await
         }
-        FileAccess::Write(_) => {
+        FileAccess::Write(_) | FileAccess::Pull(_) => {
             for (element, &index) in elements().zip(indices) {
                 let read = file.read_into(element.offset, element.length as usize, Vec::new()).await?;
                 put(data, index, read.into(), element.length as usize)?;

@@ -13,4 +13,5 @@ mod names;
 mod peer;
 mod pipelining;
 mod reads;
+mod third_party;
 mod writes;

@@ -1,6 +1,10 @@
 //! TCP sockets.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -48,6 +52,13 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// The resolver's.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+/// The name of an address, or the address as text if it has none.
+pub async fn name_of(address: IpAddr) -> String {
+    // The resolver blocks; it has time limits of its own.
+    let named = tokio::task::spawn_blocking(move || dns_lookup::lookup_addr(&address)).await;
+    named.ok().and_then(Result::ok).unwrap_or_else(|| address.to_string())
 }
 
 #[cfg(test)]

@@ -67,5 +67,5 @@ async fn configuration_is_a_line_for_each_word() {
     let mut peer = Peer::logged_in(&Site::empty()).await;
     let words = "readv_ior_max readv_iov_max tpc bind_max nonsense fattr";
     let answer = peer.ask(Query::Config(words.into())).await.ok();
-    assert_eq!(&*answer, b"2097136\n1024\ntpc\n15\nnonsense\n248 65536\n");
+    assert_eq!(&*answer, b"2097136\n1024\n1\n15\nnonsense\n248 65536\n");
 }

@@ -20,6 +20,7 @@ use towpath_proto::xrootd::{
 use towpath_server::{
     ServeConfig, Server, Service,
     config::{AnonymousRule, Right},
+    third_party::Transfers,
 };
 use towpath_store::{Caller, CreateOptions, Expectation, Store, StorePath, memory::MemoryStore, sys::net};
 
@@ -42,10 +43,19 @@ impl Site {
 
     /// Serves `store` with other settings than usual.
     pub(super) fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> Self {
+        Self::with_transfers(store, None, change)
+    }
+
+    /// As [`Self::with`], with what makes third-party copies.
+    pub(super) fn with_transfers(
+        store: Arc<dyn Store>,
+        transfers: Option<Arc<dyn Transfers>>,
+        change: impl FnOnce(&mut ServeConfig),
+    ) -> Self {
         let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
         config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
         change(&mut config);
-        let server = Server::bind(store, &config).unwrap();
+        let server = Server::bind_with(store, transfers, &config).unwrap();
         let (address, service, stopping) = (server.addresses()[0], server.service(), server.stopping());
         Self { address, service, stopping, running: tokio::spawn(server.run()) }
     }

@@ -1,0 +1,314 @@
+//! Third-party copies over xroot: `open` with `tpc.*` in its opaque part, and what `sync`, `stat` and `close` mean then.
+//!
+//! | who opens | with | it means |
+//! | --- | --- | --- |
+//! | the client, to read, at the source | `tpc.key`, `tpc.dst` (`tpc.ttl`) | that host may open the file with the key, once |
+//! | the destination, to read, at the source | `tpc.key`, `tpc.org` | it does so, in the name of the client |
+//! | the client, to write, at the destination | `tpc.key`, `tpc.src` (`tpc.lfn`, `tpc.spr`, `tpc.cks`, `tpc.scgi`) | fetch it from there |
+//!
+//! At the destination nothing is made by `open`. The first `sync` is answered at once, the second one starts the copy and is answered when it has ended; `stat`
+//! tells how much is there. A `close` before that ends the copy, and so does the opaque query `ofs.tpc cancel`. The file appears when it is
+//! whole, before the second `sync` is answered.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use http::HeaderMap;
+use tokio::{sync::Mutex, time::timeout};
+use tokio_util::sync::CancellationToken;
+use towpath_proto::{
+    checksum::Algorithm,
+    url::Url,
+    xrootd::{ErrorCode, OpenOptions, PathAndCgi, request::Open},
+};
+use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath, sys::net};
+
+use super::exchange::{Exchange, Refusal, Served};
+use crate::{
+    access::{Activity, Identity},
+    third_party::{
+        Direction, Progress, State, ThirdPartyCopy,
+        rendezvous::{Grant, Key, Visit},
+    },
+};
+
+/// How long a host may take to be found.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Addresses of one host that are looked at.
+const MAX_ADDRESSES: usize = 64;
+
+/// What the opaque query says that ends a copy.
+pub(super) const CANCEL: &[u8] = b"ofs.tpc cancel";
+
+/// Whether the request belongs to a third-party copy.
+pub(super) fn is_part_of_copy(request: &Open) -> bool {
+    request.path.cgi_value("tpc.key").is_some()
+}
+
+/// At the source: in whose name the file is opened to be read.
+pub(super) async fn reader(
+    exchange: &Exchange,
+    request: &Open,
+    identity: Arc<Identity>,
+    path: &StorePath,
+) -> Served<Arc<Identity>> {
+    let third_party = &exchange.session.service.third_party;
+    if !third_party.settings.enabled {
+        return Err(not_supported().into());
+    }
+    let key = key(&request.path)?;
+    match (request.path.cgi_value("tpc.dst"), request.path.cgi_value("tpc.org")) {
+        (Some(host), None) => {
+            identity.check(Activity::Read, path)?;
+            let addresses = addresses(text(host, "tpc.dst")?).await?;
+            let ttl = number(&request.path, "tpc.ttl")?.map(Duration::from_secs);
+            let login = exchange.session.login.clone();
+            let grant = Grant::new(path.clone(), Arc::clone(&identity), login, addresses, ttl);
+            third_party.rendezvous.grant(key, grant)?;
+            Ok(identity)
+        }
+        (None, Some(origin)) => {
+            // What stands behind the login is where the client comes from, as the destination sees it; the source may see it elsewhere.
+            let login = text(origin, "tpc.org")?.split('@').next().unwrap_or_default();
+            let visit = Visit { path, login, address: exchange.session.peer.ip() };
+            let identity = exchange.patiently(third_party.rendezvous.take(&key, &visit)).await??;
+            Ok(identity)
+        }
+        _ => Err(invalid("of tpc.dst and tpc.org one must be there, and only one").into()),
+    }
+}
+
+/// At the destination: what is to be fetched.
+pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Pull> {
+    if !exchange.session.service.third_party.is_served() {
+        return Err(not_supported().into());
+    }
+    let overwrite = may_write(exchange, request, identity, path).await?;
+    let origin = format!("{}@{}", exchange.session.login, net::name_of(exchange.session.peer.ip()).await);
+    let copy = ThirdPartyCopy {
+        direction: Direction::Pull,
+        local: path.clone(),
+        caller: identity.caller.clone(),
+        remote: source(&request.path, path, &origin)?,
+        token: None,
+        headers: HeaderMap::new(),
+        overwrite,
+        checksum: checksum(&request.path)?,
+        opens_once: true,
+    };
+    Ok(Pull { copy, stage: Mutex::new(Stage::Opened), progress: OnceLock::new(), cancelled: CancellationToken::new() })
+}
+
+/// The same rights as for an upload, and the same conditions.
+async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Overwrite> {
+    let replaces = request.options.contains(OpenOptions::delete);
+    let modifies = identity.check(Activity::Modify, path);
+    if modifies.is_err() {
+        identity.check(Activity::Create, path)?;
+    }
+    let store = &exchange.session.service.store;
+    let is_there = |at: &StorePath| {
+        let at = at.clone();
+        async move {
+            match store.stat(&identity.caller, &at).await {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if error.fault() == Fault::NotFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    };
+    match is_there(path).await? {
+        Some(found) if found.is_directory() => {
+            return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path).into());
+        }
+        Some(_) if !replaces => return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path).into()),
+        Some(_) => modifies.clone()?,
+        None => {}
+    }
+    if let Some(parent) = path.parent().filter(|_| !request.options.contains(OpenOptions::mkpath))
+        && is_there(&parent).await?.is_none()
+    {
+        return Err(Error::new(Fault::NotFound, "the directory that it would be in does not exist").at(path).into());
+    }
+    Ok(if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse })
+}
+
+/// The URL of the file at the source, with what opens it there.
+fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, Refusal> {
+    let host = request.cgi_value("tpc.src").ok_or_else(|| invalid("tpc source not specified"))?;
+    let host = text(host, "tpc.src")?;
+    let scheme = match request.cgi_value("tpc.spr") {
+        None | Some(b"root" | b"xroot") => "root",
+        Some(b"roots" | b"xroots") => "roots",
+        Some(_) => return Err(Refusal::new(Fault::Unsupported, "the source of a copy must be root or roots")),
+    };
+    let name = match request.cgi_value("tpc.lfn") {
+        Some(name) => text(name, "tpc.lfn")?,
+        None => std::str::from_utf8(path.as_bytes()).map_err(|_| invalid("the name is not UTF-8: give tpc.lfn"))?,
+    };
+    if !name.starts_with('/') || host.contains(['/', '?']) || name.contains('?') {
+        return Err(invalid("tpc.src is a host, tpc.lfn an absolute path"));
+    }
+    let key = text(request.cgi_value("tpc.key").unwrap_or_default(), "tpc.key")?;
+    let mut url = format!("{scheme}://{host}/{name}?tpc.key={key}&tpc.org={origin}&tpc.stage=copy");
+    if let Some(cgi) = request.cgi_value("tpc.scgi") {
+        // It cannot have ampersands where it stands, so it comes with tabs.
+        url = format!("{url}&{}", text(cgi, "tpc.scgi")?.replace('\t', "&"));
+    }
+    url.parse().map_err(|error| invalid(&format!("the source of the copy: {error}")))
+}
+
+/// `tpc.cks`: the digest that is to be compared, perhaps with its value, which the source has better.
+fn checksum(request: &PathAndCgi) -> Result<Option<Algorithm>, Refusal> {
+    let Some(value) = request.cgi_value("tpc.cks") else { return Ok(None) };
+    let name = text(value, "tpc.cks")?.split(':').next().unwrap_or_default();
+    let unknown = |_| Refusal::new(Fault::Unsupported, format!("checksums of type `{name}` are not computed here"));
+    name.parse().map(Some).map_err(unknown)
+}
+
+fn key(request: &PathAndCgi) -> Result<Key, Refusal> {
+    Ok(Key::new(request.cgi_value("tpc.key").unwrap_or_default())?)
+}
+
+fn text<'a>(value: &'a [u8], name: &str) -> Result<&'a str, Refusal> {
+    std::str::from_utf8(value).map_err(|_| invalid(&format!("{name} is not UTF-8")))
+}
+
+fn number(request: &PathAndCgi, name: &str) -> Result<Option<u64>, Refusal> {
+    let Some(value) = request.cgi_value(name) else { return Ok(None) };
+    text(value, name)?.parse().map(Some).map_err(|_| invalid(&format!("{name} is not a number")))
+}
+
+/// The addresses of `host`, which may have a user before it and a port behind.
+async fn addresses(host: &str) -> Result<Vec<IpAddr>, Refusal> {
+    let url: Url = format!("root://{host}/").parse().map_err(|error| invalid(&format!("tpc.dst: {error}")))?;
+    let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
+    let found = found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    let found =
+        found.map_err(|error| Refusal::new(Fault::Unavailable, format!("{} cannot be found: {error}", url.host())))?;
+    Ok(found.into_iter().map(|address| address.ip()).take(MAX_ADDRESSES).collect())
+}
+
+fn invalid(message: &str) -> Refusal {
+    Refusal::new(Fault::InvalidArgument, message)
+}
+
+/// In words and with the code that XRootD's client looks for.
+fn not_supported() -> Refusal {
+    Refusal::with_code(ErrorCode::FSError, "tpc not supported")
+}
+
+/// A file that is being fetched for a client that has it open.
+#[derive(Debug)]
+pub(super) struct Pull {
+    copy: ThirdPartyCopy,
+    stage: Mutex<Stage>,
+    progress: OnceLock<Arc<Progress>>,
+    cancelled: CancellationToken,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Opened,
+    /// The client knows that its next `sync` starts the copy.
+    Ready,
+    Ended(Result<()>),
+}
+
+impl Pull {
+    /// Answers `sync`: the first one at once, the second when the copy has ended.
+    pub(super) async fn sync(&self, exchange: &Exchange) -> Served {
+        let mut stage = self.stage.lock().await;
+        match &*stage {
+            Stage::Opened => {
+                *stage = Stage::Ready;
+                return exchange.done();
+            }
+            Stage::Ready => {}
+            Stage::Ended(outcome) => {
+                outcome.clone()?;
+                return exchange.done();
+            }
+        }
+        let ended = exchange.patiently(self.run(exchange)).await?;
+        *stage = Stage::Ended(ended.clone());
+        ended?;
+        exchange.done()
+    }
+
+    async fn run(&self, exchange: &Exchange) -> Result<()> {
+        let mut running = State::begin(&exchange.session.service, self.copy.clone()).await?;
+        let _ = self.progress.set(Arc::clone(&running.progress));
+        match self.cancelled.run_until_cancelled(running.finished()).await {
+            Some(ended) => ended,
+            None => Err(Error::new(Fault::Cancelled, "the copy was cancelled").at(&self.copy.local)),
+        }
+    }
+
+    /// Ends the copy.
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Answers `close`: whether the file is there.
+    pub(super) async fn close(&self, exchange: &Exchange) -> Served {
+        self.cancel();
+        match &*self.stage.lock().await {
+            Stage::Ended(outcome) => outcome.clone()?,
+            // It was never started: there is nothing that could be missed.
+            Stage::Opened | Stage::Ready => {}
+        }
+        exchange.done()
+    }
+
+    /// What is there so far.
+    pub(super) fn metadata(&self) -> Metadata {
+        Metadata::new(FileKind::File, self.progress.get().map_or(0, |progress| progress.written()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(cgi: &str) -> Result<String, ErrorCode> {
+        let request = PathAndCgi::new("/here/f").with_cgi(cgi.to_owned());
+        let path = StorePath::parse(b"/here/f").unwrap();
+        source(&request, &path, "me.1@home").map(|url| url.expose()).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn the_source_is_a_file_at_a_host() {
+        for (cgi, url) in [
+            ("tpc.key=k&tpc.src=se:1095", "root://se:1095//here/f?tpc.key=k&tpc.org=me.1@home&tpc.stage=copy"),
+            ("tpc.key=k&tpc.src=se&tpc.lfn=//there/g", "root://se//there/g?tpc.key=k&tpc.org=me.1@home&tpc.stage=copy"),
+            (
+                "tpc.key=k&tpc.src=[::1]:1&tpc.spr=xroots",
+                "roots://[::1]:1//here/f?tpc.key=k&tpc.org=me.1@home&tpc.stage=copy",
+            ),
+            (
+                "tpc.key=k&tpc.src=se&tpc.scgi=authz=x\ty=1",
+                "root://se//here/f?tpc.key=k&tpc.org=me.1@home&tpc.stage=copy&authz=x&y=1",
+            ),
+        ] {
+            assert_eq!(opened(cgi).as_deref(), Ok(url), "{cgi}");
+        }
+        for cgi in [
+            "tpc.key=k",
+            "tpc.key=k&tpc.src=",
+            "tpc.key=k&tpc.src=se/x",
+            "tpc.key=k&tpc.src=se?x",
+            "tpc.key=k&tpc.src=se:0",
+            "tpc.key=k&tpc.src=se&tpc.lfn=relative",
+            "tpc.key=k&tpc.src=se&tpc.lfn=/a/../b",
+            "tpc.key=k&tpc.src=se&tpc.lfn=/a?b",
+            "tpc.key=k&tpc.src=se&tpc.spr=https",
+        ] {
+            assert!(opened(cgi).is_err(), "{cgi}");
+        }
+    }
+}
