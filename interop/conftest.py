@@ -139,12 +139,28 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def plain_server(base, request):
+def plain_server(base, authority, request):
     """towpath without TLS, anonymous clients may write."""
     if STAND_IN:
         server = {"xrootd": start_xrootd, "nginx": start_nginx}[STAND_IN](base / "plain")
     else:
-        server = start_towpath(request.getfixturevalue("binary"), base / "plain")
+        server = start_towpath(request.getfixturevalue("binary"), base / "plain", config=third_party(authority))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def peer_server(base, authority, binary):
+    """A second towpath like the first one, for copies between the two."""
+    server = start_towpath(binary, base / "peer", config=third_party(authority))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def guarded_server(base, binary):
+    """towpath whose third-party copies may lead to public addresses only, as usual."""
+    server = start_towpath(binary, base / "guarded")
     yield server
     server.stop()
 
@@ -157,8 +173,15 @@ def tls_server(base, authority, request):
     elif STAND_IN == "nginx":
         server = start_nginx(base / "tls-server", certificate=(authority.certificate, authority.key))
     else:
-        text = f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n'
-        server = start_towpath(request.getfixturevalue("binary"), base / "tls-server", config=text, tls=True)
+        server = start_towpath(request.getfixturevalue("binary"), base / "tls-server", config=towpath_tls(authority), tls=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def tls_peer_server(base, authority, binary):
+    """A second towpath with a certificate."""
+    server = start_towpath(binary, base / "tls-peer", config=towpath_tls(authority), tls=True)
     yield server
     server.stop()
 
@@ -184,6 +207,16 @@ keys = "{issuer.keys}"
     server.stop()
 
 
+def towpath_tls(authority: Authority) -> str:
+    """towpath's settings that turn TLS on."""
+    return f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n{third_party(authority)}'
+
+
+def third_party(authority: Authority) -> str:
+    """towpath's settings that let third-party copies lead to this machine."""
+    return f'[third_party]\nallow = ["127.0.0.1"]\nca = "{authority.file}"\n'
+
+
 def xrootd_tls(authority: Authority) -> str:
     """The lines of xrootd's configuration that turn TLS on."""
     return f"xrd.tls {authority.certificate} {authority.key}\nxrd.tlsca certdir {authority.directory}\nxrootd.tls capable all\n"
@@ -201,6 +234,16 @@ def xrootd_server(base):
 def xrootd_tls_server(base, authority):
     """The real xrootd with TLS."""
     server = start_xrootd(base / "xrootd-tls", config=xrootd_tls(authority), http=False, tls=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def xrootd_tpc_server(base, authority):
+    """The real xrootd with HTTP third-party copies, which it makes with TLS only."""
+    http = (f"http.cert {authority.certificate}\nhttp.key {authority.key}\nhttp.cadir {authority.directory}\n"
+            "http.exthandler xrdtpc libXrdHttpTPC.so\n")
+    server = start_xrootd(base / "xrootd-tpc", config=xrootd_tls(authority) + http, tls=True)
     yield server
     server.stop()
 
@@ -258,6 +301,9 @@ def _area_fixture(server_fixture: str):
 
 
 area = pytest.fixture(_area_fixture("plain_server"), name="area")
+peer_area = pytest.fixture(_area_fixture("peer_server"), name="peer_area")
+tls_peer_area = pytest.fixture(_area_fixture("tls_peer_server"), name="tls_peer_area")
+xrootd_tpc_area = pytest.fixture(_area_fixture("xrootd_tpc_server"), name="xrootd_tpc_area")
 tls_area = pytest.fixture(_area_fixture("tls_server"), name="tls_area")
 token_area = pytest.fixture(_area_fixture("token_server"), name="token_area")
 xrootd_area = pytest.fixture(_area_fixture("xrootd_server"), name="xrootd_area")

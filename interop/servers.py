@@ -139,6 +139,7 @@ def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: b
         "xrd.network nodnr norpipa",
         "xrootd.async off",
         "xrootd.chksum max 4 adler32 crc32c md5",
+        "ofs.tpc ttl 30 60 autorm pgm /usr/bin/xrdcp --server",
         config,
     ]
     if http:

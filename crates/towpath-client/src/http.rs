@@ -16,7 +16,7 @@
 //!
 //! A bearer token goes only to the site that it is meant for, over TLS or within this machine, whatever redirects say.
 //!
-//! What is not here: third-party copies, S3, caching.
+//! What is not here: S3, caching.
 
 mod answer;
 mod conduit;

@@ -1,0 +1,178 @@
+"""Copies from server to server that a client only asks for: HTTP-TPC and xrdcp --tpc, between two of ours and with XRootD 5.5 as
+either end. No byte may go through the client: it is asked for a copy that it cannot make otherwise."""
+
+import http.client
+import re
+import socket
+from dataclasses import dataclass
+
+import pytest
+
+from clients import adler32, content, eventually
+from servers import HOST
+
+SIZE = 20_000_123
+
+# Fixtures of the areas (source, destination), and what they are called in the table.
+OURS = ("area", "peer_area", "towpath to towpath")
+TO_XROOTD = ("area", "xrootd_area", "towpath to xrootd 5.5")
+FROM_XROOTD = ("xrootd_area", "peer_area", "xrootd 5.5 to towpath")
+TLS = ("tls_area", "tls_peer_area", "towpath to towpath, https://")
+TO_XROOTD_HTTP = ("area", "xrootd_tpc_area", "towpath to xrootd 5.5, https://")
+FROM_XROOTD_HTTP = ("xrootd_tpc_area", "area", "xrootd 5.5 to towpath, https://")
+
+
+@dataclass
+class Ends:
+    """Where a file is and where it is to be, with its content."""
+
+    source: object
+    destination: object
+    data: bytes
+
+    def arrived(self, name: str = "copy") -> bool:
+        """Whether the file is there, and what it should be."""
+        return (self.destination.local / name).read_bytes() == self.data
+
+
+@pytest.fixture
+def ends(request) -> Ends:
+    """The two areas of a parameter, the first with a file in it."""
+    source, destination = (request.getfixturevalue(name) for name in request.param)
+    data = content(SIZE)
+    source.put("file", data)
+    return Ends(source, destination, data)
+
+
+def between(client: str, operation: str, *pairs: tuple, **more):
+    """Runs a test for several pairs of ends; each is a row of the table."""
+    return pytest.mark.parametrize("ends", [
+        pytest.param((source, destination), id=re.sub(r"\W+", "-", name),
+                     marks=pytest.mark.pair(client, f"{operation}: {name}", **more))
+        for source, destination, name in pairs
+    ], indirect=True)
+
+
+def gfal(clients, mode: str, ends: Ends) -> None:
+    """Copies as FTS does. What has no token for TLS wants to delegate a certificate, and what has one without TLS too."""
+    source, destination = ends.source.http("file"), ends.destination.http("copy")
+    token = {"BEARER_TOKEN": "of.nobody.here"} if "https:" in source + destination else {}
+    clients.run("gfal-copy", "--copy-mode", mode, "-K", "ADLER32", source, destination, **token)
+    assert ends.arrived()
+
+
+@between("gfal2 http://", "gfal-copy --copy-mode pull -K ADLER32 (HTTP-TPC)", OURS, TLS, TO_XROOTD_HTTP, FROM_XROOTD_HTTP)
+def test_gfal_pull(ends, clients):
+    gfal(clients, "pull", ends)
+
+
+@between("gfal2 http://", "gfal-copy --copy-mode push -K ADLER32 (HTTP-TPC)", OURS, TLS, TO_XROOTD_HTTP, FROM_XROOTD_HTTP)
+def test_gfal_push(ends, clients):
+    gfal(clients, "push", ends)
+
+
+@between("gfal2 root://", "gfal-copy -K ADLER32 (xroot TPC)", OURS, TO_XROOTD, FROM_XROOTD)
+def test_gfal_xroot(ends, clients):
+    clients.run("gfal-copy", "-K", "ADLER32", ends.source.url("file"), ends.destination.url("copy"))
+    assert ends.arrived()
+
+
+@between("davix", "davix-cp (HTTP-TPC)", OURS)
+def test_davix(ends, clients):
+    clients.run("davix-cp", ends.source.http("file"), ends.destination.http("copy"))
+    assert ends.arrived()
+
+
+@between("xrdcp", "--tpc only", OURS, TO_XROOTD, FROM_XROOTD)
+def test_xrdcp(ends, clients):
+    clients.run("xrdcp", "-s", "--tpc", "only", ends.source.url("file"), ends.destination.url("copy"))
+    assert ends.arrived()
+    clients.run("xrdcp", "-s", "--tpc", "only", ends.source.url("file"), ends.destination.url("copy"), status=None)
+    clients.run("xrdcp", "-s", "-f", "--tpc", "only", ends.source.url("file"), ends.destination.url("copy"))
+    assert ends.arrived()
+
+
+@between("xrdcp", "--tpc only --cksum adler32, -S 4", OURS, TO_XROOTD, FROM_XROOTD)
+def test_xrdcp_checksum(ends, clients):
+    clients.run("xrdcp", "-s", "--tpc", "only", "--cksum", "adler32", ends.source.url("file"), ends.destination.url("copy"))
+    clients.run("xrdcp", "-s", "-S", "4", "--tpc", "only", ends.source.url("file"), ends.destination.url("more"))
+    assert ends.arrived() and ends.arrived("more")
+
+
+@between("xrdcp", "--tpc only of a missing file is refused", OURS)
+def test_xrdcp_missing(ends, clients):
+    clients.run("xrdcp", "-s", "--tpc", "only", ends.source.url("absent"), ends.destination.url("copy"), status=None)
+    assert not (ends.destination.local / "copy").exists() and not ends.destination.left_over()
+
+
+def copy(area, name: str, clients, **fields: str):
+    """Has a server COPY, by curl; status and body of its answer."""
+    headers = [word for key, value in fields.items() for word in ("-H", f"{key.replace('_', '-')}: {value}")]
+    done = clients.run("curl", "-sS", "-X", "COPY", *headers, "-w", "\n%{http_code}", area.http(name))
+    body, status = done.text.rsplit("\n", 1)
+    return int(status), body
+
+
+@between("curl", "COPY with Source (pull), performance markers", OURS, FROM_XROOTD_HTTP)
+def test_pull(ends, clients):
+    status, body = copy(ends.destination, "copy", clients, Source=ends.source.http("file"), Overwrite="F",
+                        X_Number_Of_Streams="4", ClientInfo="job-id=1;file-id=2;retry=0", SciTag="65",
+                        RequireChecksumVerification="true", Credential="none")
+    assert status == 202 and ends.arrived()
+    assert body.startswith("Perf Marker\nTimestamp: ") and body.rstrip().endswith("success: Created")
+    assert re.findall(r"Stripe Bytes Transferred: (\d+)\n", body)[-1] == str(SIZE)
+    again, _ = copy(ends.destination, "copy", clients, Source=ends.source.http("file"), Overwrite="F")
+    assert again == 412
+
+
+@between("curl", "COPY with Destination (push), performance markers", OURS, TO_XROOTD_HTTP)
+def test_push(ends, clients):
+    status, body = copy(ends.source, "file", clients, Destination=ends.destination.http("copy"))
+    assert (status, body.rstrip().split("\n")[-1]) == (202, "success: Created")
+    assert ends.arrived()
+
+
+@between("xrootd 5.5 HTTP-TPC", "pulls, with 1 and 4 streams", TO_XROOTD_HTTP)
+def test_active_pull(ends, clients):
+    for name, streams in (("copy", "1"), ("more", "4")):
+        _, body = copy(ends.destination, name, clients, Source=ends.source.http("file"), X_Number_Of_Streams=streams)
+        assert body.rstrip().endswith("success: Created") and ends.arrived(name)
+
+
+@between("xrootd 5.5 HTTP-TPC", "pushes", FROM_XROOTD_HTTP)
+def test_active_push(ends, clients):
+    _, body = copy(ends.source, "file", clients, Destination=ends.destination.http("copy"))
+    assert body.rstrip().endswith("success: Created") and ends.arrived()
+
+
+@pytest.mark.pair("curl", "COPY from a private address is refused (403), unless it is allowed")
+def test_guard(guarded_server, clients):
+    for host in (HOST, "localhost", "[::1]", "[::ffff:127.0.0.1]", "0x7f.1", "169.254.169.254"):
+        done = clients.run("curl", "-sS", "-X", "COPY", "-H", f"Source: http://{host}:{guarded_server.port}/file",
+                           "-w", "\n%{http_code}", guarded_server.http("/copy"))
+        assert done.text.endswith("\n403"), done.text
+
+
+@pytest.mark.pair("curl", "COPY: a client that leaves ends the copy, and nothing is left")
+def test_disconnect(area):
+    with socket.create_server((HOST, 0)) as silent:
+        connection = http.client.HTTPConnection(HOST, area.server.port, timeout=30)
+        source = f"http://{HOST}:{silent.getsockname()[1]}/file"
+        connection.request("COPY", f"{area.path}/copy", headers={"Source": source})
+        assert connection.getresponse().read1(11) == b"Perf Marker"
+        asked, _ = silent.accept()
+        with asked:
+            connection.close()
+            asked.settimeout(30)
+            while asked.recv(4096):
+                pass
+    assert eventually(lambda: not area.left_over()) and not (area.local / "copy").exists()
+
+
+@pytest.mark.pair("curl", "COPY: the digest of what arrived is that of the source")
+def test_digest(area, peer_area, clients):
+    data = content(SIZE)
+    area.put("file", data)
+    copy(peer_area, "copy", clients, Source=area.http("file"))
+    head = clients.run("curl", "-sSI", "-H", "Want-Digest: adler32", peer_area.http("copy")).text
+    assert f"adler32={adler32(data)}" in head
