@@ -81,7 +81,9 @@ def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Pat
     name, nginx = source.name, servers["nginx"]
     towpath = machine.towpath("cp", "-q", "-f")
     xrdcp = machine.xrootd6("xrdcp")("-f", "-s")
-    rclone = machine.rclone("copyto", "--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M")
+    # It opens no more streams than the file has chunks, which are of 64 MiB unless it is told otherwise.
+    streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", "2M")
+    rclone = machine.rclone("copyto", *streams)
     ftp = f"ftp://{servers['gridftp'].address}{source}"
     return [
         ("towpath cp <- towpath", "towpath", towpath(servers["towpath"].root(name), target)),
