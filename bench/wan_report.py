@@ -28,20 +28,24 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
   and curl and aria2c the list of URLs too. Over XRootD both towpath and xrdcp check what comes; curl, aria2c, rclone and globus-url-copy check nothing. globus-url-copy's pipelining (`-pp`) helps
   only between two servers, which these transfers are not.
 - Sources' digests are known to towpath's server beforehand, as after an upload. nginx stands for HTTP servers, and has no listing that a WebDAV client could use.
-- The `ratio` is of towpath's better protocol (named beside its rate) over the best peer. What bounds a job is said below its table.
+- The `ratio` is of towpath's better protocol (named beside its rate) over the best peer, and where there is loss also over the best one without options. What bounds a job is said below its table.
 """
 
 AIMS: dict[str, Callable[[dict], float | None]] = {
     "leaf": lambda path: 1.0,
-    "loss": lambda path: None,
-    "light": lambda path: 2.0 if math.isclose(path["loss"], 1e-4) else None,
     "small-down": lambda path: 1.0,
     "small-up": lambda path: 1.0,
     "mixed-down": lambda path: 1.0,
     "100ge": lambda path: 1.0,
     "fast": lambda path: 1.15 if path["rtt_ms"] >= 200 else 1.0,
 }
-"""What is asked of the ratio over a path, by how jobs' names begin."""
+"""What is asked of the ratio to the best of all peers over a path, by how jobs' names begin."""
+
+PLAIN_AIMS: dict[str, Callable[[dict], float | None]] = {
+    "loss": lambda path: 10.0 if path["rtt_ms"] >= 90 else None,
+    "light": lambda path: 2.0 if math.isclose(path["loss"], 1e-4) else None,
+}
+"""The same of the ratio to the best peer that was given no option: where there is loss, that is one stream."""
 
 FLOORS: dict[str, Callable[[dict, dict], float | None]] = {
     # The file must take a minute: a shorter one is mostly slow start.
@@ -84,9 +88,13 @@ def figure(record: dict, path: dict, samples: list[dict]) -> str:
     seconds = record["shape"] == "seconds"
     values = [record["bytes"] * 8 / 1e6 / max(mbit(sample), 1e-9) if seconds else mbit(sample) for sample in samples]
     median, least, most = median_and_spread(values)
-    marks = ("*" if any(sample["cut"] for sample in samples) else "") + ("!" if any(emulation_share(sample, path) for sample in samples) else "")
+    marks = cut_mark(samples) + ("!" if any(emulation_share(sample, path) for sample in samples) else "")
     spread = f" ({digits(least)}–{digits(most)})" if len(samples) > 1 else ""
     return f"{digits(median)}{marks}{spread}"
+
+
+def cut_mark(samples: list[dict]) -> str:
+    return "*" if any(sample["cut"] for sample in samples) else ""
 
 
 def digits(value: float) -> str:
@@ -105,9 +113,19 @@ def median_mbit(samples: list[dict]) -> float:
     return statistics.median(map(mbit, samples))
 
 
-def best(runs: dict[str, list[dict]], foreign: bool) -> tuple[str, float] | None:
-    """The fastest of the peers, or of our own pairs."""
-    rates = {name: median_mbit(samples) for name, samples in runs.items() if is_foreign(name) == foreign}
+def is_plain_peer(name: str) -> bool:
+    """A peer that was given no option."""
+    return is_foreign(name) and not any(mark in client_of(name) for mark in (" -", ","))
+
+
+def client_of(name: str) -> str:
+    """The contender's name without its server."""
+    return name.split(" <-")[0].split(" ->")[0]
+
+
+def best(runs: dict[str, list[dict]], of: Callable[[str], bool]) -> tuple[str, float] | None:
+    """The fastest of some contenders."""
+    rates = {name: median_mbit(samples) for name, samples in runs.items() if of(name)}
     return max(rates.items(), key=lambda item: item[1]) if rates else None
 
 
@@ -147,20 +165,32 @@ def cpu_figure(samples: list[dict]) -> str:
 
 
 def transfer_summary(record: dict) -> list[list[str]]:
+    """For each path the ratio to the best peer, and where that is asked for to the best one without options."""
     rows = []
-    aims, floors = beginning(record["job"], AIMS), beginning(record["job"], FLOORS)
     for cell in record["cells"]:
-        own, peer = best(cell["runs"], foreign=False), best(cell["runs"], foreign=True)
-        if own is None or peer is None:
-            continue
-        counts = cell["path"]["congestion"] == "cubic"
-        aim = aims(cell["path"]) if callable(aims) and counts else None
-        floor = floors(cell["path"], record) if callable(floors) and counts else None
-        ratio = own[1] / max(peer[1], 1e-9)
-        met = "" if aim is None and floor is None else yes(ratio >= (aim or 0) and own[1] >= (floor or 0))
-        figures = [f"{digits(own[1])} ({'HTTP' if 'HTTP' in own[0] else 'xroot'})", f"{digits(peer[1])} ({peer[0].split(' <')[0].split(' ->')[0]})"]
-        rows.append([record["job"], heading(cell["path"], record["cells"]), *figures, f"{ratio:.2f}", f"≥ {aim:.2f}" if aim else "", f"≥ {digits(floor)}" if floor else "", met])
+        rows += ratio_row(record, cell, is_foreign, AIMS)
+        if beginning(record["job"], PLAIN_AIMS):
+            rows += ratio_row(record, cell, is_plain_peer, PLAIN_AIMS)
     return rows
+
+
+def ratio_row(record: dict, cell: dict, peers: Callable[[str], bool], aims: dict) -> list[list[str]]:
+    """None if either side failed. Nothing is asked with BBR as the default."""
+    own, peer = best(cell["runs"], lambda name: not is_foreign(name)), best(cell["runs"], peers)
+    if own is None or peer is None:
+        return []
+    path, counts = cell["path"], cell["path"]["congestion"] == "cubic"
+    aim_of, floor_of = beginning(record["job"], aims), beginning(record["job"], FLOORS)
+    aim = aim_of(path) if callable(aim_of) and counts else None
+    floor = floor_of(path, record) if callable(floor_of) and counts else None
+    ratio = own[1] / max(peer[1], 1e-9)
+    met = "" if aim is None and floor is None else yes(ratio >= (aim or 0) and own[1] >= (floor or 0))
+    count = min(len(cell["runs"][name]) for name in (own[0], peer[0]))
+    names = (("HTTP" if "HTTP" in own[0] else "xroot"), client_of(peer[0]))
+    figures = [f"{digits(rate)}{cut_mark(cell['runs'][name])} ({shown})" for (name, rate), shown in zip((own, peer), names, strict=True)]
+    figures = [str(count), *figures, f"{ratio:.2f}"]
+    asked = [f"≥ {aim:.2f}" if aim else "", f"≥ {digits(floor)}" if floor else ""]
+    return [[record["job"], heading(path, record["cells"]), *figures, *asked, met]]
 
 
 def yes(met: bool) -> str:
@@ -246,8 +276,9 @@ def document(results: pathlib.Path) -> str:
     records = [json.loads(path.read_text()) for path in results.glob("*.json")]
     records.sort(key=lambda record: (not record["job"].startswith("validate"), record["job"]))
     summary = [row for record in records if "cells" in record for row in transfer_summary(record)]
-    header = ["job", "path", "towpath, Mbit/s", "best peer, Mbit/s", "ratio", "asked of the ratio", "of the rate", "met"]
-    parts = [CAVEATS, "## All ratios\n\n" + markdown(header, summary, left=2) + "\n"] if summary else [CAVEATS]
+    header = ["job", "path", "n", "towpath, Mbit/s", "best peer, Mbit/s", "ratio", "asked of the ratio", "of the rate", "met"]
+    warning = "Jobs of quick runs, which say so below, have small files and few repetitions: they show where to look, and are not for quoting.\n\n"
+    parts = [CAVEATS, "## All ratios\n\n" + (warning if any(record["quick"] for record in records) else "") + markdown(header, summary, left=2) + "\n"] if summary else [CAVEATS]
     for record in records:
         where = record["circumstances"]
         quick = " **A quick run: smaller data, not for quoting.**" if record["quick"] else ""
