@@ -228,7 +228,7 @@ impl Digest {
     }
 
     /// The first eight bytes as an integer, the whole value of the 32- and 64-bit checksums.
-    pub(crate) fn to_integer(self) -> u64 {
+    pub fn to_integer(self) -> u64 {
         self.bytes().iter().take(8).fold(0, |integer, byte| integer << 8 | u64::from(*byte))
     }
 

@@ -5,7 +5,7 @@
 //! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
-//! `staging`, `write` and `in_order` (uploads, invisible until they are whole), `copy`, `list`, `digests` and `attributes` (kept as
+//! `staging`, `write` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `list`, `digests` and `attributes` (kept as
 //! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
@@ -18,10 +18,12 @@ mod digests;
 mod errno;
 mod in_order;
 mod inode;
+mod journal;
 mod list;
 mod places;
 mod pool;
 mod read;
+mod resumed;
 mod root;
 mod staging;
 mod vector;
@@ -54,7 +56,7 @@ use self::{
     read::LocalFile,
     root::{Parent, Root},
     staging::{Staged, Staging},
-    write::{Held, LocalWriter},
+    write::{Begun, Held, LocalWriter},
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
@@ -199,9 +201,16 @@ impl Store for LocalStore {
         Ok(Arc::new(file))
     }
 
-    async fn create(&self, _: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
-        let writer = self.at(path, move |local, path| LocalWriter::create(local, path, &options)).await?;
-        Ok(Arc::new(writer))
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        let caller = caller.clone();
+        let begun = self.at(path, move |local, path| LocalWriter::create(local, &caller, path, &options)).await?;
+        Ok(Arc::new(match begun {
+            Begun::Ready(writer) => writer,
+            Begun::MustRead(found) => {
+                let read = self.0.pool.run_long(move |cancelled| found.read(cancelled)).await;
+                read.map_err(|error| error.at(path))?
+            }
+        }))
     }
 
     async fn update(&self, _: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
@@ -473,7 +482,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         vector_ranges: vector::RANGES,
         vector_range_bytes: vector::BATCH_BYTES,
         digests: Algorithm::ALL.into_iter().collect(),
-        resume: false,
+        resume: write,
     })
 }
 

@@ -19,6 +19,8 @@ mod large_directory;
 mod model;
 #[path = "it/power_failure.rs"]
 mod power_failure;
+#[path = "it/resuming.rs"]
+mod resuming;
 #[path = "it/rights.rs"]
 mod rights;
 #[path = "it/sparse.rs"]

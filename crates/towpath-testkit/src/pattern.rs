@@ -12,7 +12,7 @@ pub struct Pattern(u64);
 
 impl Pattern {
     /// The content of `seed`.
-    pub fn new(seed: u64) -> Self {
+    pub const fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_add(1)))
     }
 

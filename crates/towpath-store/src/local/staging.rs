@@ -3,8 +3,11 @@
 //!
 //! A staged file is named `upload-` and 16 hexadecimal digits and is locked (`flock`) by the process that writes it. The lock
 //! goes with the process: a file without one is what a crash left, and is removed when the area is used for the first
-//! time. Areas lie as high in the tree as possible (at the store's root or a mount point), lower only where the
+//! time, and then once a day. Areas lie as high in the tree as possible (at the store's root or a mount point), lower only where the
 //! process may not write there.
+//!
+//! The staged file of an upload with a key is named `resume-` and the 32 digits of a key made from that one and from who uploads. It has
+//! a journal beside it, and outlives its lock by a week.
 //!
 //! Who can write in an area can exchange what is staged there. So only an area that belongs to the process's user and that nobody else may
 //! write to is used; where the usual name is taken by somebody else's, ours is called `.towpath-` and the number of the user.
@@ -16,6 +19,7 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use rustix::{
@@ -25,14 +29,27 @@ use rustix::{
 };
 
 pub(super) use self::staged::{Staged, rename_without_replacing};
-use self::stale::remove_stale;
+use self::{staged::Found, stale::remove_stale};
 use super::{
     errno::{self, Doing as _},
     root::{RESERVED_NAME, Root},
 };
-use crate::{Error, Fault, Result};
+use crate::{
+    Error, Fault, Result, ResumeKey,
+    sys::clock::{self, Instant},
+};
 
 const FILE_PREFIX: &str = "upload-";
+const RESUME_PREFIX: &str = "resume-";
+/// Behind the name of a staged file: its journal, and the one that is to take its place.
+const JOURNAL_SUFFIX: &str = ".journal";
+const NEW_JOURNAL_SUFFIX: &str = ".journal-new";
+
+/// How long what an upload with a key left waits for being taken up again.
+const KEPT: Duration = Duration::from_secs(7 * 86_400);
+
+/// How often an area in use is cleaned.
+const CLEANING_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// One mount: renames work within it and nowhere else (not even between two mounts of one file system).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,14 +67,21 @@ struct Place {
 
 /// The staging areas of a store, one for each mount that has been written to.
 #[derive(Debug, Default)]
-pub(super) struct Staging(Mutex<HashMap<Mount, Arc<OwnedFd>>>);
+pub(super) struct Staging(Mutex<HashMap<Mount, Area>>);
+
+/// A staging area in use.
+#[derive(Debug)]
+struct Area {
+    directory: Arc<OwnedFd>,
+    cleaned: Instant,
+}
 
 impl Staging {
     /// Removes what a crash left in the root's areas, if there are any.
     pub(super) fn clean_root(&self, root: &Root) -> Result<()> {
         for name in [RESERVED_NAME, &own_name()] {
             match open_area(root.directory(), name) {
-                Ok(area) => remove_stale(&area)?,
+                Ok(area) => remove_stale(&area, KEPT)?,
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
                 Err(errno) => return Err(errno::error(errno, "opening the staging directory")),
             }
@@ -68,38 +92,63 @@ impl Staging {
     /// A new staged file from which a rename into `parent` works, with the group that a file made there would have got.
     pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
         let (place, group) = place_and_group(parent)?;
-        let area = self.area(root, parent, place)?;
-        let staged = match Staged::create(&area) {
-            // Somebody removed the directory meanwhile.
-            Err(Errno::NOENT) => {
-                self.lock().remove(&place.mount);
-                Staged::create(&self.area(root, parent, place)?)
-            }
-            outcome => outcome,
-        }
-        .doing("creating a temporary file")?;
-        if group.is_some() {
-            match fs::fchown(&**staged.file(), None, group) {
-                // Only members may give a file to a group, though a file made in the directory would have got it.
-                Err(Errno::PERM) => tracing::debug!("the file keeps the group of this process"),
-                outcome => outcome.doing("setting the group")?,
-            }
-        }
+        let staged = self.stage(root, parent, place, Staged::create)?;
+        staged.set_group(group)?;
         Ok(staged)
     }
 
-    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<OwnedFd>> {
-        if let Some(area) = self.lock().get(&place.mount) {
-            return Ok(Arc::clone(area));
+    /// As [`Self::create`], of an upload with a key: the file that the last one left, or a new one. None where the file system has no locks.
+    ///
+    /// # Errors
+    /// `Overloaded` if that upload is under way.
+    pub(super) fn take_up(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
+        let (place, group) = place_and_group(parent)?;
+        match self.stage(root, parent, place, |area| Staged::take_up(area, key))? {
+            Found::Staged(staged) => {
+                staged.set_group(group)?;
+                Ok(Some(staged))
+            }
+            Found::Unlockable => Ok(None),
+            Found::InUse => {
+                let message = "another upload with the same resume key is under way: wait until it has ended";
+                Err(Error::new(Fault::Overloaded, message))
+            }
         }
-        // Two uploads may come here at once; they find or make the same directory.
-        let area = Arc::new(make_area(root, parent, place)?);
-        remove_stale(&area)?;
-        self.lock().insert(place.mount, Arc::clone(&area));
-        Ok(area)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Mount, Arc<OwnedFd>>> {
+    /// What `make` makes in the area for files in `parent`.
+    fn stage<T>(
+        &self,
+        root: &Root,
+        parent: &OwnedFd,
+        place: Place,
+        make: impl Fn(&Arc<OwnedFd>) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let made = match make(&self.area(root, parent, place)?) {
+            // Somebody removed the directory meanwhile.
+            Err(Errno::NOENT) => {
+                self.lock().remove(&place.mount);
+                make(&self.area(root, parent, place)?)
+            }
+            outcome => outcome,
+        };
+        made.doing("creating a temporary file")
+    }
+
+    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<OwnedFd>> {
+        let known = self.lock().get(&place.mount).map(|area| (Arc::clone(&area.directory), area.cleaned));
+        let directory = match known {
+            Some((directory, cleaned)) if cleaned.elapsed() < CLEANING_INTERVAL => return Ok(directory),
+            Some((directory, _)) => directory,
+            // Two uploads may come here at once; they find or make the same directory.
+            None => Arc::new(make_area(root, parent, place)?),
+        };
+        remove_stale(&directory, KEPT)?;
+        self.lock().insert(place.mount, Area { directory: Arc::clone(&directory), cleaned: clock::now() });
+        Ok(directory)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Mount, Area>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,7 +200,7 @@ pub(super) fn remove_areas(directory: &OwnedFd) {
     for name in [RESERVED_NAME, &own_name()] {
         let Ok(area) = open_area(directory, name) else { continue };
         // What cannot be removed keeps the directory in place, and its removal says so.
-        let _ = remove_stale(&area);
+        let _ = remove_stale(&area, Duration::ZERO);
         let _ = fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
     }
 }

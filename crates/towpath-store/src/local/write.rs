@@ -29,12 +29,16 @@ use super::{
     errno::{self, Doing as _},
     in_order::{EarlyRoom, InOrder},
     inode::{self, Inode},
+    journal::Journal,
     pool::Cancelled,
     read,
+    resumed::{Left, Resumed},
     root::{self, Parent},
     staging::Staged,
 };
-use crate::{CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle};
+use crate::{
+    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle,
+};
 
 /// Offsets are signed in the kernel.
 const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
@@ -54,6 +58,24 @@ pub(super) struct LocalWriter {
     /// Whose piece is written now. The kernel lets one write at a time into a file, and keeps the others waiting on their
     /// processors: that took a sixth of an upload's time.
     turn: Arc<sync::Mutex<()>>,
+    /// What was there when it began.
+    present: Vec<Extent>,
+}
+
+/// How far an upload gets in a short job.
+#[derive(Debug)]
+pub(super) enum Begun {
+    Ready(LocalWriter),
+    MustRead(Box<Unproven>),
+}
+
+/// An upload that goes on from what another one left, which has to be read first.
+#[derive(Debug)]
+pub(super) struct Unproven {
+    local: Arc<Local>,
+    path: StorePath,
+    options: CreateOptions,
+    left: Left,
 }
 
 #[derive(Debug)]
@@ -68,8 +90,14 @@ struct Body {
 /// What happens to the file in the end.
 #[derive(Debug)]
 enum End {
-    /// It gets its name.
-    Publish { staged: Staged, overwrite: Overwrite, mode: Option<u32>, sums: Mutex<Sums> },
+    /// It gets its name. The journal ends before the lock on the staged file does.
+    Publish {
+        journal: Option<Box<Journal>>,
+        staged: Staged,
+        overwrite: Overwrite,
+        mode: Option<u32>,
+        sums: Mutex<Sums>,
+    },
     /// It has it already. The flag tells that its known digests are forgotten.
     Stay { is_forgotten: Mutex<bool> },
 }
@@ -119,7 +147,12 @@ struct Sums {
 
 impl LocalWriter {
     /// Starts an upload.
-    pub(super) fn create(local: &Arc<Local>, path: &StorePath, options: &CreateOptions) -> Result<Self> {
+    pub(super) fn create(
+        local: &Arc<Local>,
+        caller: &Caller,
+        path: &StorePath,
+        options: &CreateOptions,
+    ) -> Result<Begun> {
         let parent = match (parent_of(local, path, options.overwrite), path.parent()) {
             (Err(error), Some(above)) if options.parents && error.fault() == Fault::NotFound => {
                 local.make_directories(&above)?;
@@ -127,16 +160,51 @@ impl LocalWriter {
             }
             (outcome, _) => outcome?,
         };
+        let left = options.resume.map(|key| {
+            let size = options.size_hint.ok_or_else(|| {
+                Error::new(Fault::InvalidArgument, "an upload with a resume key must say how large the file will be")
+            })?;
+            Left::find(local, &parent, caller, key, size)
+        });
+        let left = left.transpose()?.flatten();
         if let Some(size) = options.size_hint {
-            expect_space(&parent.directory, size)?;
+            let allocated_bytes = left.as_ref().map_or(Ok(0), Left::allocated_bytes)?;
+            expect_space(&parent.directory, size.saturating_sub(allocated_bytes))?;
         }
-        let staged = local.staging.create(&local.root, &parent.directory)?;
+        Ok(match left {
+            None => {
+                Begun::Ready(Self::start(local, path, options, local.staging.create(&local.root, &parent.directory)?))
+            }
+            Some(left) if left.is_nothing() => {
+                Begun::Ready(Self::go_on(local, path, options, left.take_up(Vec::new())?))
+            }
+            Some(left) => {
+                let (local, path, options) = (Arc::clone(local), path.clone(), options.clone());
+                Begun::MustRead(Box::new(Unproven { local, path, options, left }))
+            }
+        })
+    }
+
+    /// A new file in `staged`.
+    fn start(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, staged: Staged) -> Self {
         let sums = Mutex::new(Sums::new(options.digests, &local.early_room));
         let file = Arc::clone(staged.file());
         let is_small = options.size_hint.is_some_and(|size| size <= SMALL_BYTES);
         let early = if is_small { Early::Nothing } else { Early::Written };
-        let end = End::Publish { staged, overwrite: options.overwrite, mode: options.mode, sums };
-        Ok(Self::new(local, path, file, early, end))
+        let end = End::Publish { journal: None, staged, overwrite: options.overwrite, mode: options.mode, sums };
+        Self::new(local, path, file, early, end)
+    }
+
+    /// The file that another upload began.
+    fn go_on(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: Resumed) -> Self {
+        let Resumed { journal, staged, proven } = resumed;
+        let mut sums = Sums::new(options.digests, &local.early_room);
+        sums.found(&proven);
+        let present = sums.extents.extents().copied().collect();
+        let file = Arc::clone(staged.file());
+        let (overwrite, mode, sums) = (options.overwrite, options.mode, Mutex::new(sums));
+        let end = End::Publish { journal: Some(Box::new(journal)), staged, overwrite, mode, sums };
+        Self { present, ..Self::new(local, path, file, Early::Written, end) }
     }
 
     /// Opens an existing file for changes in place.
@@ -150,7 +218,7 @@ impl LocalWriter {
     fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, early: Early, end: End) -> Self {
         let body = Body { local: Arc::clone(local), path: path.clone(), file, early: Mutex::new(early), end };
         let body = Arc::new(RwLock::new(Some(body)));
-        Self { local: Arc::clone(local), path: path.clone(), body, turn: Arc::default() }
+        Self { local: Arc::clone(local), path: path.clone(), body, turn: Arc::default(), present: Vec::new() }
     }
 
     /// Runs `job` on the body, beside other jobs. The job ends even if nobody waits for it any more.
@@ -172,7 +240,7 @@ impl WriteHandle for LocalWriter {
     }
 
     async fn present(&self) -> Result<Vec<Extent>> {
-        Ok(Vec::new())
+        Ok(self.present.clone())
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -221,7 +289,10 @@ impl WriteHandle for LocalWriter {
         let mut body = Arc::clone(&self.body).write_owned().await;
         let job = move || match body.take() {
             // Emptied first: its room is free when this returns, though the descriptor is closed a little later.
-            Some(Body { file, end: End::Publish { .. }, .. }) => fs::ftruncate(&*file, 0).doing("giving up the upload"),
+            Some(Body { file, end: End::Publish { staged, .. }, .. }) => {
+                staged.discard();
+                fs::ftruncate(&*file, 0).doing("giving up the upload")
+            }
             Some(_) | None => Ok(()),
         };
         self.local.pool.run(job).await
@@ -238,11 +309,18 @@ impl Body {
         self.write_held()?;
         let outcome = write_all(&self.file, offset, data).doing("writing");
         drop(turn);
-        if let End::Publish { sums, .. } = &self.end {
-            match outcome {
-                Ok(()) => Sums::add(sums, offset, data),
+        if let End::Publish { sums, journal, .. } = &self.end {
+            match (&outcome, journal) {
+                (Ok(()), None) => {
+                    Sums::add(sums, offset, data);
+                }
+                (Ok(()), Some(journal)) => {
+                    let parts = journal.parts(offset, data);
+                    let mut extents = parts.filter_map(|(offset, part)| Sums::add(sums, offset, &part));
+                    extents.try_for_each(|extent| journal.wrote(&extent))?;
+                }
                 // Some of it may be there.
-                Err(_) => lock(sums).give_up(offset),
+                (Err(_), _) => lock(sums).give_up(offset),
             }
         }
         outcome
@@ -299,15 +377,21 @@ impl Body {
         self.forget_digests()?;
         self.write_held()?;
         fs::ftruncate(&self.file, size).doing("setting the size")?;
-        if let End::Publish { sums, .. } = &self.end {
+        if let End::Publish { sums, journal, .. } = &self.end {
             lock(sums).truncate(size);
+            journal.iter().for_each(|journal| journal.forget_partial());
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         self.write_held()?;
-        self.local.sync_file(&self.file)
+        self.local.sync_file(&self.file)?;
+        if let End::Publish { journal: Some(journal), .. } = &self.end {
+            journal.flush()?;
+            self.local.sync_file(journal.file())?;
+        }
+        Ok(())
     }
 
     /// Of a file that is changed in place, the known digests go before the first change.
@@ -333,12 +417,26 @@ impl Body {
             End::Publish { sums, .. } => lock(sums).finish(size),
             End::Stay { .. } => Digests::new(),
         };
-        expected.check_digests(&digests)?;
+        self.compare(&expected, &digests)?;
         Ok(Checked { body: self, expected, digests })
+    }
+
+    /// Compares digests with those promised. Nobody is to go on from wrong data.
+    fn compare(&self, expected: &Expectation, digests: &Digests) -> Result<()> {
+        expected.check_digests(digests).inspect_err(|_| self.discard())
+    }
+
+    /// Nothing stays of it if it is not published.
+    fn discard(&self) {
+        if let End::Publish { staged, .. } = &self.end {
+            staged.discard();
+        }
     }
 
     /// Makes a checked file durable and visible. The mode comes after the digests: with some modes attributes cannot be set.
     fn finish(&self, expected: &Expectation, digests: Digests) -> Result<Metadata> {
+        // Time, mode and digests would be those of another file.
+        self.discard();
         let mut inode = Inode::of(self.file.as_fd())?;
         let digests = match &self.end {
             End::Publish { staged, overwrite, mode, .. } => {
@@ -371,6 +469,15 @@ impl Body {
     }
 }
 
+impl Unproven {
+    /// Reads what is there, and goes on from what is right.
+    pub(super) fn read(self, cancelled: &Cancelled) -> Result<LocalWriter> {
+        let algorithms = self.options.digests.union(Algorithms::DEFAULT).combinable();
+        let proven = self.left.prove(algorithms, cancelled)?;
+        Ok(LocalWriter::go_on(&self.local, &self.path, &self.options, self.left.take_up(proven)?))
+    }
+}
+
 impl Checked {
     /// What was promised and is not known yet.
     fn missing(&self) -> Algorithms {
@@ -382,7 +489,7 @@ impl Checked {
     fn read(mut self, cancelled: &Cancelled) -> Result<Self> {
         let computed = digests::compute(&self.body.file, self.missing(), cancelled, |_| {})?;
         computed.iter().for_each(|digest| self.digests.insert(*digest));
-        self.expected.check_digests(&self.digests)?;
+        self.body.compare(&self.expected, &self.digests)?;
         Ok(self)
     }
 
@@ -400,8 +507,14 @@ impl Sums {
         }
     }
 
-    /// Takes a piece. Its checksums are computed without the lock, so that many pieces are at once.
-    fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) {
+    /// Takes parts that are there already. Algorithms that need the bytes in order did not see them.
+    fn found(&mut self, parts: &[Extent]) {
+        parts.iter().for_each(|part| self.extents.insert(*part));
+        self.in_order = self.in_order.take().filter(|_| parts.is_empty());
+    }
+
+    /// Takes a piece, and gives its checksums. They are computed without the lock, so that many pieces are at once.
+    fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) -> Option<Extent> {
         let algorithms = lock(sums).extents.algorithms();
         let extent = Extent::of(algorithms, offset, data);
         let mut sums = lock(sums);
@@ -410,6 +523,7 @@ impl Sums {
         }
         sums.in_order =
             sums.in_order.take().and_then(|mut in_order| in_order.add(offset, data).ok().map(|()| in_order));
+        extent
     }
 
     /// The file was cut or extended to `size`: if something that was written is gone, the sums no longer hold.
@@ -494,7 +608,9 @@ mod tests {
         // So many pieces apart that the checksums that can be combined are given up; then what lies between them.
         let pairs = DEFAULT_EXTENT_LIMIT as u64 + 1;
         let offsets = (0..pairs).map(|pair| 2 * pair + 1).chain((0..pairs).map(|pair| 2 * pair));
-        offsets.for_each(|offset| Sums::add(&sums, offset, &Bytes::from_static(b"x")));
+        offsets.for_each(|offset| {
+            Sums::add(&sums, offset, &Bytes::from_static(b"x"));
+        });
         let mut sums = lock(&sums);
         sums.truncate(2 * pairs);
         assert!(sums.in_order.is_some(), "nothing is cut off");

@@ -8,11 +8,14 @@ use std::{
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 use towpath_store::{
-    Caller, CreateOptions, Expectation, ListOptions, Store as _, StorePath,
+    Caller, CreateOptions, Expectation, Fault, ListOptions, Store as _, StorePath,
     local::{LocalOptions, LocalStore},
 };
 
-use crate::directory::{Directory, path};
+use crate::{
+    directory::{Directory, path},
+    resuming,
+};
 
 /// Tells the child, which is this same test program, where to write.
 const CHILD: &str = "TOWPATH_TEST_CRASH";
@@ -58,4 +61,74 @@ async fn nothing_of_an_upload_is_left_after_a_kill() {
     let names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["whole"]);
     assert_eq!(directory.get("/whole").await.unwrap(), "content");
+}
+
+/// As [`CHILD`], for a child that writes an upload with a key.
+const WRITING_CHILD: &str = "TOWPATH_TEST_CRASH_WRITING";
+
+/// Many blocks, so that it is seldom finished when the child is killed.
+const SIZE: u64 = 64 << 20;
+
+/// What the other child does: it takes the upload up and writes what is missing, from several places at once and in pieces that no block
+/// begins or ends with, says what it was told, and begins again if it comes to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_writes_an_upload_with_a_key_until_it_is_killed() {
+    let Some(root) = std::env::var_os(WRITING_CHILD) else { return };
+    let store = LocalStore::open(root.as_ref(), LocalOptions::default()).unwrap();
+    let file = store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await.unwrap();
+    let present = file.present().await.unwrap();
+    let is_present =
+        |start: u64, end: u64| present.iter().any(|extent| extent.offset() <= start && end <= extent.end());
+    let writers = (0..WRITERS).map(async |writer| {
+        let (from, to) = (SIZE / WRITERS * writer, SIZE / WRITERS * (writer + 1));
+        for start in (from..to).step_by(PIECE as usize) {
+            let end = to.min(start + PIECE);
+            if !is_present(start, end) {
+                resuming::write(&*file, start, end).await;
+            }
+            println!("\nwrote");
+        }
+    });
+    futures::future::join_all(writers).await;
+    std::future::pending::<()>().await;
+}
+
+const PIECE: u64 = 300_007;
+const WRITERS: u64 = 4;
+
+#[tokio::test]
+async fn an_upload_goes_on_where_it_was_killed() {
+    let directory = Directory::new();
+    let mut present_before = 0;
+    for kill in 1..=4_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::child_writes_an_upload_with_a_key_until_it_is_killed", "--nocapture"])
+            .env(WRITING_CHILD, directory.host(""))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        // Each time after a few dozen pieces more; in the midst of others that nobody tells us of.
+        let told = lines.by_ref().filter(|line| line == "wrote").take(40 * kill as usize).count();
+        assert_eq!(told as u64, 40 * kill, "the child ended early");
+        let busy = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await;
+        assert_eq!(busy.unwrap_err().fault(), Fault::Overloaded, "the child has the key");
+        // Still with somebody at the other end of its pipe: it must not end by itself.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(lines);
+        assert_eq!(directory.stat("/file").await.unwrap_err().fault(), Fault::NotFound);
+        let file = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await.unwrap();
+        let present = file.present().await.unwrap();
+        let bytes: u64 = present.iter().map(|extent| extent.bytes()).sum();
+        // What was told (the last piece of a writer may be short), but for the two blocks of each writer that may not be whole.
+        let least = (40 * kill - WRITERS) * PIECE - WRITERS * (2 << 20);
+        assert!(
+            bytes >= present_before && bytes >= least,
+            "{bytes} bytes are there, {present_before} were, {least} must"
+        );
+        present_before = bytes;
+    }
+    let file = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await.unwrap();
+    resuming::finish(&directory, &*file, SIZE).await;
 }

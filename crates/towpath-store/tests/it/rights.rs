@@ -20,6 +20,7 @@ use towpath_store::{
 use crate::{
     directory::{Directory, path},
     disk_full::Mount,
+    resuming,
 };
 
 fn set_immutable(host: &Path, is_immutable: bool) -> rustix::io::Result<()> {
@@ -159,6 +160,24 @@ async fn a_file_that_nobody_may_write_keeps_its_digests_and_is_copied() {
     }
     let attributes = directory.store.attributes(me, &path("/copy")).await.unwrap();
     assert_eq!(attributes, [("colour".into(), "red".into())]);
+}
+
+#[tokio::test]
+async fn an_upload_is_taken_up_though_a_commit_that_was_killed_had_set_its_mode() {
+    if !is_unprivileged("rights::an_upload_is_taken_up_though_a_commit_that_was_killed_had_set_its_mode") {
+        return;
+    }
+    let directory = Directory::new();
+    let (me, at, options) = (&Caller::local(), path("/file"), resuming::options(5_000_000));
+    let file = directory.store.create(me, &at, options.clone()).await.unwrap();
+    resuming::write(&*file, 0, 4_000_000).await;
+    drop(file);
+    let staged = directory.staged().into_iter().find(|name| !name.contains('.')).unwrap();
+    let host = directory.host(".towpath").join(staged);
+    std::fs::set_permissions(&host, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let file = directory.store.create(me, &at, options).await.unwrap();
+    assert_eq!(file.metadata().await.unwrap().size, 4_000_000);
+    resuming::finish(&directory, &*file, 5_000_000).await;
 }
 
 #[tokio::test]

@@ -1,37 +1,192 @@
-//! Uploads with a key.
+//! Uploads with a key: what one leaves, another goes on from.
 
-use towpath_store::{CreateOptions, Expectation, ResumeKey};
+use std::{ops::Range, sync::Arc};
+
+use towpath_proto::checksum::{Algorithms, Extent, ExtentDigests, Hasher, Holes};
+use towpath_store::{CreateOptions, Expectation, Fault, MAX_PRESENT_EXTENTS, ResumeKey, StorePath, WriteHandle};
 
 use super::bench::{Bench, ok};
-use crate::pattern::Pattern;
+use crate::{pattern::Pattern, random::Random};
 
-const SIZE: usize = 200_003;
+/// Several blocks, however long these are in a store.
+const SIZE: u64 = 5_000_003;
 
-fn options() -> CreateOptions {
-    CreateOptions {
-        resume: Some(ResumeKey::of(&[b"source", b"target"])),
-        size_hint: Some(SIZE as u64),
-        ..Default::default()
+const PATTERN: u64 = 11;
+
+fn options(bench: &Bench) -> CreateOptions {
+    // Each check has its own file, and so its own key.
+    let resume = Some(ResumeKey::of(&[b"source", bench.directory.as_bytes()]));
+    CreateOptions { resume, size_hint: Some(SIZE), ..CreateOptions::default() }
+}
+
+async fn create(bench: &Bench, path: &StorePath) -> Arc<dyn WriteHandle> {
+    ok(bench.store.create(&bench.caller, path, options(bench)).await)
+}
+
+async fn write(file: &dyn WriteHandle, range: Range<u64>) {
+    let length = usize::try_from(range.end - range.start).expect("the files of the checks are small");
+    ok(file.write(range.start, Pattern::new(PATTERN).bytes(range.start, length)).await);
+}
+
+/// What is present, after a look at whether it is told as promised.
+async fn present(file: &dyn WriteHandle) -> Vec<Extent> {
+    let present = ok(file.present().await);
+    assert!(present.len() <= MAX_PRESENT_EXTENTS);
+    assert!(present.is_sorted_by(|one, next| one.end() < next.offset()), "{present:?}");
+    for extent in &present {
+        let content = Pattern::new(PATTERN).bytes(extent.offset(), extent.bytes() as usize);
+        let right = Hasher::digest(extent.digests().algorithms(), &content);
+        assert_eq!(extent.digests(), right, "at {}", extent.offset());
+        assert_eq!(right.algorithms().intersection(Algorithms::DEFAULT), Algorithms::DEFAULT);
     }
+    present
+}
+
+/// What is not present.
+fn missing(present: &[Extent]) -> Vec<(u64, u64)> {
+    let starts = std::iter::once(0).chain(present.iter().map(Extent::end));
+    let ends = present.iter().map(Extent::offset).chain([SIZE]);
+    starts.zip(ends).filter(|(start, end)| start < end).collect()
+}
+
+/// Writes what is missing and commits, promising digests that were combined from what was present and what was written.
+async fn finish(bench: &Bench, file: &dyn WriteHandle, path: &StorePath) {
+    let present = present(file).await;
+    let mut digests = ExtentDigests::new(Algorithms::DEFAULT);
+    present.iter().for_each(|extent| digests.insert(*extent));
+    for (start, end) in missing(&present) {
+        digests.add(start, &Pattern::new(PATTERN).bytes(start, (end - start) as usize));
+        write(file, start..end).await;
+    }
+    let digests = digests.finish(SIZE, Holes::Refuse).expect("every byte was there once");
+    let content = Pattern::new(PATTERN).bytes(0, SIZE as usize);
+    assert_eq!(digests, Hasher::digest(Algorithms::DEFAULT, &content));
+    let committed = ok(file.commit(Expectation { size: Some(SIZE), digests, mtime_ns: None }).await);
+    let known = committed.digests;
+    assert_eq!(known, Hasher::digest(known.algorithms(), &content));
+    assert!(bench.get(path).await == content);
+    assert_eq!(bench.names().await.len(), 1);
 }
 
 pub(super) async fn a_new_upload_with_a_key_is_as_any_other(bench: Bench) {
-    let (path, content) = (bench.at("file"), Pattern::new(1).bytes(0, SIZE));
-    let file = ok(bench.store.create(&bench.caller, &path, options()).await);
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
     assert_eq!(ok(file.present().await), []);
-    ok(file.write(0, content.clone()).await);
-    bench.expect_nothing(&path).await;
-    ok(file.commit(Expectation { size: Some(SIZE as u64), ..Expectation::default() }).await);
-    assert_eq!(bench.get(&path).await, content);
+    finish(&bench, &*file, &path).await;
 }
 
 pub(super) async fn a_key_keeps_nothing_where_nothing_can_be_kept(bench: Bench) {
     let path = bench.at("file");
     for _ in 0..2 {
-        let file = ok(bench.store.create(&bench.caller, &path, options()).await);
+        let file = create(&bench, &path).await;
         assert_eq!(ok(file.present().await), []);
-        ok(file.write(0, Pattern::new(1).bytes(0, SIZE)).await);
+        write(&*file, 0..SIZE).await;
         drop(file);
         bench.expect_nothing(&path).await;
     }
+}
+
+pub(super) async fn an_upload_goes_on_where_it_broke_off(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..3_000_000).await;
+    write(&*file, 4_000_000..4_000_005).await;
+    assert_eq!(ok(file.present().await), [], "what it wrote itself it does not tell");
+    drop(file);
+    bench.expect_nothing(&path).await;
+    let file = create(&bench, &path).await;
+    assert_eq!(missing(&present(&*file).await), [(3_000_000, 4_000_000), (4_000_005, SIZE)]);
+    assert_eq!(ok(file.metadata().await).size, 4_000_005);
+    Pattern::new(PATTERN).check(2_999_990, &ok(file.read(2_999_990, 10).await));
+    assert_eq!(ok(file.read(3_000_000, 10).await), [0; 10].as_slice(), "a gap reads as zeros");
+    finish(&bench, &*file, &path).await;
+}
+
+pub(super) async fn an_upload_may_break_off_again_and_again(bench: Bench) {
+    let (path, mut random) = (bench.at("file"), Random::new(7));
+    let mut there = 0;
+    for _ in 0..10 {
+        let file = create(&bench, &path).await;
+        let present = present(&*file).await;
+        let now = present.iter().map(Extent::bytes).sum();
+        assert!(now >= there, "{now} bytes are there, {there} were before");
+        there = now;
+        for (gap_start, gap_end) in missing(&present) {
+            let start = gap_start + random.below(gap_end - gap_start);
+            let end = gap_end.min(start + 1 + random.below(600_000));
+            write(&*file, start..end).await;
+            there += end - start;
+        }
+    }
+    finish(&bench, &*create(&bench, &path).await, &path).await;
+}
+
+pub(super) async fn another_key_or_size_finds_nothing(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..1_500_000).await;
+    drop(file);
+    let other_key = CreateOptions { resume: Some(ResumeKey::of(&[b"another source"])), ..options(&bench) };
+    let file = ok(bench.store.create(&bench.caller, &path, other_key).await);
+    assert_eq!(ok(file.present().await), []);
+    ok(file.abort().await);
+    let without = CreateOptions { resume: None, ..options(&bench) };
+    assert_eq!(ok(ok(bench.store.create(&bench.caller, &path, without).await).present().await), []);
+    let file = create(&bench, &path).await;
+    assert_eq!(missing(&present(&*file).await), [(1_500_000, SIZE)], "the others did no harm");
+    drop(file);
+    let other_size = CreateOptions { size_hint: Some(SIZE + 1), ..options(&bench) };
+    let file = ok(bench.store.create(&bench.caller, &path, other_size).await);
+    assert_eq!(ok(file.present().await), []);
+    assert_eq!(ok(file.metadata().await).size, 0);
+}
+
+pub(super) async fn one_upload_at_a_time_has_the_key(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..1_000_000).await;
+    bench.expect(Fault::Overloaded, bench.store.create(&bench.caller, &path, options(&bench)).await);
+    write(&*file, 1_000_000..2_000_000).await;
+    drop(file);
+    finish(&bench, &*create(&bench, &path).await, &path).await;
+}
+
+pub(super) async fn what_is_aborted_or_committed_is_not_taken_up_again(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..3_000_000).await;
+    ok(file.abort().await);
+    let file = create(&bench, &path).await;
+    assert_eq!(ok(file.present().await), []);
+    finish(&bench, &*file, &path).await;
+    ok(bench.store.remove_file(&bench.caller, &path).await);
+    assert_eq!(ok(create(&bench, &path).await.present().await), []);
+}
+
+pub(super) async fn a_commit_that_comes_too_early_costs_nothing(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..3_000_000).await;
+    let expected = Expectation { size: Some(SIZE), ..Expectation::default() };
+    bench.expect(Fault::Truncated, file.commit(expected).await);
+    drop(file);
+    let file = create(&bench, &path).await;
+    assert_eq!(missing(&present(&*file).await), [(3_000_000, SIZE)]);
+    finish(&bench, &*file, &path).await;
+}
+
+pub(super) async fn nobody_goes_on_from_wrong_data(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..SIZE).await;
+    let digests = Hasher::digest(Algorithms::DEFAULT, b"something else");
+    bench.expect(Fault::ChecksumMismatch, file.commit(Expectation { digests, ..Expectation::default() }).await);
+    bench.expect_nothing(&path).await;
+    assert_eq!(ok(create(&bench, &path).await.present().await), []);
+}
+
+pub(super) async fn an_upload_with_a_key_must_tell_its_size(bench: Bench) {
+    let path = bench.at("file");
+    let without = CreateOptions { size_hint: None, ..options(&bench) };
+    bench.expect(Fault::InvalidArgument, bench.store.create(&bench.caller, &path, without).await);
 }

@@ -1,4 +1,4 @@
-//! One staged file.
+//! One staged file, and the journal of one with a key.
 
 use std::{
     ffi::OsStr,
@@ -11,27 +11,43 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags},
+    fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags},
     io::Errno,
 };
 
-use super::FILE_PREFIX;
+use super::{FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX};
 use crate::{
-    Overwrite, Result,
-    local::{errno, root::Parent},
+    Overwrite, Result, ResumeKey,
+    local::{
+        errno::{self, Doing as _},
+        root::Parent,
+        write,
+    },
     sys::random,
 };
 
 /// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
 const ATTEMPTS: usize = 8;
 
-/// A file that nobody can see yet. Dropping it removes it, unless it has been published.
+/// A file that nobody can see yet. Dropping it removes it, unless it has been published, or has a key and is not empty.
 #[derive(Debug)]
 pub(in crate::local) struct Staged {
     area: Arc<OwnedFd>,
     name: String,
     file: Arc<File>,
+    has_journal: bool,
+    /// It is to stay when it is dropped.
+    is_kept: AtomicBool,
     is_gone: AtomicBool,
+}
+
+/// The staged file of a key.
+pub(super) enum Found {
+    Staged(Staged),
+    /// Somebody is writing it.
+    InUse,
+    /// Nobody can tell whether somebody is.
+    Unlockable,
 }
 
 impl Staged {
@@ -60,20 +76,99 @@ impl Staged {
                 Ok(()) => {}
             }
             if fs::fstat(&file)?.st_nlink > 0 {
-                return Ok(Self {
-                    area: Arc::clone(area),
-                    name,
-                    file: Arc::new(file),
-                    is_gone: AtomicBool::new(false),
-                });
+                return Ok(Self::new(area, name, file, false));
             }
         }
         Err(last)
     }
 
+    /// The file that the last upload with `key` left in `area`, or a new one.
+    pub(super) fn take_up(area: &Arc<OwnedFd>, key: ResumeKey) -> rustix::io::Result<Found> {
+        let name = format!("{RESUME_PREFIX}{key}");
+        for _ in 0..ATTEMPTS {
+            let (file, is_writable) = open_or_create(area, &name)?;
+            match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(Found::InUse),
+                Err(errno) => {
+                    tracing::debug!(%errno, "the staging directory has no locks: no upload can be taken up again");
+                    return Ok(Found::Unlockable);
+                }
+            }
+            // Who had the lock before may have published or removed it.
+            let is_there = match fs::statat(&**area, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(status) => status.st_ino == fs::fstat(&file)?.st_ino,
+                Err(Errno::NOENT) => false,
+                Err(errno) => return Err(errno),
+            };
+            match is_there {
+                true if is_writable => return Ok(Found::Staged(Self::new(area, name, file, true))),
+                true => fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?,
+                false => {}
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// The file `name`, which is open and locked.
+    fn new(area: &Arc<OwnedFd>, name: String, file: File, has_key: bool) -> Self {
+        Self {
+            area: Arc::clone(area),
+            name,
+            file: Arc::new(file),
+            has_journal: has_key,
+            is_kept: AtomicBool::new(has_key),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives it to a group, if one is named.
+    pub(super) fn set_group(&self, group: Option<Gid>) -> Result<()> {
+        if group.is_none() {
+            return Ok(());
+        }
+        match fs::fchown(&*self.file, None, group) {
+            // Only members may give a file to a group, though a file made in the directory would have got it.
+            Err(Errno::PERM) => {
+                tracing::debug!("the file keeps the group of this process");
+                Ok(())
+            }
+            outcome => outcome.doing("setting the group"),
+        }
+    }
+
     /// The file itself.
     pub(in crate::local) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// Its journal, if there is one.
+    pub(in crate::local) fn journal(&self) -> rustix::io::Result<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match fs::openat(&*self.area, self.beside(JOURNAL_SUFFIX), flags, Mode::empty()) {
+            Ok(descriptor) => Ok(Some(File::from(descriptor))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Puts a journal with `content` in the place of the one that there is, in one step.
+    pub(in crate::local) fn replace_journal(&self, content: &[u8]) -> rustix::io::Result<File> {
+        let (new, name) = (self.beside(NEW_JOURNAL_SUFFIX), self.beside(JOURNAL_SUFFIX));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(fs::openat(&*self.area, &new, flags, Mode::RUSR | Mode::WUSR)?);
+        write::write_all(&file, 0, content)?;
+        fs::renameat(&*self.area, &new, &*self.area, &name)?;
+        Ok(file)
+    }
+
+    fn beside(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.name)
+    }
+
+    /// It shall not stay when it is dropped, though it has a key.
+    pub(in crate::local) fn discard(&self) {
+        self.is_kept.store(false, Ordering::Relaxed);
     }
 
     /// Gives it its name. If that fails it is still staged.
@@ -85,7 +180,36 @@ impl Staged {
         };
         outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
         self.is_gone.store(true, Ordering::Relaxed);
+        // Not before: a crash between the two would cost all that is proven.
+        self.remove_journal();
         Ok(())
+    }
+
+    fn remove_journal(&self) {
+        if !self.has_journal {
+            return;
+        }
+        for suffix in [JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX] {
+            match fs::unlinkat(&*self.area, self.beside(suffix), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => tracing::warn!(name = %self.name, %errno, "the journal of an upload is not removed"),
+            }
+        }
+    }
+
+    /// Whether it stays when it is dropped. What is empty serves nobody.
+    fn stays(&self) -> bool {
+        let is_empty = || fs::fstat(&*self.file).is_ok_and(|status| status.st_size == 0);
+        self.is_kept.load(Ordering::Relaxed) && !is_empty()
+    }
+}
+
+/// Opens the staged file `name` of a key, or makes it; whether it can be written. One that a commit has given a mode, before it was killed, may not be.
+fn open_or_create(area: &OwnedFd, name: &str) -> rustix::io::Result<(File, bool)> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match fs::openat(area, name, flags | OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o666)) {
+        Err(Errno::ACCESS) => Ok((File::from(fs::openat(area, name, flags | OFlags::RDONLY, Mode::empty())?), false)),
+        outcome => Ok((File::from(outcome?), true)),
     }
 }
 
@@ -94,6 +218,14 @@ impl Drop for Staged {
         if self.is_gone.load(Ordering::Relaxed) {
             return;
         }
+        if self.stays() {
+            // Closing it is not enough: a process that is just being started has a copy of the descriptor for a moment.
+            if let Err(errno) = fs::flock(&*self.file, FlockOperation::Unlock) {
+                tracing::warn!(name = %self.name, %errno, "an upload is not unlocked");
+            }
+            return;
+        }
+        self.remove_journal();
         if let Err(errno) = fs::unlinkat(&*self.area, &self.name, AtFlags::empty()) {
             tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
         }

@@ -1,0 +1,166 @@
+//! Taking an upload up again: what the last one with its key left is read back, and what is not as the journal says is as if it had never
+//! been written.
+//!
+//! The life of one: [`Left::find`] finds and locks the staged file of the key and of who asks; [`Left::prove`] reads the blocks that its
+//! journal names; [`Left::take_up`] cuts and empties the rest of the file, and begins a new journal with what was proven.
+
+use std::fs::File;
+
+use rustix::{
+    fs::{self, FallocateFlags},
+    io::Errno,
+};
+use towpath_proto::checksum::{Algorithm, Algorithms, Extent, Hasher};
+
+use super::{
+    Local, digests,
+    errno::Doing as _,
+    inode::Inode,
+    journal::{self, Header, Journal, Record},
+    pool::Cancelled,
+    read,
+    root::Parent,
+    staging::Staged,
+};
+use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey};
+
+/// How much is read at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The bytes that `fstat` counts a block as, on every file system.
+const STATUS_BLOCK_BYTES: u64 = 512;
+
+/// What an upload with a key left, locked; perhaps nothing.
+#[derive(Debug)]
+pub(super) struct Left {
+    staged: Staged,
+    header: Header,
+    records: Vec<Record>,
+}
+
+/// An upload with a key that can begin.
+#[derive(Debug)]
+pub(super) struct Resumed {
+    pub(super) journal: Journal,
+    pub(super) staged: Staged,
+    /// What is there already, in parts that may touch.
+    pub(super) proven: Vec<Extent>,
+}
+
+impl Left {
+    /// What was left of the upload of `size` bytes to a file in `parent`. None where the file system has no locks: then nobody can tell whether the
+    /// upload is under way.
+    ///
+    /// # Errors
+    /// `Overloaded` if it is under way.
+    pub(super) fn find(
+        local: &Local,
+        parent: &Parent<'_>,
+        caller: &Caller,
+        key: ResumeKey,
+        size: u64,
+    ) -> Result<Option<Self>> {
+        let Some(staged) = local.staging.take_up(&local.root, &parent.directory, owned(caller, key))? else {
+            return Ok(None);
+        };
+        let header = Header::new(key, size);
+        let journal = staged.journal().doing("opening the journal")?;
+        let records = journal.map_or(Ok(Vec::new()), |journal| journal::records(&journal, &header))?;
+        Ok(Some(Self { staged, header, records }))
+    }
+
+    /// Whether there is nothing to be read.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The room on the disk that the file already has.
+    pub(super) fn allocated_bytes(&self) -> Result<u64> {
+        let inode = Inode::of(&**self.staged.file())?;
+        Ok(u64::try_from(inode.status().st_blocks).unwrap_or(0).saturating_mul(STATUS_BLOCK_BYTES))
+    }
+
+    /// The blocks that are as the journal says, with `algorithms` of each. What cannot be read is not. Memory: the records of a journal,
+    /// and one piece.
+    pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
+        let mut proven: Vec<Extent> = Vec::new();
+        let (mut end, mut separate) = (0, 0);
+        for record in &self.records {
+            // Of ranges that overlap one is enough: mostly they are one block, and a part of it that was noted before.
+            if record.offset < end {
+                continue;
+            }
+            let Some(extent) = read_back(self.staged.file(), record, algorithms, cancelled)? else { continue };
+            separate += usize::from(proven.is_empty() || extent.offset() > end);
+            if separate > MAX_PRESENT_EXTENTS {
+                break;
+            }
+            end = extent.end();
+            proven.push(extent);
+        }
+        Ok(proven)
+    }
+
+    /// Begins with what was `proven`: the file holds that, zeros between, and nothing behind.
+    pub(super) fn take_up(self, mut proven: Vec<Extent>) -> Result<Resumed> {
+        let file = self.staged.file();
+        // A commit that did not come to its end may have kept some.
+        digests::forget(&Inode::of(&**file)?)?;
+        empty_the_rest(file, &mut proven).doing("clearing what is left of an upload")?;
+        let (content, records) = self.header.journal(&proven);
+        let file = self.staged.replace_journal(&content).doing("writing the journal")?;
+        Ok(Resumed { journal: Journal::new(file, self.header, records), staged: self.staged, proven })
+    }
+}
+
+/// The key of what `caller` leaves under `key`: others do not find it. Without a token there is only the address.
+fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
+    let text = |part: &Option<std::sync::Arc<str>>| part.as_deref().unwrap_or_default().to_owned();
+    let (issuer, subject) = (text(&caller.issuer), text(&caller.subject));
+    let address =
+        caller.address.filter(|_| caller.issuer.is_none()).map(|address| address.to_string()).unwrap_or_default();
+    ResumeKey::of(&[issuer.as_bytes(), subject.as_bytes(), address.as_bytes(), &key.bytes()])
+}
+
+/// The bytes that `record` names, if they are as it says.
+fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Option<Extent>> {
+    let mut hasher = Hasher::new(algorithms.union(Algorithms::of(&[Algorithm::Crc32c])));
+    let mut piece = vec![0; PIECE_BYTES.min(record.length as usize)];
+    while record.offset + hasher.bytes() < record.end() {
+        cancelled.check()?;
+        let at = record.offset + hasher.bytes();
+        let wanted = usize::try_from(record.end() - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let buffer = piece.get_mut(..wanted).unwrap_or_default();
+        match read::fill(file, at, buffer) {
+            Ok(filled) if filled == wanted => hasher.update(buffer),
+            Ok(_) => return Ok(None),
+            Err(errno) => {
+                tracing::warn!(%errno, offset = at, "a part of what an upload left cannot be read");
+                return Ok(None);
+            }
+        }
+    }
+    let digests = hasher.finish();
+    let is_right = digests.get(Algorithm::Crc32c).is_some_and(|found| found.to_integer() == u64::from(record.crc32c));
+    Ok(Extent::from_digests(record.offset, record.length.into(), &digests).filter(|_| is_right))
+}
+
+/// Cuts `file` behind the last extent, and makes holes of what lies between them. Where that cannot be, those behind the first gap are given up.
+fn empty_the_rest(file: &File, extents: &mut Vec<Extent>) -> rustix::io::Result<()> {
+    let mut end = 0;
+    for index in 0..extents.len() {
+        let Some(extent) = extents.get(index).copied() else { break };
+        if extent.offset() > end {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match fs::fallocate(file, flags, end, extent.offset() - end) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    extents.truncate(index);
+                    break;
+                }
+                outcome => outcome?,
+            }
+        }
+        end = extent.end();
+    }
+    fs::ftruncate(file, end)
+}
