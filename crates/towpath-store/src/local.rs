@@ -5,7 +5,7 @@
 //! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
-//! `staging`, `write` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `list`, `digests` and `attributes` (kept as
+//! `staging`, `write`, `sums` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `list`, `digests` and `attributes` (kept as
 //! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
@@ -26,6 +26,7 @@ mod read;
 mod resumed;
 mod root;
 mod staging;
+mod sums;
 mod vector;
 mod write;
 

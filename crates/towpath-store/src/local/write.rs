@@ -22,12 +22,11 @@ use rustix::{
     io,
 };
 use tokio::sync::{self, OwnedMutexGuard, OwnedSemaphorePermit, RwLock, Semaphore};
-use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes, Unknown};
+use towpath_proto::checksum::{Algorithms, Digests, Extent};
 
 use super::{
     Local, digests,
     errno::{self, Doing as _},
-    in_order::{EarlyRoom, InOrder},
     inode::{self, Inode},
     journal::Journal,
     pool::Cancelled,
@@ -35,6 +34,7 @@ use super::{
     resumed::{Left, Resumed},
     root::{self, Parent},
     staging::Staged,
+    sums::Sums,
 };
 use crate::{
     Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle,
@@ -138,13 +138,6 @@ impl Default for Held {
     }
 }
 
-/// The checksums of what has been written so far.
-#[derive(Debug)]
-struct Sums {
-    extents: ExtentDigests,
-    in_order: Option<InOrder>,
-}
-
 impl LocalWriter {
     /// Starts an upload.
     pub(super) fn create(
@@ -200,7 +193,7 @@ impl LocalWriter {
         let Resumed { journal, staged, proven } = resumed;
         let mut sums = Sums::new(options.digests, &local.early_room);
         sums.found(&proven);
-        let present = sums.extents.extents().copied().collect();
+        let present = sums.extents();
         let file = Arc::clone(staged.file());
         let (overwrite, mode, sums) = (options.overwrite, options.mode, Mutex::new(sums));
         let end = End::Publish { journal: Some(Box::new(journal)), staged, overwrite, mode, sums };
@@ -498,58 +491,6 @@ impl Checked {
     }
 }
 
-impl Sums {
-    fn new(wanted: Algorithms, room: &EarlyRoom) -> Self {
-        let sequential: Algorithms = wanted.iter().filter(|algorithm| !algorithm.is_combinable()).collect();
-        Self {
-            extents: ExtentDigests::new(wanted.union(Algorithms::DEFAULT)),
-            in_order: (!sequential.is_empty()).then(|| InOrder::new(sequential, room)),
-        }
-    }
-
-    /// Takes parts that are there already. Algorithms that need the bytes in order did not see them.
-    fn found(&mut self, parts: &[Extent]) {
-        parts.iter().for_each(|part| self.extents.insert(*part));
-        self.in_order = self.in_order.take().filter(|_| parts.is_empty());
-    }
-
-    /// Takes a piece, and gives its checksums. They are computed without the lock, so that many pieces are at once.
-    fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) -> Option<Extent> {
-        let algorithms = lock(sums).extents.algorithms();
-        let extent = Extent::of(algorithms, offset, data);
-        let mut sums = lock(sums);
-        if let Some(extent) = extent {
-            sums.extents.insert(extent);
-        }
-        sums.in_order =
-            sums.in_order.take().and_then(|mut in_order| in_order.add(offset, data).ok().map(|()| in_order));
-        extent
-    }
-
-    /// The file was cut or extended to `size`: if something that was written is gone, the sums no longer hold.
-    fn truncate(&mut self, size: u64) {
-        // Either may know of bytes that the other has given up.
-        let ends = self.extents.extents().map(Extent::end).chain(self.in_order.as_ref().map(InOrder::end));
-        if ends.max().is_some_and(|end| end > size) {
-            self.give_up(size);
-        }
-    }
-
-    /// What is in the file from `offset` on is not known any more.
-    fn give_up(&mut self, offset: u64) {
-        self.extents.give_up(Unknown::Rewritten { offset });
-        self.in_order = None;
-    }
-
-    /// The digests of the file of `size` bytes, as far as they are known; what was never written is zeros.
-    fn finish(&mut self, size: u64) -> Digests {
-        let mut digests = self.extents.finish(size, Holes::AreZeros).unwrap_or_default();
-        let in_order = self.in_order.take().and_then(|in_order| in_order.finish(size)).unwrap_or_default();
-        in_order.iter().for_each(|digest| digests.insert(*digest));
-        digests
-    }
-}
-
 /// The directory that a file at `path` will appear in. Fails early if a commit could not succeed as things are now.
 pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overwrite) -> Result<Parent<'a>> {
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory");
@@ -594,28 +535,4 @@ fn finished() -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use towpath_proto::checksum::{Algorithm, DEFAULT_EXTENT_LIMIT};
-
-    use super::*;
-
-    #[test]
-    fn bytes_that_were_cut_off_are_in_no_digest() {
-        let sums = Mutex::new(Sums::new(Algorithms::of(&[Algorithm::Md5]), &EarlyRoom::default()));
-        // So many pieces apart that the checksums that can be combined are given up; then what lies between them.
-        let pairs = DEFAULT_EXTENT_LIMIT as u64 + 1;
-        let offsets = (0..pairs).map(|pair| 2 * pair + 1).chain((0..pairs).map(|pair| 2 * pair));
-        offsets.for_each(|offset| {
-            Sums::add(&sums, offset, &Bytes::from_static(b"x"));
-        });
-        let mut sums = lock(&sums);
-        sums.truncate(2 * pairs);
-        assert!(sums.in_order.is_some(), "nothing is cut off");
-        sums.truncate(1);
-        sums.truncate(2 * pairs);
-        assert!(sums.finish(2 * pairs).is_empty());
-    }
 }
