@@ -24,6 +24,8 @@ mod own;
 mod peer;
 #[path = "it/reference.rs"]
 mod reference;
+#[path = "it/resuming.rs"]
+mod resuming;
 #[path = "it/script.rs"]
 mod script;
 #[path = "it/scripted.rs"]

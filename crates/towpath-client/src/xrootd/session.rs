@@ -17,7 +17,7 @@ use tokio::{
 };
 use towpath_proto::xrootd::{
     FileHandle, Request,
-    request::{Close, Open, Promise},
+    request::{Close, Ending, Open},
     response::{Body, OpenReply},
 };
 use towpath_store::{Blame, Error, Fault};
@@ -126,11 +126,11 @@ impl Session {
     }
 
     /// Sends a close.
-    fn close(self: &Arc<Self>, handle: FileHandle, promise: Option<Promise>) -> Closing {
+    fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<Ending>) -> Closing {
         let exchange = Exchange {
             // A server may have much to write out, or checksums to compute, before it can say that all is well.
             patient: true,
-            ..Exchange::new(Request::from(Close { handle, promise }), OPEN_ANSWER_BYTES)
+            ..Exchange::new(Request::from(Close { handle, ending }), OPEN_ANSWER_BYTES)
         };
         let pending = {
             let mut slots = self.slots();
@@ -167,13 +167,15 @@ async fn settle(
         OpenReply::decode(Bytes::from(finished.buffer)).map_err(|error| Failure::Fatal(session.garbled(&error)))
     });
     let handle = reply.as_ref().ok().map(|reply| reply.handle);
+    // An upload that can be taken up again must not become visible, whole or not.
+    let ending = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| Ending::Keep);
     session.slots().opened(guess, handle);
     match (file.upgrade(), handle) {
         // The file's own drop closes it.
         (Some(_file), _) => {
             answer.send_replace(Some(reply));
         }
-        (None, Some(handle)) => drop(session.close(handle, None)),
+        (None, Some(handle)) => drop(session.close(handle, ending)),
         (None, None) => {}
     }
 }
@@ -242,6 +244,11 @@ impl OpenFile {
         }
     }
 
+    /// Whether the file is an upload that is known to stay when it is not committed.
+    pub(super) fn is_resumable(&self) -> bool {
+        matches!(&*self.answered.borrow(), Some(Ok(reply)) if reply.present.is_some())
+    }
+
     /// The handle, if the file is known to be open and no close has been sent.
     pub(super) fn open_handle(&self) -> Option<FileHandle> {
         match self.naming() {
@@ -251,18 +258,18 @@ impl OpenFile {
     }
 
     /// Sends the close, if the file is open and has not been closed. Returns at once.
-    pub(super) fn start_close(&self, promise: Option<Promise>) -> Option<Closing> {
+    pub(super) fn start_close(&self, ending: Option<Ending>) -> Option<Closing> {
         let handle = self.open_handle()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;
         }
-        Some(self.session.close(handle, promise))
+        Some(self.session.close(handle, ending))
     }
 
     /// Closes the file and waits for the answer; if it is closed already, there is nothing to wait for.
-    pub(super) async fn close(&self, promise: Option<Promise>) -> Result<Bytes, Failure> {
+    pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
         self.opened().await?;
-        match self.start_close(promise) {
+        match self.start_close(ending) {
             Some(closing) => closing.done().await,
             None => Ok(Bytes::new()),
         }
@@ -276,6 +283,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.start_close(None);
+        let ending = self.is_resumable().then_some(Ending::Keep);
+        self.start_close(ending);
     }
 }

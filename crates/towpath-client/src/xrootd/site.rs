@@ -53,6 +53,26 @@ struct Known {
     pages: Option<bool>,
 }
 
+/// What a server says that it is.
+#[derive(Debug, Clone, Copy)]
+struct Nature {
+    is_ours: bool,
+    /// Uploads can be taken up again.
+    resumes: bool,
+}
+
+impl Nature {
+    /// Of a server that does not know the question, or answers it as others do.
+    const FOREIGN: Self = Self { is_ours: false, resumes: false };
+
+    /// What the values of `version` and `towpath.resume` tell, a line each; a word that means nothing is echoed.
+    fn of_answer(answer: &[u8]) -> Self {
+        let mut lines = answer.split(|byte| *byte == b'\n');
+        let is_ours = lines.next().is_some_and(|version| version.starts_with(b"towpath"));
+        Self { is_ours, resumes: is_ours && lines.next() == Some(b"1") }
+    }
+}
+
 /// One user at one server.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -65,7 +85,7 @@ pub(super) struct Site {
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
     known: Mutex<Known>,
-    is_ours: OnceCell<bool>,
+    nature: OnceCell<Nature>,
     /// KiB of file data that may be underway.
     window: Arc<Semaphore>,
     window_kib: u32,
@@ -85,7 +105,7 @@ impl Site {
             tls: Arc::clone(&sites.tls),
             lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
             listings: Mutex::default(),
-            is_ours: OnceCell::new(),
+            nature: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
             window_kib,
         }
@@ -161,26 +181,31 @@ impl Site {
 
     /// Whether the server has said that it is towpath.
     pub(super) fn is_known_to_be_ours(&self) -> bool {
-        self.is_ours.get().is_some_and(|is_ours| *is_ours)
+        self.nature.get().is_some_and(|nature| nature.is_ours)
+    }
+
+    /// Whether uploads can be taken up again, as far as the server has said so.
+    pub(super) fn resumes(&self) -> Option<bool> {
+        self.nature.get().map(|nature| nature.resumes)
     }
 
     /// Whether the server is towpath: then it shows an upload only once it is closed, and understands promises. It is asked until it answers;
     /// before that it may be so, and what stands under the name of an upload must be taken for another file.
     pub(super) async fn may_be_ours(&self) -> bool {
-        let asked = self.is_ours.get_or_try_init(|| async {
-            let words = Query::Config(Bytes::from_static(b"version"));
+        let asked = self.nature.get_or_try_init(|| async {
+            let words = Query::Config(Bytes::from_static(b"version towpath.resume"));
             let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {
-                Ok(_) => Ok(finished.buffer.starts_with(b"towpath")),
+                Ok(_) => Ok(Nature::of_answer(&finished.buffer)),
                 // Ours knows the question.
                 Err(Failure::Refused(reply)) if Fault::from_xrootd(reply.code.0).kind() != Kind::Unavailable => {
-                    Ok(false)
+                    Ok(Nature::FOREIGN)
                 }
                 Err(_) => Err(()),
             }
         });
-        asked.await.copied().unwrap_or(true)
+        asked.await.map_or(true, |nature| nature.is_ours)
     }
 
     /// Remembers what the sessions found out.

@@ -66,6 +66,13 @@ impl Sites {
         let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), self)));
         Arc::clone(site)
     }
+
+    /// Whether the server at `place` has said, to anybody, that uploads can be taken up again, or cannot.
+    pub(super) fn resumes(&self, place: &Place) -> Option<bool> {
+        let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut here = sites.values().filter(|site| (&site.place.host, site.place.port) == (&place.host, place.port));
+        here.find_map(|site| site.resumes())
+    }
 }
 
 impl fmt::Debug for Sites {

@@ -37,6 +37,7 @@ use crate::digest::compute;
 /// - A rename or directory that must not be there already is looked for first; between the two somebody may make it.
 /// - The version of a file is its number, size and time in whole seconds.
 /// - A handle for reading outlives its connection, one for writing does not: its writes fail with `Unavailable`.
+/// - Only our own server lets an upload be taken up again, if its storage does. Before the first upload, when it is asked, that is thought possible.
 #[derive(Debug, Clone)]
 pub struct XrootdStore {
     pub(super) origin: Origin,
@@ -128,7 +129,7 @@ impl Store for XrootdStore {
             vector_ranges: vector::MAX_ELEMENTS,
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,
-            resume: false,
+            resume: self.origin.sites.resumes(&self.origin.place).unwrap_or(true),
         }
     }
 

@@ -6,7 +6,8 @@
 //! what does not hold is removed.
 //!
 //! A write handle does not survive the loss of its connection: the server gives the file up (it is opened with
-//! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again.
+//! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again. With a key
+//! ([`CreateOptions::resume`]) our own server keeps what came, and tells with the answer to the next open what that is.
 
 mod target;
 
@@ -22,13 +23,13 @@ use towpath_proto::{
     xrootd::{
         FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
         page::{self, Page},
-        request::{Open, PgWrite, Promise, Stat, Sync, Truncate, Write},
-        response::{Body, PgWriteStatus, StatInfo},
+        request::{Ending, Open, PgWrite, Promise, Stat, Sync, Truncate, Write},
+        response::{Body, OpenReply, PgWriteStatus, StatInfo},
     },
 };
 use towpath_store::{
-    Blame, ByteRange, Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, Store as _,
-    StorePath, WriteHandle,
+    Blame, ByteRange, Caller, CreateOptions, Error, Expectation, Fault, MAX_PRESENT_EXTENTS, Metadata, Overwrite,
+    Result, Store as _, StorePath, WriteHandle,
 };
 
 use super::{
@@ -54,6 +55,8 @@ pub(super) struct Upload {
     target: Target,
     site: Arc<Site>,
     handle: FileHandle,
+    /// What was there when it began.
+    present: Vec<Extent>,
     /// How large the file has become by what was written, if it was new.
     size: AtomicU64,
     /// Commit or abort has begun: nothing more is taken.
@@ -72,12 +75,16 @@ impl Upload {
     ) -> Result<Self> {
         let parents = if options.parents { OpenFlags::mkpath } else { OpenFlags::NONE };
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
-        let size = options.size_hint.map(|size| format!("oss.asize={size}"));
+        let pairs = pairs(options)?;
         let open = |flags| {
-            Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, size.as_deref())
+            Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, pairs.as_deref())
         };
         let site = origin.sites.at(&origin.place, &origin.identity(caller));
         let replaces = options.overwrite == Overwrite::Replace;
+        if replaces && options.resume.is_some() {
+            // Opened twice, it would find itself under way.
+            site.may_be_ours().await;
+        }
         if replaces && site.is_known_to_be_ours() {
             return open(OpenFlags::delete).await;
         }
@@ -102,7 +109,7 @@ impl Upload {
         path: &StorePath,
         flags: OpenFlags,
         mode: Mode,
-        pair: Option<&str>,
+        pairs: Option<&str>,
     ) -> Result<Self> {
         let identity = origin.identity(caller);
         // Opened twice, a file that must not exist would be found to exist.
@@ -110,7 +117,7 @@ impl Upload {
         loop {
             let site = origin.sites.at(pursuit.place(), &identity);
             let cgi = &pursuit.place().cgi;
-            let cgi = pair.map_or_else(|| cgi.clone(), |pair| with_pair(cgi, pair));
+            let cgi = pairs.map_or_else(|| cgi.clone(), |pairs| with_pair(cgi, pairs));
             let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi)?, ..Open::default() };
             let session = site.session(site.lane())?;
             if flags.contains(OpenFlags::new) {
@@ -130,19 +137,29 @@ impl Upload {
             let (opened, ()) = futures::future::join(target.file.opened(), target.learn_whether_shown(&site)).await;
             opening.ended();
             match opened {
-                Ok(reply) => {
-                    return Ok(Self {
-                        target,
-                        site,
-                        handle: reply.handle,
-                        size: AtomicU64::new(0),
-                        finished: AtomicBool::new(false),
-                        settled: AtomicBool::new(false),
-                    });
-                }
+                Ok(reply) => return Self::of_reply(target, site, reply),
                 Err(failure) => origin.after(&mut pursuit, &site, failure).await?,
             }
         }
+    }
+
+    /// The upload that `reply` is about.
+    fn of_reply(target: Target, site: Arc<Site>, reply: OpenReply) -> Result<Self> {
+        let present = reply.present.unwrap_or_default();
+        let are_apart = present.is_sorted_by(|one, next| one.end() < next.offset());
+        let upload = Self {
+            target,
+            site,
+            handle: reply.handle,
+            size: AtomicU64::new(present.last().map_or(0, Extent::end)),
+            present,
+            finished: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+        };
+        if !are_apart || upload.present.len() > MAX_PRESENT_EXTENTS {
+            return Err(upload.session().garbled(&"what it says is present cannot be"));
+        }
+        Ok(upload)
     }
 
     fn session(&self) -> &Arc<Session> {
@@ -173,7 +190,11 @@ impl Upload {
             Failure::Refused(reply) => super::recovery::refusal(&self.session().host, &reply),
             Failure::Fatal(error) => error,
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
-                let message = format!("{}; the upload has to start again", error.message());
+                let rest = match self.target.file.is_resumable() {
+                    true => "what came stays, and the upload can be taken up again",
+                    false => "the upload has to start again",
+                };
+                let message = format!("{}; {rest}", error.message());
                 Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
             }
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
@@ -259,7 +280,8 @@ impl Upload {
 
     /// Closes the file if it is as promised.
     async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
-        let answer = self.target.close(Some(promise.clone())).await.map_err(|failure| self.error(failure))?;
+        let answer =
+            self.target.close(Some(Ending::Commit(promise.clone()))).await.map_err(|failure| self.error(failure))?;
         let stat = StatInfo::decode(answer).map_err(|error| self.session().garbled(&error))?;
         let mut metadata = metadata::of_stat(&stat);
         promise.digests.iter().for_each(|digest| metadata.digests.insert(*digest));
@@ -327,6 +349,15 @@ impl Drop for Opening {
     }
 }
 
+/// What the server is told of a new file in the opaque part of its open.
+fn pairs(options: &CreateOptions) -> Result<Option<String>> {
+    let size = options.size_hint.map(|size| format!("oss.asize={size}"));
+    let Some(key) = options.resume else { return Ok(size) };
+    let message = "an upload with a resume key must say how large the file will be";
+    let size = size.ok_or_else(|| Error::new(Fault::InvalidArgument, message))?;
+    Ok(Some(format!("{size}&{}={key}", OpenReply::RESUME_KEY)))
+}
+
 /// `data`, which lie at `offset`, page by page.
 fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
     let data = data.clone();
@@ -363,7 +394,7 @@ impl WriteHandle for Upload {
     }
 
     async fn present(&self) -> Result<Vec<Extent>> {
-        Ok(Vec::new())
+        Ok(self.present.clone())
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -424,7 +455,7 @@ impl WriteHandle for Upload {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let cleared = self.target.clear(self.target.start_clear()).await;
+        let cleared = self.target.clear(self.target.start_abandon()).await;
         self.settled.store(true, Ordering::Release);
         cleared.map_err(|error| error.at(&self.target.path))
     }

@@ -18,13 +18,13 @@ use towpath_store::{Blame, CreateOptions, Fault, OpenOptions, sys::net};
 use crate::peer::{Xrootd, caller, content, options, path, store_at};
 
 /// A way to a server that breaks: connection number `n` is cut after `cuts[n]` bytes of the server; further ones are not.
-struct Proxy {
-    port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     connections: Arc<AtomicUsize>,
 }
 
 impl Proxy {
-    fn start(server: u16, cuts: Vec<usize>) -> Self {
+    pub(crate) fn start(server: u16, cuts: Vec<usize>) -> Self {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(AtomicUsize::new(0));

@@ -140,7 +140,7 @@ impl Peer {
         let flags = StatFlags::readable;
         let stat = StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, extended: None };
         let handle = FileHandle(handle.to_le_bytes());
-        self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum });
+        self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum, present: None });
     }
 
     /// The answer to a pgread; `damage` is applied to what goes over the wire.

@@ -9,7 +9,7 @@ use towpath_client::ClientOptions;
 use towpath_proto::{
     checksum::Algorithm,
     xrootd::{
-        ErrorCode, FileHandle, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
+        ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
         page::Page,
         request::{Open, PgRead, Read},
         response::{Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
@@ -191,7 +191,7 @@ async fn a_file_that_is_opened_again_is_compared_also_if_the_open_tells_nothing(
     peer.expect(&[RequestCode::pgread]).await;
     drop(peer);
     let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
-    peer.ok(requests[0].0, &OpenReply { handle: FileHandle::default(), stat: None, checksum: None });
+    peer.ok(requests[0].0, &OpenReply::default());
     peer.pages(requests[1].0, 0, &content(100), |_| ());
     peer.send().await;
     let requests = peer.expect(&[RequestCode::endsess, RequestCode::stat]).await;

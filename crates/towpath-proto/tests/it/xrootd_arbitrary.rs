@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use towpath_proto::checksum::{Algorithm, Digest};
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Extent};
 use towpath_proto::xrootd::page::Page;
 use towpath_proto::xrootd::request::*;
 use towpath_proto::xrootd::response::*;
@@ -28,6 +28,16 @@ fn promise() -> impl Strategy<Value = Promise> {
         let digest = |(algorithm, value): (Algorithm, u32)| Digest::new(algorithm, &value.to_be_bytes()).unwrap();
         Promise { size, digests: digests.into_iter().map(digest).collect() }
     })
+}
+
+fn ending() -> impl Strategy<Value = Ending> {
+    prop_oneof![promise().prop_map(Ending::Commit), Just(Ending::Keep), Just(Ending::Abandon)]
+}
+
+/// Any extents; whether they make sense is for who gets them to say.
+pub(super) fn extents() -> impl Strategy<Value = Vec<Extent>> {
+    let extent = (0..=i64::MAX as u64, vec(any::<u8>(), 0..20));
+    vec(extent.prop_map(|(offset, data)| Extent::of(Algorithms::DEFAULT, offset, &data).unwrap()), 0..5)
 }
 
 fn length() -> impl Strategy<Value = u32> {
@@ -95,7 +105,7 @@ fn file_request() -> impl Strategy<Value = Request> {
         let (mode, options, options2) = (Mode(mode), OpenOptions(options), OpenOptions2(options2));
         Open { mode, options, options2, template, path }.into()
     });
-    let close = (handle(), prop::option::of(promise())).prop_map(|(handle, promise)| Close { handle, promise }.into());
+    let close = (handle(), prop::option::of(ending())).prop_map(|(handle, ending)| Close { handle, ending }.into());
     let sync = handle().prop_map(|handle| Sync { handle }.into());
     let truncate = (target(), offset()).prop_map(|(target, size)| Truncate { target, size }.into());
     prop_oneof![open, close, sync, truncate]

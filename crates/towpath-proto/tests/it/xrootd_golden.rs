@@ -1,7 +1,7 @@
 //! Bytes as the protocol's description and probes of a real server show them.
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::checksum::{Algorithm, Digest};
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Extent};
 use towpath_proto::xrootd::auth::*;
 use towpath_proto::xrootd::handshake::{HANDSHAKE, HandshakeReply, Sniff, sniff};
 use towpath_proto::xrootd::page::{self, Page};
@@ -95,17 +95,23 @@ fn file_requests() {
         },
         "0007 0bc2 0180 0410 0000 000000000000 00000000 00000006 2f613f623d63",
     );
-    golden(Close { handle: HANDLE, promise: None }, "0007 0bbb 01020304 000000000000000000000000 00000000");
+    golden(Close { handle: HANDLE, ending: None }, "0007 0bbb 01020304 000000000000000000000000 00000000");
     let promise = Promise { size: 9, digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into() };
     golden(
-        Close { handle: HANDLE, promise: Some(promise) },
+        Close { handle: HANDLE, ending: Some(Ending::Commit(promise)) },
         "0007 0bbb 01020304 000000000000000000000000 00000016 73697a653d3926637263333263 3d6533303639323833",
+    );
+    let (keep, abandon) = (Some(Ending::Keep), Some(Ending::Abandon));
+    golden(Close { handle: HANDLE, ending: keep }, "0007 0bbb 01020304 000000000000000000000000 00000004 6b656570");
+    golden(
+        Close { handle: HANDLE, ending: abandon },
+        "0007 0bbb 01020304 000000000000000000000000 00000007 6162616e646f6e",
     );
     for text in ["size=x", "crc32c=e3069283", "size=9&crc33=e3069283", "size=9&crc32c=e306928x", "size=9&", "\u{e9}"] {
         let mut wire = hex("0007 0bbb 01020304 000000000000000000000000");
         wire.extend((text.len() as u32).to_be_bytes());
         wire.extend(text.bytes());
-        assert_eq!(decode(&wire), Err(DecodeError::Invalid { what: "promise of a close" }), "{text}");
+        assert_eq!(decode(&wire), Err(DecodeError::Invalid { what: "ending of a close" }), "{text}");
     }
     golden(
         Read { handle: HANDLE, offset: 0x1_0000_0000, length: 10, path_id: PathId(0) },
@@ -408,8 +414,18 @@ fn stat_texts() {
     let vfs = VfsInfo { rw_nodes: 1, rw_free_mib: 70625, rw_used_percent: 72, ..VfsInfo::default() };
     golden_body(vfs, b"1 70625 72 0 0 0\0");
     let stat = Some(StatInfo { size: 2, ..StatInfo::default() });
-    golden_body(OpenReply { handle: HANDLE, stat, checksum: None }, b"\x01\x02\x03\x04\0\0\0\0\0\0\0\x000 2 0 0\0");
-    golden_body(OpenReply { handle: HANDLE, stat: None, checksum: None }, &HANDLE.0);
+    golden_body(
+        OpenReply { handle: HANDLE, stat, ..OpenReply::default() },
+        b"\x01\x02\x03\x04\0\0\0\0\0\0\0\x000 2 0 0\0",
+    );
+    golden_body(OpenReply { handle: HANDLE, ..OpenReply::default() }, &HANDLE.0);
+    let extent = Extent::of(Algorithms::DEFAULT, 0x1234, b"123456789").unwrap();
+    let nothing = OpenReply { handle: HANDLE, present: Some(Vec::new()), ..OpenReply::default() };
+    golden_body(nothing.clone(), b"\x01\x02\x03\x04\0\0\0\0\0\0\0\0\0tpR1");
+    golden_body(
+        OpenReply { present: Some(vec![extent]), ..nothing },
+        b"\x01\x02\x03\x04\0\0\0\0\0\0\0\0\0tpR1\0\0\0\0\0\0\x12\x34\0\0\0\0\0\0\0\x09\xe3\x06\x92\x83\x09\x1e\x01\xde",
+    );
 }
 
 #[test]

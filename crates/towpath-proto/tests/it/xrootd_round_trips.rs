@@ -55,6 +55,7 @@ proptest! {
         session_id in any::<[u8; 16]>(),
         stat in arbitrary::stat_info(),
         checksum in proptest::option::of(arbitrary::checksum()),
+        present in proptest::option::of(arbitrary::extents()),
         handle in any::<[u8; 4]>(),
         locations in arbitrary::locations(),
         text in "[a-z =&:\n]{0,40}",
@@ -62,13 +63,14 @@ proptest! {
     ) {
         body_round_trip(&protocol);
         body_round_trip(&LoginReply { session_id: SessionId(session_id), security: text.clone().into() });
-        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: Some(stat.clone()), checksum });
-        body_round_trip(&OpenReply { handle: FileHandle(handle), stat: None, checksum: None });
+        let handle = FileHandle(handle);
+        body_round_trip(&OpenReply { handle, stat: Some(stat.clone()), checksum, present: present.clone() });
+        body_round_trip(&OpenReply { handle, present, ..OpenReply::default() });
         body_round_trip(&stat);
         body_round_trip(&locations);
         body_round_trip(&Text::from(text));
         body_round_trip(&StatxReply(flags.into_iter().map(StatFlags).collect()));
-        body_round_trip(&PathId(handle[0]));
+        body_round_trip(&PathId(handle.0[0]));
     }
 
     #[test]

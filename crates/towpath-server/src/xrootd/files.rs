@@ -59,6 +59,8 @@ pub(super) struct Writing {
     pub(super) handle: Arc<dyn WriteHandle>,
     /// Whether it is invisible until it is closed.
     is_new: bool,
+    /// Whether what came stays if it is not committed.
+    is_resumable: bool,
     /// The size that the client announced.
     pub(super) announced_bytes: Option<u64>,
     /// Pages that came damaged and have not been sent again.
@@ -213,12 +215,18 @@ impl OpenFile {
 }
 
 impl Writing {
-    /// A file open for writing: one that is new, and will have `announced_bytes`, or one that exists and is changed in place.
-    pub(super) fn new(handle: Arc<dyn WriteHandle>, is_new: bool, announced_bytes: Option<u64>) -> Self {
+    /// A new file, which will have `announced_bytes`.
+    pub(super) fn create(handle: Arc<dyn WriteHandle>, announced_bytes: Option<u64>, is_resumable: bool) -> Self {
+        Self { is_new: true, is_resumable, announced_bytes, ..Self::update(handle) }
+    }
+
+    /// A file that exists and is changed in place.
+    pub(super) fn update(handle: Arc<dyn WriteHandle>) -> Self {
         Self {
             handle,
-            is_new,
-            announced_bytes,
+            is_new: false,
+            is_resumable: false,
+            announced_bytes: None,
             bad_pages: Mutex::default(),
             spoiled: AtomicBool::new(false),
             attributes: Waiting::default(),
@@ -228,6 +236,20 @@ impl Writing {
     /// Whether it is invisible until it is closed.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// Whether what came stays if it is not committed.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.is_resumable
+    }
+
+    /// What becomes of it if it is closed and lacks something.
+    pub(super) fn fate(&self) -> &'static str {
+        match (self.is_new, self.is_resumable) {
+            (false, _) => "the file lacks them",
+            (true, false) => "the file is discarded",
+            (true, true) => "the upload can go on",
+        }
     }
 
     /// Remembers that a write failed: a new file then lacks data, and must not become visible.

@@ -176,7 +176,7 @@ async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served 
             file.writing()?.handle.set_size(request.size).await?;
             exchange.done()
         }
-        Request::Close(request) => open::close(exchange, file, request.promise.as_ref()).await,
+        Request::Close(request) => open::close(exchange, file, request.ending.as_ref()).await,
         _ => Err(unsupported().into()),
     }
 }

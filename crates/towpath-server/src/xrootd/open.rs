@@ -3,16 +3,18 @@
 //! An upload (`new`, `delete`) is invisible until its `close`, which commits it: whoever reads meanwhile sees the old file, or none. Of
 //! two uploads of one name the one that closes later stays; with `new` it fails instead. `open` for update of an existing file
 //! changes it in place, visible at once, and readers of the old version are told that it changed.
-//! A connection that ends takes its uploads with it. What is part of a third-party copy is a matter of [`super::third_party`].
+//! A connection that ends takes its uploads with it, but for those with a key (`towpath.resume` in the opaque part): what came of
+//! them stays, and the answer to the next `open` with that key tells what that is.
+//! What is part of a third-party copy is a matter of [`super::third_party`].
 
 use std::sync::Arc;
 
 use towpath_proto::xrootd::{
     OpenOptions, PathAndCgi,
-    request::{Open, Promise},
+    request::{Ending, Open},
     response::OpenReply,
 };
-use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, StorePath};
+use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, ResumeKey, StorePath};
 
 use super::{
     attributes,
@@ -32,8 +34,12 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
         let asks = request.path.cgi_value(OpenReply::CHECKSUM_KEY).is_some();
         let checksum = found.as_ref().filter(|_| asks).and_then(metadata::known_checksum);
         let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
+        let present = match &file.access {
+            FileAccess::Write(writing) if writing.is_resumable() => Some(writing.handle.present().await?),
+            _ => None,
+        };
         slot.opened(file);
-        exchange.ok(&OpenReply { handle: slot.handle(), stat, checksum })
+        exchange.ok(&OpenReply { handle: slot.handle(), stat, checksum, present })
     };
     let answer = answer.await;
     if answer.is_err() {
@@ -52,7 +58,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
         FileAccess::Write(create(exchange, &identity, &path, request).await?)
     } else if request.options.writes() {
         identity.check(Activity::Modify, &path)?;
-        FileAccess::Write(Writing::new(store.update(&identity.caller, &path).await?, false, None))
+        FileAccess::Write(Writing::update(store.update(&identity.caller, &path).await?))
     } else {
         if is_part_of_copy {
             identity = third_party::reader(exchange, request, identity, &path).await?;
@@ -72,15 +78,19 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
     }
     let overwrite = if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
     let size_hint = announced_size(&request.path);
+    let resume = resume_key(&request.path)?.filter(|_| exchange.session.service.store.capabilities().resume);
     let options = CreateOptions {
         overwrite,
         parents: request.options.contains(OpenOptions::mkpath),
         mode: Some(names::permissions(request.mode)).filter(|mode| *mode != 0),
         size_hint,
+        resume,
         ..CreateOptions::default()
     };
-    match exchange.session.service.store.create(&identity.caller, path, options).await {
-        Ok(handle) => Ok(Writing::new(handle, true, size_hint)),
+    // What an interrupted upload left is read first.
+    let created = exchange.patiently(exchange.session.service.store.create(&identity.caller, path, options)).await?;
+    match created {
+        Ok(handle) => Ok(Writing::create(handle, size_hint, resume.is_some())),
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
         Err(error) => Err(error.into()),
     }
@@ -91,15 +101,35 @@ fn announced_size(path: &PathAndCgi) -> Option<u64> {
     std::str::from_utf8(path.cgi_value("oss.asize")?).ok()?.parse().ok()
 }
 
+/// The name under which the client wants to take the upload up again.
+fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, Refusal> {
+    let Some(text) = path.cgi_value(OpenReply::RESUME_KEY) else { return Ok(None) };
+    let key = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let message = || format!("{} is not 32 hexadecimal digits", OpenReply::RESUME_KEY);
+    key.map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
+}
+
 /// Answers `close`, whose handle was taken back already.
-pub(super) async fn close(exchange: &Exchange, file: &OpenFile, promise: Option<&Promise>) -> Served {
+pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&Ending>) -> Served {
     let writing = match &file.access {
         FileAccess::Read(_) => return exchange.done(),
         FileAccess::Pull(pull) => return pull.close(exchange).await,
         FileAccess::Write(writing) => writing,
     };
+    let promise = match ending {
+        None => None,
+        Some(Ending::Commit(promise)) => Some(promise),
+        // Dropping the file does it.
+        Some(Ending::Keep) => return exchange.done(),
+        Some(Ending::Abandon) => {
+            writing.handle.abort().await?;
+            return exchange.done();
+        }
+    };
     if let Err(refusal) = sound(writing).await {
-        writing.handle.abort().await?;
+        if !writing.is_resumable() {
+            writing.handle.abort().await?;
+        }
         return Err(refusal.into());
     }
     let expected = promise.map_or_else(Expectation::default, |promise| Expectation {
@@ -119,17 +149,16 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, promise: Option<
 async fn sound(writing: &Writing) -> Result<(), Refusal> {
     let bad = writing.bad_pages().len();
     if bad > 0 {
-        let fate = if writing.is_new() { "the file is discarded" } else { "the file lacks them" };
-        let message = format!("{bad} pages came damaged and were not sent again: {fate}");
+        let message = format!("{bad} pages came damaged and were not sent again: {}", writing.fate());
         return Err(Refusal::new(Fault::ChecksumMismatch, message));
     }
     if writing.is_spoiled() {
-        return Err(Refusal::new(Fault::Truncated, "an earlier write failed: the file is discarded"));
+        return Err(Refusal::new(Fault::Truncated, format!("an earlier write failed: {}", writing.fate())));
     }
     let Some(announced) = writing.announced_bytes else { return Ok(()) };
     let size = writing.handle.metadata().await?.size;
     if size < announced {
-        let message = format!("{announced} bytes were announced, {size} came: the file is discarded");
+        let message = format!("{announced} bytes were announced, {size} came: {}", writing.fate());
         return Err(Refusal::new(Fault::Truncated, message));
     }
     Ok(())

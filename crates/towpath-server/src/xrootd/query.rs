@@ -93,6 +93,8 @@ fn config_value(session: &Session, word: &[u8]) -> Option<String> {
             format!("{} {}", Fattr::MAX_NAME_BYTES, Fattr::MAX_VALUE_BYTES)
         }
         b"tpc" if session.service.third_party.settings.enabled => "1".into(),
+        // Ours: an upload can be opened with `towpath.resume=KEY`.
+        b"towpath.resume" if session.service.store.capabilities().resume => "1".into(),
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),

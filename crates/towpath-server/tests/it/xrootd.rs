@@ -13,5 +13,6 @@ mod names;
 mod peer;
 mod pipelining;
 mod reads;
+mod resuming;
 mod third_party;
 mod writes;

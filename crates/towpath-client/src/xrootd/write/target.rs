@@ -3,7 +3,8 @@
 //! Most servers show an upload under its name from the beginning; it is closed and then removed. One that hides it until it
 //! is closed (ours) must not be asked to remove anything, because what stands under the name is another file; and the
 //! protocol knows no way to close without committing. But a file with damaged pages cannot be closed well: so one byte is
-//! sent with a checksum that is wrong on purpose, and the close discards what was written.
+//! sent with a checksum that is wrong on purpose, and the close discards what was written. A server that lets an upload be taken up again
+//! is ours, and is told with the close whether what was written stays.
 
 use std::sync::{
     Arc,
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{
     FileHandle,
     page::{self, CRC_BYTES},
-    request::{PgWrite, Promise, Rm},
+    request::{Ending, PgWrite, Rm},
     response::PgWriteStatus,
 };
 use towpath_store::{Caller, Fault, Result, StorePath};
@@ -70,14 +71,17 @@ impl Target {
     /// Closes the file well: from then on it stands under its name.
     ///
     /// Gives what a server that understands the promise answers.
-    pub(super) async fn close(&self, promise: Option<Promise>) -> Result<Bytes, Failure> {
-        let answer = self.file.close(promise).await?;
+    pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
+        let answer = self.file.close(ending).await?;
         self.shown.store(true, Ordering::Release);
         Ok(answer)
     }
 
-    /// Sends what makes the file go away, in one flight. Returns at once.
+    /// Sends what makes the file go away, in one flight; what can be taken up again stays. Returns at once.
     pub(super) fn start_clear(&self) -> Clearing {
+        if self.file.is_resumable() {
+            return Clearing { closing: self.file.start_close(Some(Ending::Keep)), removing: None };
+        }
         let shown = self.shown.load(Ordering::Acquire);
         // A handle that was closed may be another file's by now.
         if let Some(handle) = self.file.open_handle()
@@ -91,6 +95,14 @@ impl Target {
         let path = path_and_cgi(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
+    }
+
+    /// As [`Self::start_clear`], and nothing stays.
+    pub(super) fn start_abandon(&self) -> Clearing {
+        if self.file.is_resumable() {
+            return Clearing { closing: self.file.start_close(Some(Ending::Abandon)), removing: None };
+        }
+        self.start_clear()
     }
 
     /// Waits until the file has gone away; asks again if the server could not remove it while it was open.

@@ -50,9 +50,41 @@ impl Layout for Open {
 pub struct Close {
     /// Which file.
     pub handle: FileHandle,
-    /// What the client says of the file that it has written. Towpath's own addition, for servers that are known to be towpath:
-    /// they compare before the file becomes visible, and answer with its [`StatInfo`](crate::xrootd::response::StatInfo).
-    pub promise: Option<Promise>,
+    /// What is to become of a new file. Towpath's own addition, for servers that are known to be towpath.
+    pub ending: Option<Ending>,
+}
+
+/// What is to become of a new file that is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The server compares the file with what is promised of it before it becomes visible, and answers with its
+    /// [`StatInfo`](crate::xrootd::response::StatInfo).
+    Commit(Promise),
+    /// It does not become visible. If it can be taken up again, what was written stays; on the wire `keep`.
+    Keep,
+    /// It does not become visible, and nothing stays; on the wire `abandon`.
+    Abandon,
+}
+
+impl Ending {
+    const KEEP: &[u8] = b"keep";
+    const ABANDON: &[u8] = b"abandon";
+
+    fn decode(text: &[u8]) -> Option<Self> {
+        match text {
+            Self::KEEP => Some(Self::Keep),
+            Self::ABANDON => Some(Self::Abandon),
+            text => Promise::decode(text).map(Self::Commit),
+        }
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Commit(promise) => promise.encode(out),
+            Self::Keep => out.put_slice(Self::KEEP),
+            Self::Abandon => out.put_slice(Self::ABANDON),
+        }
+    }
 }
 
 /// What is said of a file with its `close`, as `size=10000&crc32c=e3069283`: the names of algorithms are those of this crate.
@@ -89,17 +121,17 @@ impl Layout for Close {
     const CODE: RequestCode = RequestCode::close;
 
     fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
-        let promise = match payload.is_empty() {
+        let ending = match payload.is_empty() {
             true => None,
-            false => Some(Promise::decode(&payload).ok_or(DecodeError::Invalid { what: "promise of a close" })?),
+            false => Some(Ending::decode(&payload).ok_or(DecodeError::Invalid { what: "ending of a close" })?),
         };
-        Ok(Self { handle: header.parameters.handle(4), promise })
+        Ok(Self { handle: header.parameters.handle(4), ending })
     }
 
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(4, self.handle.0);
-        if let Some(promise) = &self.promise {
-            promise.encode(payload);
+        if let Some(ending) = &self.ending {
+            ending.encode(payload);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::{Body, EntryChecksum, dirlist::parse_stat_line};
+use crate::checksum::{Algorithm, Digest, Digests, Extent};
 use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
 
@@ -127,12 +128,22 @@ pub struct OpenReply {
     /// A known checksum of the whole file, behind the metadata in the form of a listing; only if the client asked with
     /// [`CHECKSUM_KEY`](Self::CHECKSUM_KEY). Towpath's own addition.
     pub checksum: Option<EntryChecksum>,
+    /// What an earlier upload left that is taken up again, with its CRC32C and Adler32; only if the client asked with [`RESUME_KEY`](Self::RESUME_KEY),
+    /// and the upload can be taken up again if it breaks off. Towpath's own addition.
+    pub present: Option<Vec<Extent>>,
 }
 
 impl OpenReply {
     /// The key in the opaque part of an `open` (any value) by which a client asks for `checksum`. Servers that do not know it
     /// take no notice.
     pub const CHECKSUM_KEY: &str = "towpath.checksum";
+
+    /// The key in the opaque part of an `open` that creates a file, by which a client says under which name (32 hexadecimal digits) the upload
+    /// can be taken up again. Servers that do not know it take no notice.
+    pub const RESUME_KEY: &str = "towpath.resume";
+
+    /// What stands before the extents that are present, behind the metadata and their NUL.
+    const PRESENT: [u8; 4] = *b"tpR1";
 
     /// Compression page size and type, which precede the metadata: always zero.
     const COMPRESSION: [u8; 8] = [0; 8];
@@ -141,30 +152,69 @@ impl OpenReply {
 impl Body for OpenReply {
     fn encode(&self, out: &mut BytesMut) {
         out.put_slice(&self.handle.0);
+        if self.stat.is_none() && self.present.is_none() {
+            return;
+        }
+        out.put_slice(&Self::COMPRESSION);
         if let Some(stat) = &self.stat {
-            out.put_slice(&Self::COMPRESSION);
             stat.write(out);
             if let Some(checksum) = &self.checksum {
                 EntryChecksum::write(&checksum.algorithm, Some(checksum), out);
             }
-            out.put_u8(0);
+        }
+        out.put_u8(0);
+        if let Some(present) = &self.present {
+            out.put_slice(&Self::PRESENT);
+            present.iter().for_each(|extent| put_extent(extent, out));
         }
     }
 
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let handle = FileHandle(reader.array("file handle")?);
+        let mut reply = Self { handle, ..Self::default() };
         if reader.is_empty() {
-            return Ok(Self { handle, stat: None, checksum: None });
+            return Ok(reply);
         }
         reader.take(Self::COMPRESSION.len(), "compression")?;
-        let rest = reader.rest();
-        if rest.is_empty() {
-            return Ok(Self { handle, stat: None, checksum: None });
+        let mut line = reader.rest();
+        if let Some(end) = line.iter().position(|&byte| byte == 0) {
+            let mut behind = line.split_off(end);
+            behind.advance(1);
+            if behind.starts_with(&Self::PRESENT) {
+                reply.present = Some(extents(behind.split_off(Self::PRESENT.len()))?);
+            }
         }
-        let (stat, checksum) = parse_stat_line(&rest)?;
-        Ok(Self { handle, stat: Some(stat), checksum })
+        if !line.is_empty() {
+            let (stat, checksum) = parse_stat_line(&line)?;
+            (reply.stat, reply.checksum) = (Some(stat), checksum);
+        }
+        Ok(reply)
     }
+}
+
+/// Appends an extent: offset and length of eight bytes, CRC32C and Adler32 of four. One without these is left out.
+fn put_extent(extent: &Extent, out: &mut BytesMut) {
+    let digests = extent.digests();
+    if let (Some(crc32c), Some(adler32)) = (digests.get(Algorithm::Crc32c), digests.get(Algorithm::Adler32)) {
+        out.put_u64(extent.offset());
+        out.put_u64(extent.bytes());
+        out.put_slice(crc32c.bytes());
+        out.put_slice(adler32.bytes());
+    }
+}
+
+fn extents(bytes: Bytes) -> Result<Vec<Extent>, DecodeError> {
+    const INVALID: DecodeError = DecodeError::Invalid { what: "extents that are present" };
+    let mut reader = Reader::new(bytes);
+    let mut extents = Vec::new();
+    while !reader.is_empty() {
+        let (offset, bytes) = (reader.offset("extent")?, reader.offset("extent")?);
+        let mut digest = |algorithm| Digest::new(algorithm, &reader.array::<4>("extent")?).map_err(|_| INVALID);
+        let digests: Digests = [digest(Algorithm::Crc32c)?, digest(Algorithm::Adler32)?].into_iter().collect();
+        extents.push(Extent::from_digests(offset, bytes, &digests).ok_or(INVALID)?);
+    }
+    Ok(extents)
 }
 
 /// The answer to `stat` with `vfs`: two kinds of space behind a path.

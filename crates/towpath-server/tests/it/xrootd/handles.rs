@@ -96,7 +96,7 @@ async fn a_failed_open_takes_nobody_elses_handle() {
     let (first, open_read) = (FileHandle([0; 4]), OpenOptions::open_read);
     let flight = [
         encode(1, open_request("/missing", open_read)),
-        encode(2, Close { handle: first, promise: None }),
+        encode(2, Close { handle: first, ending: None }),
         encode(3, open_request("/b", open_read)),
     ];
     peer.send(&flight.concat()).await;

@@ -264,7 +264,7 @@ impl Peer {
     }
 
     pub(super) async fn close(&mut self, handle: FileHandle) -> Answer {
-        self.ask(Close { handle, promise: None }).await
+        self.ask(Close { handle, ending: None }).await
     }
 }
 

@@ -65,7 +65,7 @@ async fn what_is_sent_behind_an_open_waits_for_it() {
     let site = Site::empty();
     site.put("/f", b"hello").await;
     let mut peer = Peer::logged_in(&site).await;
-    let close = Close { handle: FileHandle([0; 4]), promise: None };
+    let close = Close { handle: FileHandle([0; 4]), ending: None };
     let flight = [
         encode(1, open_request("/f", OpenOptions::open_read)),
         encode(2, read(0, 5)),
@@ -104,7 +104,7 @@ async fn changes_of_names_keep_their_order() {
     }
     let flight = [
         encode(1, open_request("/a/f", OpenOptions::new | OpenOptions::open_updt)),
-        encode(2, Close { handle: FileHandle([0; 4]), promise: None }),
+        encode(2, Close { handle: FileHandle([0; 4]), ending: None }),
         encode(3, Rm { path: "/a/f".into() }),
         encode(4, open_request("/a/f", OpenOptions::new | OpenOptions::open_updt)),
     ];

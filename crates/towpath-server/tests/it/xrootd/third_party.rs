@@ -118,7 +118,7 @@ async fn a_copy_can_be_cancelled_and_watched() {
         held.reached().await;
         assert_eq!(size(client.stat().await), 0, "it is answered while the copy is under way");
         if ends_by_closing {
-            client.destination.send(&encode(8, Close { handle: client.handle, promise: None })).await;
+            client.destination.send(&encode(8, Close { handle: client.handle, ending: None })).await;
             let mut answers = Vec::new();
             for _ in 0..2 {
                 answers.push(client.destination.any_answer().await.unwrap().1.code());

@@ -8,7 +8,8 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, PathId, Request, Target, WritevOptions, page,
     request::{
-        Close, Open, PgRead, PgWrite, Ping, Promise, Read, Readv, Stat, Sync, Truncate, VectorElement, Write, Writev,
+        Close, Ending, Open, PgRead, PgWrite, Ping, Promise, Read, Readv, Stat, Sync, Truncate, VectorElement, Write,
+        Writev,
     },
     response::{Body as _, OpenReply, StatInfo},
 };
@@ -84,7 +85,7 @@ async fn what_is_promised_with_the_close_is_compared_before_the_file_is_visible(
     for (promise, outcome) in cases {
         let handle = peer.open("/f", REPLACE).await;
         peer.ask_with(write(handle, 0, b"new"), b"new").await.ok();
-        let answer = peer.ask(Close { handle, promise: Some(promise) }).await;
+        let answer = peer.ask(Close { handle, ending: Some(Ending::Commit(promise)) }).await;
         match outcome {
             Ok(()) => assert_eq!(StatInfo::decode(answer.ok()).unwrap().size, 3),
             Err(code) => {
