@@ -221,11 +221,12 @@ def iperf_table(record: dict) -> str:
     for row in record["rows"]:
         path, emulation, limit = row["path"], row["emulation"], payload_mbit(row["path"]["rate"])
         share = row["received_mbit"] / limit if limit else None
-        cells = [path["rate"] or "unlimited", f"{path['rtt_ms']:g}", f"{row['received_mbit']:,.1f}", f"{share:.3f}" if share else "", f"{row['ramp_s']}"]
+        cells = [path["rate"] or "unlimited", f"{path['rtt_ms']:g}", path["congestion"].upper(), f"{row['received_mbit']:,.1f}"]
+        cells += [f"{share:.3f}" if share else "", f"{row['ramp_s']}"]
         cells += [f"{emulation['late_us']:.0f}", str(emulation["machine_lost"]), f"{emulation['cpu_s'] / (row['seconds'] + row['ramp_s']):.2f}"]
-        rows.append([*cells, yes(share >= 0.97) if share else ""])
-    header = ["link", "RTT, ms", "iperf3, Mbit/s", "of the payload rate", "ramp left out, s", "late, µs", "lost by this machine", "emulator, processors", "≥ 0.97"]
-    return "One connection of iperf3, CUBIC.\n\n" + markdown(header, rows)
+        rows.append([*cells, yes(share >= 0.97) if share and path["congestion"] == "cubic" else ""])
+    header = ["link", "RTT, ms", "by", "iperf3, Mbit/s", "of the payload rate", "ramp left out, s", "late, µs", "lost by this machine", "emulator, processors", "≥ 0.97"]
+    return "One connection of iperf3. BBR's rate is its own doing: it keeps little in the queue, and lets go of the path at times to measure it.\n\n" + markdown(header, rows)
 
 
 def mathis_table(record: dict) -> str:

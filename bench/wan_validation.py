@@ -19,6 +19,8 @@ from wan_lab import SERVER_HOST, Lab, NetworkPath, lab
 PING_RTTS_MS = (0, 1, 5, 10, 50, 100, 200, 350, 400)
 RATE_RTTS_MS = {0: 3, 10: 5, 50: 10, 100: 15, 200: 30}
 """With the seconds that are left out at the start of a connection: CUBIC leaves slow start early where round trips grow, and then needs that long."""
+BBR_RAMP_S = 5
+"""BBR has its rate after a few round trips."""
 MEASURED_S = 10
 HIGHEST_RATES = ("2Gbit", "5Gbit", "8Gbit", None)
 LOSSES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2)
@@ -81,13 +83,14 @@ def stream(settings: Settings, over: Lab, seconds: float, ramp_s: int, *words: o
 
 
 def rates(settings: Settings) -> dict:
-    """One connection over 1 Gbit/s, CUBIC."""
+    """One connection over 1 Gbit/s: with CUBIC to see the link, with BBR to know what is BBR's own doing."""
     rows = []
-    for rtt_ms, ramp_s in RATE_RTTS_MS.items():
-        path = NetworkPath(rtt_ms, "1Gbit")
-        with lab(settings.machine.towpath, path) as over:
-            rows.append({"path": dataclasses.asdict(path), **stream(settings, over, MEASURED_S, ramp_s)})
-        say(f"   {rtt_ms} ms: {rows[-1]['received_mbit']:.1f} Mbit/s")
+    for congestion in ("cubic", "bbr"):
+        for rtt_ms, ramp_s in RATE_RTTS_MS.items():
+            path = NetworkPath(rtt_ms, "1Gbit", congestion=congestion)
+            with lab(settings.machine.towpath, path) as over:
+                rows.append({"path": dataclasses.asdict(path), **stream(settings, over, MEASURED_S, ramp_s if congestion == "cubic" else BBR_RAMP_S)})
+            say(f"   {rtt_ms} ms, {congestion}: {rows[-1]['received_mbit']:.1f} Mbit/s")
     return {"shape": "iperf", "rows": rows}
 
 
@@ -146,7 +149,7 @@ def interrupted(over: Lab) -> Iterator[None]:
 
 JOBS = {
     "validate-ping": Job(round_trips, 1),
-    "validate-rate": Job(rates, 2.5),
+    "validate-rate": Job(rates, 3.5),
     "validate-highest": Job(highest, 2),
     "validate-mathis": Job(mathis, 4),
     "validate-outage": Job(outage, 1),
