@@ -100,7 +100,7 @@ pub(crate) struct Copy {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
-    /// Files copied at once, at most [default: as many as 128 MiB in flight hold, up to 4096].
+    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
     /// No progress.

@@ -8,7 +8,7 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Job, Jobs, Mover, Options, Outcome, jobs};
+use towpath_mover::{Job, Jobs, MOST_BYTES, Mover, Options, Outcome, jobs};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
@@ -59,6 +59,8 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 checksum: arguments.checksum,
                 umask: umask(),
                 max_files: max_files(arguments),
+                window_bytes: MOST_BYTES,
+                client: Some(places.client()),
             };
             let mover = Mover::new(options, Arc::clone(&progress) as _);
             run_jobs(arguments, &mover, jobs(pairs, arguments.recursive)?, &progress).await?

@@ -32,7 +32,7 @@ type Site = (Endpoint, Option<String>, Option<String>);
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
 #[derive(Debug)]
 pub(crate) struct Places {
-    client: Client,
+    client: Arc<Client>,
     local: Mutex<Option<Arc<dyn Store>>>,
     remote: Mutex<HashMap<Site, Arc<dyn Store>>>,
 }
@@ -40,8 +40,13 @@ pub(crate) struct Places {
 impl Places {
     /// Reaches remote storages as `remote` says.
     pub(crate) fn new(remote: &Remote) -> Self {
-        let options = ClientOptions { ca_file: remote.ca_file.clone(), ..ClientOptions::default() };
-        Self { client: Client::new(Arc::new(options)), local: Mutex::default(), remote: Mutex::default() }
+        let options = ClientOptions {
+            ca_file: remote.ca_file.clone(),
+            // The mover bounds what is in flight by the path.
+            window_bytes: towpath_mover::MOST_BYTES as usize,
+            ..ClientOptions::default()
+        };
+        Self { client: Arc::new(Client::new(Arc::new(options))), local: Mutex::default(), remote: Mutex::default() }
     }
 
     /// The place that `text` names.
@@ -60,6 +65,11 @@ impl Places {
             Location::Local(path) => self.local(&path).map(End::Place),
             Location::Remote(url) => self.remote(&url).map(End::Place),
         }
+    }
+
+    /// The way to remote storages.
+    pub(crate) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client)
     }
 
     /// Waits until what dropped uploads left at remote storages has been removed, or could not be.

@@ -1,18 +1,105 @@
 //! From a host name to a connection, if it may be made.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use tokio::{net::TcpStream, time::timeout};
-use towpath_proto::reach::Reach;
-use towpath_store::{Blame, Error, Fault, Result, sys::net};
+use towpath_store::{
+    Blame, Error, Fault, Result,
+    sys::net::{self, TcpInfo},
+};
 
-/// Connects to the first address of `host` that answers, each within `limit`. `reach` is asked about each address, so a name that changes
-/// its meaning leads nowhere else.
-///
-/// # Errors
-/// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Else `Unavailable`
-/// and `TimedOut`.
-pub(crate) async fn connect(host: &str, port: u16, limit: Duration, reach: &Reach) -> Result<TcpStream> {
+use crate::ClientOptions;
+
+/// The most connections for bulk data to one site.
+pub(crate) const MAX_LANES: usize = 64;
+
+/// Makes the connections of one client, and keeps an eye on them.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    options: Arc<ClientOptions>,
+    lanes: AtomicUsize,
+    taps: Mutex<Vec<Weak<Tap>>>,
+}
+
+/// Lets the dialer look at a connection as long as the connection's owner keeps it.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    host: Arc<str>,
+    port: u16,
+    /// A second descriptor of the socket.
+    socket: OwnedFd,
+}
+
+/// What a connection that lives is doing.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// The server's name or address, as it was called.
+    pub host: Arc<str>,
+    /// The server's port.
+    pub port: u16,
+    /// What the kernel knows of it.
+    pub info: TcpInfo,
+}
+
+impl Dialer {
+    /// No connections yet.
+    pub(crate) fn new(options: Arc<ClientOptions>) -> Self {
+        let lanes = AtomicUsize::new(options.connections.clamp(1, MAX_LANES));
+        Self { options, lanes, taps: Mutex::default() }
+    }
+
+    /// Connections to use for bulk data to one site, side by side.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.load(Ordering::Relaxed)
+    }
+
+    /// Changes that number, at most to [`MAX_LANES`]. Those that are no longer needed end with what they have underway.
+    pub(crate) fn set_lanes(&self, lanes: usize) {
+        self.lanes.store(lanes.clamp(1, MAX_LANES), Ordering::Relaxed);
+    }
+
+    /// Connects to the first address of `host` that answers. [`ClientOptions::reach`] is asked about each address, so a name that changes its
+    /// meaning leads nowhere else. The tap is to be dropped when the connection ends.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Else `Unavailable`
+    /// and `TimedOut`.
+    pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, Arc<Tap>)> {
+        let stream = connect(host, port, &self.options).await?;
+        let duplicate = stream.as_fd().try_clone_to_owned();
+        let socket =
+            duplicate.map_err(|error| Error::from_errno(error.raw_os_error().unwrap_or(0), "watching a connection"))?;
+        let tap = Arc::new(Tap { host: host.into(), port, socket });
+        let mut taps = self.taps();
+        taps.retain(|tap| tap.strong_count() > 0);
+        taps.push(Arc::downgrade(&tap));
+        Ok((stream, tap))
+    }
+
+    /// The connections that live.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        let taps: Vec<_> = self.taps().iter().filter_map(Weak::upgrade).collect();
+        let look = |tap: &Arc<Tap>| {
+            let info = net::tcp_info(&tap.socket).ok()?;
+            Some(Connection { host: Arc::clone(&tap.host), port: tap.port, info })
+        };
+        taps.iter().filter_map(look).collect()
+    }
+
+    fn taps(&self) -> MutexGuard<'_, Vec<Weak<Tap>>> {
+        self.taps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpStream> {
+    let (limit, reach) = (options.connect_timeout, &options.reach);
     let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let unreachable = |why: String| {
         Error::new(Fault::Unavailable, format!("{name} cannot be reached: {why}")).blamed_on(Blame::Network)
@@ -51,19 +138,36 @@ pub(crate) fn timed_out(server: impl fmt::Display, what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::reach::Reach;
+
     use super::*;
+
+    fn within(reach: Reach) -> ClientOptions {
+        ClientOptions { reach: Arc::new(reach), ..ClientOptions::default() }
+    }
+
+    #[tokio::test]
+    async fn connections_are_seen_as_long_as_they_live() {
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialer = Dialer::new(Arc::new(ClientOptions::default()));
+        let (_stream, tap) = dialer.connect("127.0.0.1", port).await.unwrap();
+        let seen = dialer.connections();
+        assert!(matches!(seen.as_slice(), [one] if &*one.host == "127.0.0.1" && one.port == port), "{seen:?}");
+        drop(tap);
+        assert!(dialer.connections().is_empty());
+    }
 
     #[tokio::test]
     async fn the_address_that_is_connected_to_is_the_one_that_was_checked() {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let limit = Duration::from_secs(10);
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1", "0x7f.1", "2130706433", "0177.0.0.1", "0"] {
-            let refused = connect(host, port, limit, &Reach::public()).await.unwrap_err();
+            let refused = connect(host, port, &within(Reach::public())).await.unwrap_err();
             assert_eq!(refused.fault(), Fault::PermissionDenied, "{host}");
         }
         let reach = Reach::beyond_public(&["127.0.0.1"]).unwrap();
-        let stream = connect("localhost", port, limit, &reach).await.unwrap();
+        let stream = connect("localhost", port, &within(reach)).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
     }
 }

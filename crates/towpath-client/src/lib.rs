@@ -27,6 +27,8 @@ use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, Fault, Result, Store, StorePath};
 
+pub use dial::Connection;
+use dial::Dialer;
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -36,6 +38,7 @@ use token::Tokens;
 pub struct Client {
     xrootd: Arc<xrootd::Sites>,
     http: Arc<http::Sites>,
+    dialer: Arc<Dialer>,
     background: TaskTracker,
 }
 
@@ -44,8 +47,11 @@ impl Client {
     pub fn new(options: Arc<ClientOptions>) -> Self {
         let tokens = Arc::new(Tokens::new(options.token.clone()));
         let background = TaskTracker::new();
-        let xrootd = xrootd::Sites::new(Arc::clone(&options), Arc::clone(&tokens), background.clone());
-        Self { xrootd, http: http::Sites::new(options, tokens, background.clone()), background }
+        let dialer = Arc::new(Dialer::new(Arc::clone(&options)));
+        let xrootd =
+            xrootd::Sites::new(Arc::clone(&options), Arc::clone(&tokens), background.clone(), Arc::clone(&dialer));
+        let http = http::Sites::new(options, tokens, background.clone(), Arc::clone(&dialer));
+        Self { xrootd, http, dialer, background }
     }
 
     /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends before may leave
@@ -53,6 +59,21 @@ impl Client {
     pub async fn cleaned_up(&self) {
         self.background.close();
         self.background.wait().await;
+    }
+
+    /// The connections that live, to whatever server, and what the kernel knows of them.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.dialer.connections()
+    }
+
+    /// How many connections each site has for bulk data, side by side. They are made when there is something for them to do.
+    pub fn lanes(&self) -> usize {
+        self.dialer.lanes()
+    }
+
+    /// Changes that number; it is kept between 1 and 64.
+    pub fn set_lanes(&self, lanes: usize) {
+        self.dialer.set_lanes(lanes);
     }
 
     /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.

@@ -1,5 +1,7 @@
 //! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use towpath_proto::checksum::{Digest, Digests};
@@ -8,12 +10,14 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Mover, clash,
+    Job, Mover,
+    ahead::Begun,
+    clash,
     window::{Room, Turn},
 };
 
 /// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
-const PIECE_BYTES: u64 = 2 << 20;
+pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// Bytes asked for together with the metadata: all of a small file.
 const FIRST_BYTES: u64 = 256 << 10;
 
@@ -49,7 +53,7 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
     if mover.options.overwrite == Overwrite::Replace {
         clash::refuse_itself(job, &metadata).await?;
     }
-    mover.observer.expect(metadata.size);
+    let begun = mover.ahead.begin(metadata.size);
     let options = CreateOptions {
         overwrite: mover.options.overwrite,
         parents: true,
@@ -59,10 +63,10 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
     };
     let target = to.store.create(&to.caller, &to.path, options).await?;
     let moved = async {
-        put(&*target, 0, first, metadata.size.min(first_bytes), mover).await?;
+        put(&*target, 0, first, metadata.size.min(first_bytes), &begun).await?;
         // Given back before more is asked for: no file holds room while it waits for room.
         drop(room);
-        move_rest(&*source, &*target, first_bytes..metadata.size, mover).await
+        move_rest(&*source, &*target, first_bytes..metadata.size, mover, &begun).await
     };
     if let Err(error) = moved.await {
         // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
@@ -76,29 +80,32 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
 async fn move_rest(
     source: &dyn ReadHandle,
     target: &dyn WriteHandle,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     mover: &Mover,
+    begun: &Begun<'_>,
 ) -> Result<()> {
     let end = range.end;
     stream::iter(range.step_by(PIECE_BYTES as usize))
         .then(|offset| async move {
             let length = PIECE_BYTES.min(end - offset);
-            Ok((offset, length, mover.window.room(length, Turn::Piece).await))
+            Ok((offset, length, mover.room(length, Turn::Piece).await))
         })
-        .try_for_each_concurrent(None, |(offset, length, _room)| async move {
+        .try_for_each_concurrent(None, |(offset, length, room)| async move {
             let piece = source.read_into(offset, length as usize, Vec::with_capacity(length as usize)).await?;
-            put(target, offset, piece, length, mover).await
+            put(target, offset, piece, length, begun).await?;
+            drop(room);
+            Ok(())
         })
         .await
 }
 
-async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, mover: &Mover) -> Result<()> {
+async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, begun: &Begun<'_>) -> Result<()> {
     if piece.len() as u64 != length {
         return Err(Error::new(Fault::Changed, "its size changed while it was read"));
     }
     if length > 0 {
         target.write(offset, Bytes::from(piece)).await?;
-        mover.observer.moved(length);
+        begun.moved(length);
     }
     Ok(())
 }

@@ -4,17 +4,21 @@
 //! the bytes in flight ([`window`]), each by [`file::copy`]: read and written in pieces, compared at the end with what the source knows of itself.
 //! Errors of single files come with their job; the others go on.
 
+mod ahead;
 mod clash;
 mod existing;
 mod file;
 mod mover;
+mod pace;
 mod place;
 mod tree;
+mod tuner;
 mod walk;
 mod window;
 
 pub use file::Copied;
 pub use mover::{Mover, Observer, Options, Outcome};
+pub use pace::MOST_BYTES;
 pub use place::{Place, Server};
 pub use tree::{Jobs, jobs};
 pub use walk::{Batch, Walk};

@@ -1,20 +1,21 @@
 //! Many files at once.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, task::Poll};
 
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream};
 use tokio_util::task::AbortOnDropHandle;
+use towpath_client::Client;
 use towpath_proto::checksum::Algorithm;
 use towpath_store::{Error, Overwrite, Result};
 
 use crate::{
-    Job, Jobs, existing,
+    Job, Jobs,
+    ahead::Ahead,
+    existing,
     file::{self, Copied},
+    pace::{self, Pace},
     window::{Room, Turn, Window},
 };
-
-/// Bytes in flight of all files together.
-const WINDOW_BYTES: u64 = 128 << 20;
 
 /// What a file takes of the window beside its bytes: requests and answers are not free either.
 const FILE_BYTES: u64 = 4 << 10;
@@ -32,6 +33,11 @@ pub struct Options {
     pub umask: u32,
     /// Files that may be open at once, at least one. Bytes in flight are the bound that counts; this one is for the descriptors of the process.
     pub max_files: usize,
+    /// The most bytes in flight: [`crate::MOST_BYTES`], or less in a process that makes many copies apart from each other.
+    pub window_bytes: u64,
+    /// Whose connections the remote ends use: they tell how far it is, and become as many as bring something. Without one it is as if
+    /// there were no distance.
+    pub client: Option<Arc<Client>>,
 }
 
 /// Who wants to know how a copy gets on. It is called from many tasks, and must not wait.
@@ -58,19 +64,17 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Mover {
     pub(crate) options: Options,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) window: Window,
+    pub(crate) ahead: Arc<Ahead>,
+    window: Window,
+    pace: Pace,
 }
 
 impl Mover {
     /// A mover with nothing in flight.
     pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Self::within(WINDOW_BYTES, options, observer)
-    }
-
-    /// As [`Self::new`], with at most `window_bytes` in flight: for a process that makes many copies apart from each other.
-    pub fn within(window_bytes: u64, options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { options, observer, window: Window::new(window_bytes) })
+        let pace = Pace::new(options.client.clone(), options.window_bytes);
+        let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
+        Arc::new(Self { options, ahead: Ahead::new(observer), window, pace })
     }
 
     /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
@@ -88,16 +92,22 @@ impl Mover {
     pub fn run(self: Arc<Self>, jobs: Jobs) -> impl Stream<Item = Outcome> + Send {
         let max_files = self.options.max_files.max(1);
         let admitting = Arc::clone(&self);
-        jobs.then(move |job| {
-            let mover = Arc::clone(&admitting);
-            async move {
-                let job = job?;
-                let room = mover.admitted(&job).await;
-                Ok((job, room))
-            }
-        })
-        .map(move |admitted| Arc::clone(&self).outcome(admitted))
-        .buffer_unordered(max_files)
+        let mut list = Some(self.ahead.list());
+        let end = stream::poll_fn(move |_| {
+            drop(list.take());
+            Poll::Ready(None)
+        });
+        jobs.chain(end)
+            .then(move |job| {
+                let mover = Arc::clone(&admitting);
+                async move {
+                    let job = job?;
+                    let room = mover.admitted(&job).await;
+                    Ok((job, room))
+                }
+            })
+            .map(move |admitted| Arc::clone(&self).outcome(admitted))
+            .buffer_unordered(max_files)
     }
 
     async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room)>) -> Outcome {
@@ -117,7 +127,14 @@ impl Mover {
 
     /// Room for a file to begin with.
     async fn admitted(&self, job: &Job) -> Room {
-        self.window.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
+        self.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
+    }
+
+    /// Room for `bytes` in flight, once there is.
+    pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
+        let room = self.window.room(bytes, turn).await;
+        self.pace.adapt(&self.window, self.ahead.bytes());
+        room
     }
 
     async fn copy_in(&self, job: &Job, room: Room) -> Result<Option<Copied>> {
@@ -127,3 +144,6 @@ impl Mover {
         file::copy(job, self, room).await.map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ pub(crate) enum Turn {
     File,
 }
 
-/// A bound on the bytes in flight.
+/// A bound on the bytes in flight, which may change at any time.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     state: Arc<Mutex<State>>,
@@ -29,6 +29,8 @@ pub(crate) struct Window {
 struct State {
     limit: u64,
     used: u64,
+    /// Bytes that have left it since it was made.
+    moved: u64,
     pieces: VecDeque<Waiter>,
     files: VecDeque<Waiter>,
 }
@@ -49,8 +51,19 @@ pub(crate) struct Room {
 impl Window {
     /// A window of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
-        let state = State { limit, used: 0, pieces: VecDeque::new(), files: VecDeque::new() };
+        let state = State { limit, used: 0, moved: 0, pieces: VecDeque::new(), files: VecDeque::new() };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Changes the bound. What is in flight stays so.
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.state().limit = limit;
+        self.grant();
+    }
+
+    /// Bytes that have been in flight, and are no longer.
+    pub(crate) fn moved(&self) -> u64 {
+        self.state().moved
     }
 
     /// Room for `bytes`, once there is. What is larger than the window gets it when nothing else is in flight.
@@ -102,6 +115,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut state = self.window.state();
         state.used = state.used.saturating_sub(self.bytes);
+        state.moved = state.moved.saturating_add(self.bytes);
         drop(state);
         self.window.grant();
     }
@@ -150,5 +164,15 @@ mod tests {
         drop(given_up);
         drop(held);
         assert!(window.room(100, Turn::File).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_wider_window_lets_in_who_waits() {
+        let window = Window::new(10);
+        let _held = window.room(10, Turn::File).now_or_never().unwrap();
+        let mut next = Box::pin(window.room(10, Turn::File));
+        assert!((&mut next).now_or_never().is_none());
+        window.set_limit(20);
+        assert!(next.now_or_never().is_some());
     }
 }

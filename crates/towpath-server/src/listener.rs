@@ -149,6 +149,7 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
+    net::suit_to_path(&stream);
     let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
     match service.stopping.run_until_cancelled(recognized).await {
         Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => xrootd::serve(Arc::clone(service), socket, peer).await,

@@ -31,7 +31,7 @@ impl Transfers for Engine {
         reach: &Arc<Reach>,
         progress: &Arc<Progress>,
     ) -> Result<()> {
-        let client = Client::new(Arc::new(self.options(copy, reach)));
+        let client = Arc::new(Client::new(Arc::new(self.options(copy, reach))));
         let (remote, path) = client.connect(&copy.remote)?;
         let caller = Caller { token: copy.token.clone(), ..Caller::local() };
         let server = (copy.remote.host().into(), copy.remote.port());
@@ -48,9 +48,11 @@ impl Transfers for Engine {
             checksum: copy.checksum,
             umask: UMASK,
             max_files: 1,
+            window_bytes: WINDOW_BYTES as u64,
+            client: (!copy.opens_once).then(|| Arc::clone(&client)),
         };
         let observer = Arc::new(Watcher(Arc::clone(progress)));
-        Mover::within(WINDOW_BYTES as u64, options, observer).copy(&job).await.map(drop)
+        Mover::new(options, observer).copy(&job).await.map(drop)
     }
 }
 

@@ -24,7 +24,11 @@ use towpath_store::{
 };
 
 use super::{payload::Payload, pursuit::Failure};
-use crate::{ClientOptions, dial, tls::Tls};
+use crate::{
+    ClientOptions,
+    dial::{self, Dialer, Tap},
+    tls::Tls,
+};
 
 /// How long a connection is kept without use. Servers close theirs after 60 to 75 s.
 const KEPT: Duration = Duration::from_secs(50);
@@ -37,7 +41,7 @@ const FRESH: Duration = Duration::from_secs(4);
 const READY_WAIT: Duration = Duration::from_secs(1);
 
 /// Idle connections kept to one server.
-const MAX_IDLE: usize = 64;
+const MAX_IDLE: usize = 512;
 
 /// Servers whose connections are kept; of more, those that nobody uses are let go.
 const MAX_SERVERS: usize = 256;
@@ -51,6 +55,7 @@ const MAX_FIELDS: usize = 200;
 /// The connections of one client.
 pub(super) struct Pools {
     options: Arc<ClientOptions>,
+    dialer: Arc<Dialer>,
     tls: OnceLock<Result<Tls>>,
     pools: Mutex<HashMap<Endpoint, Arc<Pool>>>,
 }
@@ -74,8 +79,13 @@ pub(super) struct Connection {
 
 impl Pools {
     /// No connections yet.
-    pub(super) fn new(options: Arc<ClientOptions>) -> Self {
-        Self { options, tls: OnceLock::new(), pools: Mutex::default() }
+    pub(super) fn new(options: Arc<ClientOptions>, dialer: Arc<Dialer>) -> Self {
+        Self { options, dialer, tls: OnceLock::new(), pools: Mutex::default() }
+    }
+
+    /// How many lanes a site has.
+    pub(super) fn lanes(&self) -> usize {
+        self.dialer.lanes()
     }
 
     /// The connections to `endpoint`.
@@ -103,13 +113,13 @@ impl Pools {
 
     async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
         let options = &self.options;
-        let connected = dial::connect(&endpoint.host, endpoint.port, options.connect_timeout, &options.reach).await;
-        let stream = connected.map_err(|error| match error.fault() {
+        let connected = self.dialer.connect(&endpoint.host, endpoint.port).await;
+        let (stream, tap) = connected.map_err(|error| match error.fault() {
             Fault::PermissionDenied => Failure::Fatal(error),
             _ => Failure::NotSent(error),
         })?;
         if !endpoint.tls {
-            return serve(endpoint, stream).await;
+            return serve(endpoint, stream, tap).await;
         }
         let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
         let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
@@ -120,7 +130,7 @@ impl Pools {
                 _ => Failure::Fatal(error),
             }
         })?;
-        serve(endpoint, encrypted).await
+        serve(endpoint, encrypted, tap).await
     }
 }
 
@@ -150,7 +160,7 @@ impl Pool {
     }
 }
 
-async fn serve<T>(endpoint: &Endpoint, stream: T) -> Result<Connection, Failure>
+async fn serve<T>(endpoint: &Endpoint, stream: T, tap: Arc<Tap>) -> Result<Connection, Failure>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -167,6 +177,7 @@ where
     })?;
     let name = endpoint.to_string();
     let serving = tokio::spawn(async move {
+        let _tap = tap;
         if let Err(error) = connection.await {
             tracing::debug!(server = name, %error, "connection ended");
         }

@@ -62,13 +62,12 @@ pub(super) struct Lane {
 impl RemoteFile {
     /// The file at `path`; nobody is asked yet.
     pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, options: OpenOptions) -> Self {
-        let lanes = vec![None; origin.sites.options.connections.max(1)];
         Self {
             origin,
             identity,
             path,
             options,
-            lanes: Mutex::new(lanes),
+            lanes: Mutex::default(),
             pinned: OnceLock::new(),
             watch: Watch::default(),
         }
@@ -81,7 +80,6 @@ impl RemoteFile {
     /// The open of the file in a lane, begun if there is none. Returns at once.
     pub(super) fn lane(&self, number: usize, pursuit: &mut Pursuit) -> Result<Lane> {
         let mut lanes = self.lanes();
-        let number = number % lanes.len().max(1);
         if let Some(Some(lane)) = lanes.get(number)
             && lane.file.is_usable()
         {
@@ -101,6 +99,9 @@ impl RemoteFile {
         };
         let file = site.session(number)?.open(open, true);
         let lane = Lane { place: pursuit.place().clone(), site, file };
+        if lanes.len() <= number {
+            lanes.resize(number + 1, None);
+        }
         if let Some(place) = lanes.get_mut(number) {
             *place = Some(lane.clone());
         }
@@ -244,6 +245,8 @@ impl RemoteFile {
             let lane = self.lane(number, &mut pursuit)?;
             let done = buffer.len() - start;
             let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
+            // From now on, though the file may have to be opened first: or all that is asked meanwhile would choose this lane too.
+            let _load = lane.file.session.loaded(rest.length);
             let attempt =
                 self.attempt(&lane, buffer, |handle, size, buffer| self.piece(&lane, handle, size, rest, buffer));
             let (attempt, looked) = futures::future::join(attempt, self.look(&lane)).await;

@@ -38,6 +38,8 @@ pub(super) struct Session {
     slots: Mutex<Slots>,
     /// Bytes of file data underway, by which bulk transfers choose a session.
     load: AtomicUsize,
+    /// Bytes of file data that are no longer underway.
+    carried: AtomicUsize,
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
     /// Where the connection lives; files may be dropped, and so closed, outside of it.
@@ -49,7 +51,14 @@ impl Session {
     pub(super) fn start(dial: Dial, runtime: Handle) -> Self {
         let host = dial.plan.host.as_str().into();
         let connection = Connection::start(dial, &runtime);
-        Self { connection, slots: Mutex::default(), load: AtomicUsize::new(0), host, runtime }
+        Self {
+            connection,
+            slots: Mutex::default(),
+            load: AtomicUsize::new(0),
+            carried: AtomicUsize::new(0),
+            host,
+            runtime,
+        }
     }
 
     /// Sends a request behind those submitted before.
@@ -90,6 +99,11 @@ impl Session {
     /// Bytes of file data underway.
     pub(super) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of file data that have been underway, and no longer are.
+    pub(super) fn carried(&self) -> usize {
+        self.carried.load(Ordering::Relaxed)
     }
 
     /// Counts `bytes` as underway until the result is dropped.
@@ -190,6 +204,7 @@ pub(super) struct Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.session.load.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.session.carried.fetch_add(self.bytes, Ordering::Relaxed);
     }
 }
 

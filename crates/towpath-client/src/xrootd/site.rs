@@ -24,7 +24,12 @@ use super::{
     session::Session,
     sites::Sites,
 };
-use crate::{ClientOptions, tls::Tls, token::Tokens};
+use crate::{
+    ClientOptions,
+    dial::{Dialer, MAX_LANES},
+    tls::Tls,
+    token::Tokens,
+};
 
 /// So many bytes underway make a session busy: another one then takes the next bulk request.
 const BUSY_BYTES: usize = 1 << 20;
@@ -81,6 +86,7 @@ pub(super) struct Site {
     options: Arc<ClientOptions>,
     tokens: Arc<Tokens>,
     tls: Arc<OnceLock<Result<Tls>>>,
+    dialer: Arc<Dialer>,
     lanes: Mutex<Vec<Option<Arc<Session>>>>,
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
@@ -103,7 +109,8 @@ impl Site {
             options: Arc::clone(options),
             tokens: Arc::clone(&sites.tokens),
             tls: Arc::clone(&sites.tls),
-            lanes: Mutex::new(vec![None; options.connections.clamp(1, 64)]),
+            dialer: Arc::clone(&sites.dialer),
+            lanes: Mutex::default(),
             listings: Mutex::default(),
             nature: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
@@ -129,13 +136,20 @@ impl Site {
         !known.tls && said.or(known.pages).unwrap_or(true)
     }
 
-    /// The number of the session that the next bulk request should use.
+    /// The number of the session that the next bulk request should use: the one with the least underway. One that has not shown yet that it
+    /// carries bulk gets little: its window has yet to open, and what it is given meanwhile is missing elsewhere.
     pub(super) fn lane(&self) -> usize {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = |lane: &Option<Arc<Session>>| lane.as_ref().map_or(0, |session| session.load());
+        let load = |lane: &Option<Arc<Session>>| match lane {
+            Some(session) if session.carried() < BUSY_BYTES && session.load() >= BUSY_BYTES => usize::MAX,
+            lane => lane.as_ref().map_or(0, |session| session.load()),
+        };
         match lanes.first() {
-            Some(first) if load(first) < BUSY_BYTES => 0,
-            _ => lanes.iter().enumerate().min_by_key(|(_, lane)| load(lane)).map_or(0, |(number, _)| number),
+            Some(first) if load(first) >= BUSY_BYTES => {
+                let loads = (0..self.dialer.lanes()).map(|number| lanes.get(number).map_or(0, load));
+                loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(number, _)| number)
+            }
+            _ => 0,
         }
     }
 
@@ -146,7 +160,10 @@ impl Site {
     pub(super) fn session(&self, lane: usize) -> Result<Arc<Session>> {
         self.learn();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = lane % lanes.len();
+        let lane = lane.min(MAX_LANES - 1);
+        if lanes.len() <= lane {
+            lanes.resize(lane + 1, None);
+        }
         let Some(place) = lanes.get_mut(lane) else {
             return Err(Error::new(Fault::Internal, "a site without lanes"));
         };
@@ -267,7 +284,7 @@ impl Site {
             plan,
             tls,
             connect_timeout: self.options.connect_timeout,
-            reach: Arc::clone(&self.options.reach),
+            dialer: Arc::clone(&self.dialer),
             stall: self.options.stall,
             patience: self.options.patience,
         })

@@ -13,7 +13,7 @@ use super::{
     recovery::Place,
     site::{Identity, Site},
 };
-use crate::{ClientOptions, tls::Tls, token::Tokens};
+use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};
 
 /// Sites kept; of more, those that nobody uses are let go, and their connections with them.
 const MAX_SITES: usize = 256;
@@ -25,6 +25,7 @@ pub struct Sites {
     /// What clears away what dropped uploads left.
     pub(super) background: TaskTracker,
     pub(super) tls: Arc<OnceLock<Result<Tls>>>,
+    pub(super) dialer: Arc<Dialer>,
     sites: Mutex<HashMap<Key, Arc<Site>>>,
 }
 
@@ -43,8 +44,13 @@ struct Key {
 
 impl Sites {
     /// No sites yet.
-    pub(crate) fn new(options: Arc<ClientOptions>, tokens: Arc<Tokens>, background: TaskTracker) -> Arc<Self> {
-        Arc::new(Self { options, tokens, background, tls: Arc::default(), sites: Mutex::default() })
+    pub(crate) fn new(
+        options: Arc<ClientOptions>,
+        tokens: Arc<Tokens>,
+        background: TaskTracker,
+        dialer: Arc<Dialer>,
+    ) -> Arc<Self> {
+        Arc::new(Self { options, tokens, background, tls: Arc::default(), dialer, sites: Mutex::default() })
     }
 
     /// The site of `identity` at `place`.

@@ -9,15 +9,12 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use towpath_proto::{
-    reach::Reach,
-    xrootd::{Response, ResponseFramer},
-};
+use towpath_proto::xrootd::{Response, ResponseFramer};
 use towpath_store::{Blame, Error, Fault, Result};
 
 use super::{Failure, Shared, broken, reader::Reader, writer};
 use crate::{
-    dial::{connect, timed_out},
+    dial::{Dialer, Tap, timed_out},
     tls::Tls,
     xrootd::flight::{Flight, Plan, Progress, SetupFailure},
 };
@@ -31,7 +28,7 @@ pub(in crate::xrootd) struct Dial {
     /// Needed if the plan wants TLS.
     pub(in crate::xrootd) tls: Option<Tls>,
     pub(in crate::xrootd) connect_timeout: Duration,
-    pub(in crate::xrootd) reach: Arc<Reach>,
+    pub(in crate::xrootd) dialer: Arc<Dialer>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
 }
@@ -46,7 +43,7 @@ type Output = Box<dyn AsyncWrite + Send + Unpin>;
 pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedReceiver<writer::Outgoing>) {
     let host = dial.plan.host.clone();
     let failure = match open(dial).await {
-        Ok((input, output, flight)) => serve(host, &shared, input, output, flight, queue).await,
+        Ok((input, output, flight, _tap)) => serve(host, &shared, input, output, flight, queue).await,
         Err(failure) => setup_failed(failure),
     };
     tracing::debug!(?failure, "connection ended");
@@ -63,9 +60,9 @@ pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
     }
 }
 
-async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
-    let connected = connect(&dial.host, dial.port, dial.connect_timeout, &dial.reach).await;
-    let mut stream = connected.map_err(|error| match error.fault() {
+async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFailure> {
+    let connected = dial.dialer.connect(&dial.host, dial.port).await;
+    let (mut stream, tap) = connected.map_err(|error| match error.fault() {
         Fault::PermissionDenied => SetupFailure::Fatal(error),
         _ => SetupFailure::Broken(error),
     })?;
@@ -73,13 +70,13 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
     let mut flight = Flight::new(dial.plan);
     if !flight.before_tls() {
         let (input, output) = stream.into_split();
-        return Ok((Box::new(input), Box::new(output), flight));
+        return Ok((Box::new(input), Box::new(output), flight, tap));
     }
     let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut flight));
     let late = |what| SetupFailure::Broken(timed_out(&host, what));
     if !starts_tls.await.map_err(|_| late("the answer to its first request"))?? {
         let (input, output) = stream.into_split();
-        return Ok((Box::new(input), Box::new(output), flight));
+        return Ok((Box::new(input), Box::new(output), flight, tap));
     }
     let Some(tls) = &dial.tls else {
         return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was to start, but is not configured")));
@@ -91,7 +88,7 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight), SetupFailure> {
     })?;
     flight.tls_started();
     let (input, output) = tokio::io::split(encrypted);
-    Ok((Box::new(input), Box::new(output), flight))
+    Ok((Box::new(input), Box::new(output), flight, tap))
 }
 
 /// The exchange before TLS can start; whether it is to start now.

@@ -89,7 +89,6 @@ pub(in crate::xrootd) async fn fetch(
             return Attempt::failed(buffer, start, Failure::Fatal(error));
         }
     };
-    let _load = session.loaded(length);
     let wire_length = length as u32;
     let exchange = if check.wants_pages() && site.wants_pages(session) {
         let flags = check.flags();

@@ -1,0 +1,162 @@
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use towpath_store::{Caller, CreateOptions, Expectation, Fault, OpenOptions, Store, StorePath, memory::MemoryStore};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    pattern::Pattern,
+};
+
+use super::*;
+use crate::{Place, jobs};
+
+/// What an observer was told.
+#[derive(Debug, Default)]
+struct Counted {
+    expected: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl Observer for Counted {
+    fn expect(&self, bytes: u64) {
+        self.expected.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn options() -> Options {
+    Options {
+        overwrite: Overwrite::Refuse,
+        skip_existing: false,
+        checksum: None,
+        umask: 0,
+        max_files: 100,
+        window_bytes: crate::MOST_BYTES,
+        client: None,
+    }
+}
+
+fn place(store: &Arc<dyn Store>, path: &str) -> Place {
+    Place::local(Arc::clone(store), Caller::local(), StorePath::parse(path.as_bytes()).unwrap())
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(1 << 30))
+}
+
+async fn put(store: &Arc<dyn Store>, path: &str, data: Bytes) {
+    let place = place(store, path);
+    let options = CreateOptions { parents: true, ..CreateOptions::default() };
+    let handle = store.create(&place.caller, &place.path, options).await.unwrap();
+    handle.write(0, data).await.unwrap();
+    handle.commit(Expectation::default()).await.unwrap();
+}
+
+async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
+    let place = place(store, path);
+    let handle = store.open(&place.caller, &place.path, OpenOptions::default()).await?;
+    handle.read(0, handle.metadata().await?.size as usize).await
+}
+
+/// The sizes of a tree whose files are empty, small, as large as what is asked for first, and of several pieces.
+fn sizes() -> BTreeMap<String, usize> {
+    let sizes = [0, 1, 10_000, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 5 << 20];
+    let name = |number: usize, size: &usize| (format!("d{}/e{}/f{number}", number % 7, number % 3), *size);
+    sizes.iter().cycle().enumerate().take(70).map(|(number, size)| name(number, size)).collect()
+}
+
+#[tokio::test]
+async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
+    let (from, to) = (memory(), memory());
+    let sizes = sizes();
+    for (seed, (name, size)) in sizes.iter().enumerate() {
+        put(&from, &format!("/s/{name}"), Pattern::new(seed as u64).bytes(0, *size)).await;
+    }
+    let counted = Arc::new(Counted::default());
+    let mover = Mover::new(options(), Arc::clone(&counted) as _);
+    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], true).unwrap();
+    let outcomes: Vec<_> = mover.run(jobs).collect().await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
+    assert_eq!(outcomes.len(), sizes.len());
+    for (seed, (name, size)) in sizes.iter().enumerate() {
+        let data = get(&to, &format!("/t/{name}")).await.unwrap();
+        assert_eq!(data.len(), *size);
+        Pattern::new(seed as u64).check(0, &data);
+    }
+    let total = sizes.values().sum::<usize>() as u64;
+    assert_eq!(counted.expected.load(Ordering::Relaxed), total);
+    assert_eq!(counted.moved.load(Ordering::Relaxed), total);
+}
+
+/// The room must last until the bytes are written.
+#[tokio::test]
+async fn no_more_is_in_flight_than_the_window_holds() {
+    let from = memory();
+    put(&from, "/large", Pattern::new(1).bytes(0, 64 << 20)).await;
+    let slow = FaultStore::new(memory(), Faults::default());
+    let held = slow.hold("write");
+    let to: Arc<dyn Store> = Arc::new(slow);
+    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    // Of an empty file nothing is asked for together with its metadata, so that all its bytes are pieces.
+    let job = Job { size: Some(0), ..Job::new(place(&from, "/large"), place(&to, "/copy")) };
+    let copying = tokio::spawn(async move { mover.copy(&job).await });
+    for _ in 0..pace::LEAST_BYTES / file::PIECE_BYTES {
+        held.reached().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(held.reached().now_or_never().is_none(), "more is written at once than the window holds");
+    drop(held);
+    assert_eq!(copying.await.unwrap().unwrap().unwrap().bytes, 64 << 20);
+    Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_file_that_fails_does_not_keep_others_from_arriving() {
+    let (from, to) = (memory(), memory());
+    put(&from, "/a", Bytes::from_static(b"content")).await;
+    put(&from, "/b", Bytes::from_static(b"content")).await;
+    put(&to, "/t/a", Bytes::from_static(b"was there")).await;
+    let pair = |name: &str| Job::new(place(&from, &format!("/{name}")), place(&to, &format!("/t/{name}")));
+    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let outcomes: Vec<_> = mover.run(jobs(["a", "b", "c"].map(pair).into(), false).unwrap()).collect().await;
+    let fault = |name: &str| {
+        outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Failed(Some(job), error) if job.from.to_string() == format!("/{name}") => Some(error.fault()),
+            _ => None,
+        })
+    };
+    assert_eq!(["a", "b", "c"].map(fault), [Some(Fault::AlreadyExists), None, Some(Fault::NotFound)]);
+    assert_eq!(get(&to, "/t/a").await.unwrap(), "was there");
+    assert_eq!(get(&to, "/t/b").await.unwrap(), "content");
+}
+
+#[tokio::test]
+async fn a_copy_that_is_dropped_leaves_nothing() {
+    let from = memory();
+    put(&from, "/large", Pattern::new(1).bytes(0, 8 << 20)).await;
+    let slow = FaultStore::new(memory(), Faults::default());
+    let held = slow.hold("write");
+    let to: Arc<dyn Store> = Arc::new(slow);
+    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let pair = Job::new(place(&from, "/large"), place(&to, "/copy"));
+    let mut outcomes = Box::pin(mover.run(jobs(vec![pair], false).unwrap()));
+    tokio::select! {
+        () = held.reached() => {}
+        outcome = outcomes.next() => panic!("{outcome:?}"),
+    }
+    drop(outcomes);
+    drop(held);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound);
+}

@@ -1,0 +1,150 @@
+//! How much to keep in flight: twice what the path holds; and over how many connections ([`crate::tuner`]).
+//!
+//! A path holds its rate times its round trip. The rate is the best of the last rounds, each as long as the round trip; so a window that is too
+//! small doubles with each round until the rate no longer grows, and one that is large enough stays so while the path has a bad moment. It is the law by
+//! which BBR sets its window (draft-cardwell-iccrg-bbr-congestion-control, 4.6), one level up: over all connections, and with the destination's disk in it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use towpath_client::Client;
+use towpath_store::sys::clock::{self, Instant};
+
+use crate::{tuner::Tuner, window::Window};
+
+/// The least window: what keeps two disks and a processor's caches busy where there is no distance.
+pub(crate) const LEAST_BYTES: u64 = 16 << 20;
+
+/// The least window on a long path, so that it is not the window that has to open first: 1 Gbit/s over 500 ms.
+const LEAST_LONG_BYTES: u64 = 64 << 20;
+
+/// A round trip of this length or more makes a path long.
+pub(crate) const LONG: Duration = Duration::from_millis(10);
+
+/// The largest window: a rate of 5 Gbit/s over 200 ms, twice. It is also the most memory that data may take which the destination does not take.
+pub const MOST_BYTES: u64 = 256 << 20;
+
+/// Windows to what the path holds: one that travels, one that is being written and asked for.
+const GAIN: f64 = 2.0;
+
+/// Rounds of which the best counts.
+const ROUNDS: usize = 10;
+
+/// The shortest round; below it rates are those of bursts.
+const LEAST_ROUND: Duration = Duration::from_millis(20);
+
+/// Fits the window, and the number of connections, to the path.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    client: Option<Arc<Client>>,
+    /// The largest window, in bytes.
+    most: u64,
+    round: Mutex<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    started: Instant,
+    /// What the window had moved by then.
+    moved: u64,
+    length: Duration,
+    /// Bytes per second of the last rounds.
+    rates: VecDeque<f64>,
+    tuner: Tuner,
+}
+
+impl Pace {
+    /// The path is the one that `client` has to its servers; without one there is no distance. The window never exceeds `most` bytes.
+    pub(crate) fn new(client: Option<Arc<Client>>, most: u64) -> Self {
+        let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()));
+        let round = Round { started: clock::now(), moved: 0, length: LEAST_ROUND, rates: VecDeque::new(), tuner };
+        Self { client, most, round: Mutex::new(round) }
+    }
+
+    /// Changes the window if a round is over. To be called whenever something was moved; `ahead` is what is still to be moved, if that is known.
+    pub(crate) fn adapt(&self, window: &Window, ahead: Option<u64>) {
+        let now = clock::now();
+        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        if now - round.started < round.length {
+            return;
+        }
+        let round_trip = self.client.as_ref().map_or(Duration::ZERO, |client| round_trip(client));
+        let moved = window.moved();
+        if let Some(bytes) = round.end(now, moved, round_trip) {
+            window.set_limit(bytes.min(self.most));
+        }
+        if let Some(client) = &self.client {
+            client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
+        }
+    }
+}
+
+impl Round {
+    /// Ends a round, and begins the next one. Gives the size that the window should have; none if nothing has been moved yet.
+    fn end(&mut self, now: Instant, moved: u64, round_trip: Duration) -> Option<u64> {
+        let bytes = moved.saturating_sub(self.moved);
+        let rate = bytes as f64 / (now - self.started).as_secs_f64();
+        if self.rates.len() == ROUNDS {
+            self.rates.pop_front();
+        }
+        self.rates.push_back(rate);
+        (self.started, self.moved, self.length) = (now, moved, round_trip.max(LEAST_ROUND));
+        let best = self.rates.iter().copied().fold(0.0, f64::max);
+        let holds = best * round_trip.as_secs_f64();
+        let least = if round_trip < LONG { LEAST_BYTES } else { LEAST_LONG_BYTES };
+        (best > 0.0).then(|| ((GAIN * holds) as u64).clamp(least, MOST_BYTES))
+    }
+}
+
+/// From one end of a copy to the other and back: the sum over the servers, because a byte in flight is on its way from one and then to the other.
+fn round_trip(client: &Client) -> Duration {
+    let mut connections = client.connections();
+    connections.sort_by(|a, b| (&a.host, a.port, a.info.min_rtt).cmp(&(&b.host, b.port, b.info.min_rtt)));
+    connections.dedup_by(|later, first| (&later.host, later.port) == (&first.host, first.port));
+    connections.iter().map(|connection| connection.info.min_rtt).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// The windows after some rounds, each of which moves as much as the last window and the path's rate (in bytes per round) permit.
+    fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
+        let (mut now, mut moved, mut window) = (clock::now(), 0, LEAST_BYTES);
+        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner: Tuner::new(1) };
+        let mut windows = Vec::new();
+        for rate in rates {
+            now += RTT;
+            moved += window.min(*rate);
+            window = round.end(now, moved, round_trip).unwrap();
+            windows.push(window);
+        }
+        windows
+    }
+
+    #[test]
+    fn the_window_doubles_until_it_is_twice_what_the_path_holds() {
+        let mib = |windows: Vec<u64>| windows.iter().map(|bytes| bytes >> 20).collect::<Vec<_>>();
+        assert_eq!(mib(windows(RTT, &[100 << 20; 5])), [64, 128, 200, 200, 200]);
+        assert_eq!(mib(windows(RTT, &[1 << 30; 6])), [64, 128, 256, 256, 256, 256], "but no more than the most");
+    }
+
+    #[test]
+    fn a_bad_moment_does_not_shrink_it_but_a_worse_path_does() {
+        let mut rates = vec![100 << 20; 5];
+        rates.extend([1 << 20; 12]);
+        let windows = windows(RTT, &rates);
+        assert_eq!((windows[5], windows[12]), (200 << 20, 200 << 20));
+        assert_eq!(windows[16], LEAST_LONG_BYTES);
+    }
+
+    #[test]
+    fn where_there_is_no_distance_it_stays_small() {
+        assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [LEAST_BYTES; 3]);
+    }
+}

@@ -1,0 +1,194 @@
+//! How many connections to use side by side, found out while copying.
+//!
+//! One connection is enough where its window opens far enough: the sender's buffer, losses, and slow start say whether it does. So
+//! the number is tried out. What is maximised is the utility `U(n) = R(n) / PRICE^n` (Falcon, SC 2021: R is the rate, and each connection has a
+//! price, which keeps several movers on one link fair to each other and stops the search where more connections bring nothing).
+//!
+//! The search doubles `n` as long as U grows by more than the noise of its measurement, and goes back to the best `n` when it does not;
+//! then it rests, each time twice as long. For a path whose rate saturates U has one maximum, so the search ends within a factor of two of
+//! it after at most log2(64) trials.
+
+use std::time::Duration;
+
+use towpath_store::sys::clock::Instant;
+
+use crate::pace::LONG;
+
+/// Connections on a long path to begin with: the first seconds, in which the window opens, are two round trips shorter than with one.
+const FIRST_LANES: usize = 4;
+
+/// The most that are tried.
+const MOST_LANES: usize = 64;
+
+/// What each further connection has to bring, as a factor of the rate.
+const PRICE: f64 = 1.01;
+
+/// By how much the rate must have grown to be more than noise.
+const NOISE: f64 = 1.1;
+
+/// Round trips that new connections get to open their windows before they are judged.
+const OPENING: u32 = 10;
+
+/// The shortest time over which a rate is measured, and how many round trips it lasts at least.
+const LEAST_MEASURE: Duration = Duration::from_millis(500);
+const MEASURE: u32 = 5;
+
+/// The rest must take so many times as long as a trial, at the present rate, or there is none.
+const WORTH: f64 = 3.0;
+
+/// How long the search rests after it was in vain for the first time; twice as long each time after.
+const FIRST_REST: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(160);
+
+/// Chooses the number of connections of one path.
+#[derive(Debug)]
+pub(crate) struct Tuner {
+    lanes: usize,
+    phase: Phase,
+    rest: Duration,
+    /// The best so far: its number of connections, and its rate.
+    best: Option<(usize, f64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Nothing is known of the path.
+    Unknown,
+    /// New connections open their windows.
+    Opening { until: Instant },
+    /// The rate is measured: since when, and what had been moved by then.
+    Measuring { since: Instant, moved: u64 },
+    /// The best number found is used.
+    Resting { until: Instant },
+}
+
+impl Tuner {
+    /// Nothing is known yet; `lanes` are in use.
+    pub(crate) fn new(lanes: usize) -> Self {
+        Self { lanes, phase: Phase::Unknown, rest: FIRST_REST, best: None }
+    }
+
+    /// Takes note of how much has been `moved` in all by `now`, and gives the number of connections to use from now on.
+    /// To be called about once for each round trip, as long as there is more to move than fits into the window. Nothing is tried out for the
+    /// rest that is `ahead`, if that is known, unless it takes long enough to gain by it.
+    pub(crate) fn observe(&mut self, now: Instant, moved: u64, round_trip: Duration, ahead: Option<u64>) -> usize {
+        match self.phase {
+            Phase::Unknown if round_trip < LONG => {}
+            Phase::Unknown => self.try_out(FIRST_LANES.max(self.lanes), now, round_trip),
+            Phase::Opening { until } if now < until => {}
+            Phase::Opening { .. } => self.phase = Phase::Measuring { since: now, moved },
+            Phase::Measuring { since, .. } if now - since < LEAST_MEASURE.max(MEASURE * round_trip) => {}
+            Phase::Measuring { since, moved: before } => {
+                let rate = moved.saturating_sub(before) as f64 / (now - since).as_secs_f64();
+                let trial = OPENING * round_trip + LEAST_MEASURE.max(MEASURE * round_trip);
+                let is_worth_it = ahead.is_none_or(|ahead| ahead as f64 > rate * WORTH * trial.as_secs_f64());
+                self.judge(rate, is_worth_it, now, round_trip);
+            }
+            Phase::Resting { until } if now < until => {}
+            // The rate may have changed meanwhile: it is measured anew before more are tried.
+            Phase::Resting { .. } => {
+                self.best = None;
+                self.phase = Phase::Measuring { since: now, moved };
+            }
+        }
+        self.lanes
+    }
+
+    fn try_out(&mut self, lanes: usize, now: Instant, round_trip: Duration) {
+        self.lanes = lanes;
+        self.phase = Phase::Opening { until: now + OPENING * round_trip };
+    }
+
+    /// Decides what `rate`, in bytes per second, of the present number means.
+    fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
+        match self.best {
+            Some((lanes, best)) if !is_better((self.lanes, rate), (lanes, best)) => {
+                self.lanes = lanes;
+                self.phase = Phase::Resting { until: now + self.rest };
+                self.rest = (self.rest * 2).min(LONGEST_REST);
+            }
+            _ if self.lanes >= MOST_LANES || !is_worth_it => self.phase = Phase::Resting { until: now + self.rest },
+            _ => {
+                self.best = Some((self.lanes, rate));
+                self.try_out(self.lanes * 2, now, round_trip);
+            }
+        }
+    }
+}
+
+/// Whether the utility of `tried` is better than that of `best` by more than noise.
+fn is_better(tried: (usize, f64), best: (usize, f64)) -> bool {
+    let price = PRICE.powi(i32::try_from(tried.0.saturating_sub(best.0)).unwrap_or(i32::MAX));
+    tried.1 / price > best.1 * NOISE
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// The numbers of connections in use over 60 s of a path on which `n` connections reach `rate(n)` bytes per second, once they are open.
+    fn lanes_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let (mut now, mut moved) = (clock::now(), 0.0);
+        let mut tuner = Tuner::new(1);
+        let mut lanes = 1;
+        let step = round_trip.max(Duration::from_millis(20));
+        let each = |_| {
+            moved += rate(lanes) * step.as_secs_f64();
+            now += step;
+            lanes = tuner.observe(now, moved as u64, round_trip, None);
+            lanes
+        };
+        (0..60_000 / step.as_millis()).map(each).collect()
+    }
+
+    /// The share of the best rate that the whole minute reached.
+    fn share(lanes: &[usize], rate: impl Fn(usize) -> f64) -> f64 {
+        let best = (1..=64).map(&rate).fold(0.0, f64::max);
+        lanes.iter().map(|lanes| rate(*lanes)).sum::<f64>() / lanes.len() as f64 / best
+    }
+
+    #[test]
+    fn connections_that_a_buffer_limits_become_as_many_as_fill_the_link() {
+        // 4 MiB each in flight, 1 Gbit/s: 28 of them at 1 s, 3 at 100 ms.
+        for (round_trip, enough) in [(RTT, 3), (RTT * 2, 6), (RTT * 4, 12)] {
+            let rate = |lanes: usize| (lanes as f64 * 4e6 / round_trip.as_secs_f64()).min(117e6);
+            let lanes = lanes_over_time(round_trip, rate);
+            let last = *lanes.last().unwrap();
+            assert!(last >= enough && last <= enough * 2, "{round_trip:?}: {lanes:?}");
+            assert!(share(&lanes, rate) > 0.75, "{round_trip:?}: {}", share(&lanes, rate));
+        }
+    }
+
+    #[test]
+    fn more_connections_are_not_kept_if_they_bring_nothing() {
+        let lanes = lanes_over_time(RTT, |_| 117e6);
+        assert_eq!(lanes.iter().filter(|lanes| **lanes > 8).count(), 0);
+        let tried = lanes.iter().filter(|lanes| **lanes == 8).count();
+        assert!(tried * 4 < lanes.len(), "{tried} of {}", lanes.len());
+    }
+
+    #[test]
+    fn connections_that_stand_in_each_others_way_are_given_up() {
+        let rate = |lanes: usize| 117e6 / (lanes as f64 / 4.0).max(1.0);
+        assert!(share(&lanes_over_time(RTT, rate), rate) > 0.85);
+    }
+
+    #[test]
+    fn nothing_is_tried_out_for_a_short_rest() {
+        let (start, mut tuner) = (clock::now(), Tuner::new(1));
+        let lanes = (0..100).map(|step| {
+            let moved = u64::from(step) * 10_000_000;
+            tuner.observe(start + step * RTT, moved, RTT, Some(200_000_000))
+        });
+        assert_eq!(lanes.max(), Some(FIRST_LANES));
+    }
+
+    #[test]
+    fn short_paths_are_left_alone() {
+        assert!(lanes_over_time(Duration::from_millis(1), |lanes| lanes as f64 * 1e9).iter().all(|lanes| *lanes == 1));
+    }
+}
