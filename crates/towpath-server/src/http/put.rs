@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
 use towpath_proto::{checksum::Digests, http::range::ContentRange};
-use towpath_store::{CreateOptions, Expectation, Fault, Metadata, Overwrite, WriteHandle};
+use towpath_store::{CreateOptions, Expectation, Fault, Metadata, Overwrite, ResumeKey, WriteHandle};
 
 use super::{
     body::Content,
@@ -42,6 +42,7 @@ struct Put<'a> {
     promised: Digests,
     promised_of_content: Digests,
     mtime_ns: Option<i64>,
+    resume: Option<ResumeKey>,
 }
 
 impl<'a> Put<'a> {
@@ -78,6 +79,7 @@ impl<'a> Put<'a> {
             promised: digests::promised(exchange)?,
             promised_of_content: digests::promised_of_content(exchange)?,
             mtime_ns: mtime(exchange)?,
+            resume: resume_key(exchange)?,
             exchange,
         })
     }
@@ -92,21 +94,21 @@ impl<'a> Put<'a> {
     async fn whole(mut self, body: Incoming) -> Result<Response<Content>, Refusal> {
         // The content is the whole file, so what is promised of one is promised of the other.
         self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
-        let handle = self.create(self.length).await?;
+        let handle = self.create(self.length, None).await?;
         let promise = Promise::default();
         let size = Intake::new(self.exchange, &*handle, 0, &promise).take(body, &promise).await?;
         self.commit(&*handle, size, self.promised.clone()).await
     }
 
     /// Starts the file.
-    async fn create(&self, size: Option<u64>) -> Result<Arc<dyn WriteHandle>, Refusal> {
+    async fn create(&self, size: Option<u64>, resume: Option<ResumeKey>) -> Result<Arc<dyn WriteHandle>, Refusal> {
         let options = CreateOptions {
             overwrite: self.overwrite(),
             parents: self.exchange.service.http.settings.create_parents,
             mode: None,
             size_hint: size,
             digests: self.promised.algorithms(),
-            resume: None,
+            resume,
         };
         let created = self.exchange.store().create(self.exchange.caller(), self.exchange.path(), options).await;
         // What is missing is the parent (RFC 4918 §9.7.1).
@@ -146,11 +148,13 @@ impl<'a> Put<'a> {
     async fn piece(self, body: Incoming, piece: ContentRange) -> Result<Response<Content>, Refusal> {
         let uploads = &self.exchange.service.http.uploads;
         let size = piece.size().unwrap_or(0);
-        let key = Key::new(self.exchange.caller(), self.exchange.path(), size);
+        let key = Key::new(self.exchange.caller(), self.exchange.path(), size, self.resume);
         let Some(range) = piece.offsets() else {
             upload::text(self.exchange, body).await?;
             return match size {
                 0 => self.finish(uploads, &key, &*self.open(uploads, &key, 0).await?, 0).await,
+                // What an earlier server has kept is found by opening it.
+                _ if self.resume.is_some() => Ok(incomplete(Some(&*self.open(uploads, &key, size).await?))),
                 _ => Ok(incomplete(uploads.get(&key).as_deref())),
             };
         };
@@ -168,6 +172,9 @@ impl<'a> Put<'a> {
         let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
         if !damaged {
             upload.wrote(range.start..range.start + intake.written())?;
+        } else if self.resume.is_some() && uploads.close(&key).is_some() {
+            // What was written of it would be found and taken for right.
+            upload.handle.abort().await?;
         }
         outcome?;
         if upload.is_whole(size) {
@@ -180,7 +187,12 @@ impl<'a> Put<'a> {
     async fn open(&self, uploads: &Uploads, key: &Key, size: u64) -> Result<Arc<Upload>, Refusal> {
         match uploads.get(key) {
             Some(upload) => Ok(upload),
-            None => Ok(uploads.open(key.clone(), self.create(Some(size)).await?)?),
+            None => {
+                let resume = self.resume.filter(|_| self.exchange.store().capabilities().resume);
+                let handle = self.create(Some(size), resume).await?;
+                let present = handle.present().await?;
+                Ok(uploads.open(key.clone(), handle, &present)?)
+            }
         }
     }
 
@@ -213,6 +225,12 @@ fn incomplete(upload: Option<&Upload>) -> Response<Content> {
         response.headers_mut().insert(header::RANGE, value(format!("bytes={}", list.join(","))));
     }
     response
+}
+
+/// The name under which the upload can be taken up again.
+fn resume_key(exchange: &Exchange) -> Result<Option<ResumeKey>, Refusal> {
+    let Some(text) = exchange.custom_field("towpath-resume") else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| Refusal::bad_request("Towpath-Resume has 32 hexadecimal digits"))
 }
 
 /// The time that the file is to have.

@@ -9,20 +9,21 @@
 //! Pieces may come in any order and at once if the store can write so. What arrived of a piece that broke off counts. `Digest`,
 //! `Repr-Digest` and `OC-Checksum` are of the whole file and may come with any piece; `Content-Digest` and `Content-MD5` are of the
 //! piece. An upload belongs to the one who sends it (for anonymous callers, to their address), its path and its size; it is given up
-//! when no request has been about it for [`IDLE`], and when the server stops. At most [`UPLOADS`] are open at once, of one caller
+//! when no request has been about it for [`IDLE`], and when the server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that stand for one
+//! version of the source) what came stays even then, if the store can keep it; without, nobody could tell whether the source is still the same. At most [`UPLOADS`] are open at once, of one caller
 //! [`UPLOADS_OF_ONE`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::IpAddr,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
-use towpath_proto::checksum::Digests;
+use towpath_proto::checksum::{Digests, Extent};
 use towpath_store::{
-    Caller, Error, Fault, Result, StorePath, WriteHandle,
+    Caller, Error, Fault, Result, ResumeKey, StorePath, WriteHandle,
     sys::clock::{self, Instant},
 };
 
@@ -49,6 +50,7 @@ pub(super) struct Key {
     owner: Owner,
     path: StorePath,
     size: u64,
+    resume: Option<ResumeKey>,
 }
 
 /// Who sends an upload. Without a token there is only the address.
@@ -60,16 +62,16 @@ struct Owner {
 
 impl Key {
     /// The key of an upload of `size` bytes by `caller`.
-    pub(super) fn new(caller: &Caller, path: &StorePath, size: u64) -> Self {
+    pub(super) fn new(caller: &Caller, path: &StorePath, size: u64, resume: Option<ResumeKey>) -> Self {
         let person = Person::of(caller);
         let address = caller.address.filter(|_| person.is_anonymous());
         let owner = Owner { person, address };
-        Self { owner, path: path.clone(), size }
+        Self { owner, path: path.clone(), size, resume }
     }
 }
 
 /// All uploads in pieces.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) struct Uploads(Arc<Mutex<HashMap<Key, Arc<Upload>>>>);
 
 /// One upload.
@@ -98,11 +100,12 @@ impl Uploads {
         lock(&self.0).get(key).map(Arc::clone)
     }
 
-    /// Opens the upload of that key with a new `handle`; if another request was faster, its upload, and `handle` is dropped.
+    /// Opens the upload of that key with a new `handle`, in which something may be `present`; if another request was faster, its upload, and
+    /// `handle` is dropped.
     ///
     /// # Errors
     /// `Overloaded` if too many are open.
-    pub(super) fn open(&self, key: Key, handle: Arc<dyn WriteHandle>) -> Result<Arc<Upload>> {
+    pub(super) fn open(&self, key: Key, handle: Arc<dyn WriteHandle>, present: &[Extent]) -> Result<Arc<Upload>> {
         let mut uploads = lock(&self.0);
         let of_one = uploads.keys().filter(|other| other.owner == key.owner).count();
         if (uploads.len() >= UPLOADS || of_one >= UPLOADS_OF_ONE) && !uploads.contains_key(&key) {
@@ -111,9 +114,11 @@ impl Uploads {
         match uploads.entry(key.clone()) {
             Entry::Occupied(open) => Ok(Arc::clone(open.get())),
             Entry::Vacant(place) => {
-                let state = State { extents: Vec::new(), promised: Digests::new(), touched: clock::now() };
+                // Of more there would be no room for new pieces. They may come again.
+                let extents = present.iter().take(EXTENTS / 2).map(|extent| extent.offset()..extent.end()).collect();
+                let state = State { extents, promised: Digests::new(), touched: clock::now() };
                 let upload = Arc::clone(place.insert(Arc::new(Upload { handle, state: Mutex::new(state) })));
-                tokio::spawn(self.clone().give_up_when_idle(key));
+                tokio::spawn(give_up_when_idle(Arc::downgrade(&self.0), key));
                 Ok(upload)
             }
         }
@@ -141,11 +146,13 @@ impl Uploads {
         }
         Some(idle_at)
     }
+}
 
-    async fn give_up_when_idle(self, key: Key) {
-        while let Some(idle_at) = self.give_up_if_idle(&key) {
-            tokio::time::sleep_until(idle_at).await;
-        }
+/// Sees to it that an upload does not stay open for ever. When the server is gone its uploads go with it.
+async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key: Key) {
+    let look = || Uploads(uploads.upgrade()?).give_up_if_idle(&key);
+    while let Some(idle_at) = look() {
+        tokio::time::sleep_until(idle_at).await;
     }
 }
 
@@ -254,8 +261,8 @@ mod tests {
         let store = MemoryStore::new(1 << 20);
         let (caller, path) = (Caller::local(), StorePath::parse(b"/f").unwrap());
         let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
-        let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10));
-        let upload = uploads.open(key.clone(), handle).unwrap();
+        let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, None));
+        let upload = uploads.open(key.clone(), handle, &[]).unwrap();
         tokio::time::sleep(3 * IDLE).await;
         assert!(uploads.get(&key).is_some(), "a long piece is under way");
         drop(upload);
@@ -271,7 +278,7 @@ mod tests {
         let uploads = Uploads::default();
         let open = async |octet, size| {
             let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();
-            uploads.open(Key::new(&caller(octet), &path, size), handle).map(drop)
+            uploads.open(Key::new(&caller(octet), &path, size, None), handle, &[]).map(drop)
         };
         for size in 0..UPLOADS_OF_ONE as u64 {
             open(1, size).await.unwrap();

@@ -71,6 +71,16 @@ impl Site {
         Self { directory: Some(directory), ..Self::start(Arc::new(store), &open_config()) }
     }
 
+    /// Another server on the same directory, when this one has stopped.
+    async fn restarted(self) -> Self {
+        let Self { service, stopped, directory, .. } = self;
+        service.stopping.cancel();
+        stopped.await.unwrap();
+        drop(service);
+        let store = LocalStore::open(directory.as_ref().unwrap().path(), LocalOptions::default()).unwrap();
+        Self { directory, ..Self::start(Arc::new(store), &open_config()) }
+    }
+
     /// One request on a connection of its own. `what` is the method and the target.
     async fn ask(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
         let stream = TokioIo::new(net::connect(self.address).await.unwrap());

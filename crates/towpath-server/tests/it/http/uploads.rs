@@ -170,6 +170,36 @@ async fn an_upload_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
+async fn an_upload_with_a_key_goes_on_after_the_server_was_stopped() {
+    const KEY: (&str, &str) = ("towpath-resume", "000102030405060708090a0b0c0d0e0f");
+    let pattern = Pattern::new(8);
+    let site = Site::in_directory();
+    let range = |range| [("content-range", range), KEY];
+    let first = site.ask("PUT /file", &range("bytes 0-99999/300000"), pattern.bytes(0, 100_000)).await;
+    assert_eq!(first.expect(StatusCode::PERMANENT_REDIRECT).field("range"), "bytes=0-99999");
+    let site = site.restarted().await;
+    let there = site.ask("PUT /file", &range("bytes */300000"), "").await;
+    assert_eq!(there.expect(StatusCode::PERMANENT_REDIRECT).field("range"), "bytes=0-99999");
+    let other = [("content-range", "bytes */300000"), ("towpath-resume", "100102030405060708090a0b0c0d0e0f")];
+    assert_eq!(site.ask("PUT /file", &other, "").await.field("range"), "", "another version of the source");
+    assert_eq!(site.ask("PUT /file", &other[..1], "").await.field("range"), "");
+    // A damaged piece takes all along: what was written of it would be found and taken for right.
+    let digest = ("content-digest", "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:");
+    let damaged = [("content-range", "bytes 100000-100003/300000"), KEY, digest];
+    site.ask("PUT /file", &damaged, "XXXX").await.expect(StatusCode::UNPROCESSABLE_ENTITY);
+    let there = site.ask("PUT /file", &range("bytes */300000"), "").await;
+    assert_eq!(there.expect(StatusCode::PERMANENT_REDIRECT).field("range"), "");
+    site.ask("PUT /file", &range("bytes 0-199999/300000"), pattern.bytes(0, 200_000)).await;
+    let site = site.restarted().await;
+    site.ask("PUT /file", &range("bytes 200000-299999/300000"), pattern.bytes(200_000, 100_000))
+        .await
+        .expect(StatusCode::CREATED);
+    pattern.check(0, &site.get("/file").await.body);
+    let nonsense = [("content-range", "bytes 0-9/10"), ("towpath-resume", "x")];
+    site.ask("PUT /other", &nonsense, "0123456789").await.expect(StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn a_piece_that_broke_off_counts_as_far_as_it_came() {
     let pattern = Pattern::new(7);
     let site = Site::in_memory();
