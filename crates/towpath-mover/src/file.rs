@@ -6,13 +6,14 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{
-    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, WriteHandle,
+    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey,
+    WriteHandle,
 };
 
 use crate::{
     Job, Mover,
     ahead::Begun,
-    clash,
+    clash, extents,
     window::{Room, Turn},
 };
 
@@ -20,6 +21,10 @@ use crate::{
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// Bytes asked for together with the metadata: all of a small file.
 const FIRST_BYTES: u64 = 256 << 10;
+
+/// From this size on a file goes on where it ended when it is copied again. Below it costs more than it saves: two files more in the staging
+/// area, and a question over the network.
+const RESUMED_BYTES: u64 = 64 << 20;
 
 /// A file that arrived.
 #[derive(Debug)]
@@ -53,46 +58,72 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
     if mover.options.overwrite == Overwrite::Replace {
         clash::refuse_itself(job, &metadata).await?;
     }
-    let begun = mover.ahead.begin(metadata.size);
     let options = CreateOptions {
         overwrite: mover.options.overwrite,
         parents: true,
         mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
         size_hint: Some(metadata.size),
+        resume: resume_key(job, &metadata),
         ..CreateOptions::default()
     };
+    let may_go_on = options.resume.is_some();
     let target = to.store.create(&to.caller, &to.path, options).await?;
     let moved = async {
-        put(&*target, 0, first, metadata.size.min(first_bytes), &begun).await?;
+        let present = if may_go_on { target.present().await? } else { Vec::new() };
+        let missing = extents::missing(metadata.size, &present);
+        let begun = mover.ahead.begin(missing.iter().map(|range| range.end - range.start).sum());
+        let mut next = 0;
+        if present.is_empty() {
+            next = metadata.size.min(first_bytes);
+            put(&*target, 0, first, next, &begun).await?;
+        }
         // Given back before more is asked for: no file holds room while it waits for room.
         drop(room);
-        move_rest(&*source, &*target, first_bytes..metadata.size, mover, &begun).await
+        move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, &begun).await
     };
     if let Err(error) = moved.await {
-        // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
-        let _ = target.abort().await;
+        // The first error is the one to tell; what cannot be removed now is removed when the store is opened again. Of a file that may go on
+        // later all stays that is of this version.
+        if !may_go_on || error.fault() == Fault::Changed {
+            let _ = target.abort().await;
+        }
         return Err(error);
     }
     commit(job, mover, &metadata, &*target).await
 }
 
-/// Moves a range, as many pieces at once as the window has room for.
+/// The name under which another run finds what this one leaves of a large file; none if the source has no version that could be told from
+/// another one.
+fn resume_key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
+    if metadata.size < RESUMED_BYTES || !job.to.store.capabilities().resume {
+        return None;
+    }
+    let version = match (&metadata.version, metadata.mtime_ns) {
+        (Some(version), _) => version.as_str().to_owned(),
+        (None, Some(mtime_ns)) => mtime_ns.to_string(),
+        (None, None) => return None,
+    };
+    let (from, to) = (job.from.to_string(), job.to.to_string());
+    Some(ResumeKey::of(&[from.as_bytes(), &metadata.size.to_le_bytes(), version.as_bytes(), to.as_bytes()]))
+}
+
+/// Moves pieces, as many at once as the window has room for.
 async fn move_rest(
     source: &dyn ReadHandle,
     target: &dyn WriteHandle,
-    range: Range<u64>,
+    pieces: impl Iterator<Item = Range<u64>> + Send,
     mover: &Mover,
     begun: &Begun<'_>,
 ) -> Result<()> {
-    let end = range.end;
-    stream::iter(range.step_by(PIECE_BYTES as usize))
-        .then(|offset| async move {
-            let length = PIECE_BYTES.min(end - offset);
-            Ok((offset, length, mover.room(length, Turn::Piece).await))
+    stream::iter(pieces)
+        .then(|piece| async move {
+            let room = mover.room(piece.end - piece.start, Turn::Piece).await;
+            Ok((piece, room))
         })
-        .try_for_each_concurrent(None, |(offset, length, room)| async move {
-            let piece = source.read_into(offset, length as usize, Vec::with_capacity(length as usize)).await?;
-            put(target, offset, piece, length, begun).await?;
+        .try_for_each_concurrent(None, |(piece, room)| async move {
+            let length = piece.end - piece.start;
+            let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
+            put(target, piece.start, data, length, begun).await?;
             drop(room);
             Ok(())
         })

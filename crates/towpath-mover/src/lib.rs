@@ -7,6 +7,7 @@
 mod ahead;
 mod clash;
 mod existing;
+mod extents;
 mod file;
 mod mover;
 mod pace;

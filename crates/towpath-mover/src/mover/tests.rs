@@ -1,11 +1,13 @@
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use towpath_store::{Caller, CreateOptions, Expectation, Fault, OpenOptions, Store, StorePath, memory::MemoryStore};
+use tokio::sync::watch;
+use towpath_store::{
+    Caller, CreateOptions, Expectation, Fault, OpenOptions, Store, StorePath,
+    local::{LocalOptions, LocalStore},
+    memory::MemoryStore,
+};
 use towpath_testkit::{
     fault::{FaultStore, Faults},
     pattern::Pattern,
@@ -17,17 +19,17 @@ use crate::{Place, jobs};
 /// What an observer was told.
 #[derive(Debug, Default)]
 struct Counted {
-    expected: AtomicU64,
-    moved: AtomicU64,
+    expected: watch::Sender<u64>,
+    moved: watch::Sender<u64>,
 }
 
 impl Observer for Counted {
     fn expect(&self, bytes: u64) {
-        self.expected.fetch_add(bytes, Ordering::Relaxed);
+        self.expected.send_modify(|expected| *expected += bytes);
     }
 
     fn moved(&self, bytes: u64) {
-        self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.moved.send_modify(|moved| *moved += bytes);
     }
 }
 
@@ -91,8 +93,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
         Pattern::new(seed as u64).check(0, &data);
     }
     let total = sizes.values().sum::<usize>() as u64;
-    assert_eq!(counted.expected.load(Ordering::Relaxed), total);
-    assert_eq!(counted.moved.load(Ordering::Relaxed), total);
+    assert_eq!((*counted.expected.borrow(), *counted.moved.borrow()), (total, total));
 }
 
 /// The room must last until the bytes are written.
@@ -159,4 +160,38 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
         tokio::task::yield_now().await;
     }
     assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound);
+}
+
+#[tokio::test]
+async fn a_large_file_goes_on_where_its_copy_was_lost() {
+    const SIZE: usize = 80 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
+    let from = memory();
+    put(&from, "/large", Pattern::new(1).bytes(0, SIZE)).await;
+    let job = Job::new(place(&from, "/large"), place(&to, "/copy"));
+
+    let counted = Arc::new(Counted::default());
+    let mut moved = counted.moved.subscribe();
+    let mover = Mover::new(options(), counted);
+    tokio::select! {
+        copied = mover.copy(&job) => panic!("{copied:?}"),
+        moved = moved.wait_for(|moved| *moved >= SIZE as u64 / 2) => drop(moved),
+    }
+    assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound);
+
+    let counted = Arc::new(Counted::default());
+    let mover = Mover::new(options(), Arc::clone(&counted) as _);
+    let copied = loop {
+        match mover.copy(&job).await {
+            // The handle that was dropped is still being closed.
+            Err(error) if error.fault() == Fault::Overloaded => tokio::task::yield_now().await,
+            copied => break copied.unwrap().unwrap(),
+        }
+    };
+    assert_eq!(copied.bytes, SIZE as u64);
+    let again = *counted.moved.borrow();
+    assert!(again > 0 && again <= SIZE as u64 / 2, "{again} bytes were copied again");
+    assert_eq!(again, *counted.expected.borrow());
+    Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }

@@ -1,0 +1,75 @@
+//! Which bytes of a file are still to be moved, and in which pieces.
+
+use std::ops::Range;
+
+use towpath_proto::checksum::Extent;
+
+/// What lies in `0..size` and in none of the `present` extents, in the order of the file. The extents come in the order of their offsets
+/// and do not overlap, as [`towpath_store::WriteHandle::present`] gives them; what they say beyond `size` is ignored.
+pub(crate) fn missing(size: u64, present: &[Extent]) -> Vec<Range<u64>> {
+    let mut missing = Vec::new();
+    let mut next = 0;
+    for extent in present {
+        let (start, end) = (extent.offset().min(size), extent.end().min(size));
+        if next < start {
+            missing.push(next..start);
+        }
+        next = next.max(end);
+    }
+    if next < size {
+        missing.push(next..size);
+    }
+    missing
+}
+
+/// `ranges`, without what lies before `from`, cut into pieces of at most `length` bytes.
+pub(crate) fn pieces(ranges: Vec<Range<u64>>, from: u64, length: u64) -> impl Iterator<Item = Range<u64>> + Send {
+    ranges.into_iter().flat_map(move |range| {
+        let end = range.end;
+        let offsets = (range.start.max(from)..end).step_by(usize::try_from(length).unwrap_or(usize::MAX));
+        offsets.map(move |offset| offset..end.min(offset.saturating_add(length)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use towpath_proto::checksum::Algorithm;
+
+    use super::*;
+
+    fn extent(range: &Range<u64>) -> Extent {
+        let data = vec![0; (range.end - range.start) as usize];
+        Extent::of([Algorithm::Crc32c].into_iter().collect(), range.start, &data).unwrap()
+    }
+
+    /// Extents in order that do not touch.
+    fn extents() -> impl Strategy<Value = Vec<Range<u64>>> {
+        prop::collection::vec((1..50_u64, 1..50_u64), 0..10).prop_map(|steps| {
+            let mut next = 0;
+            let each = |(gap, length)| {
+                let start = next + gap;
+                next = start + length;
+                start..next
+            };
+            steps.into_iter().map(each).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_is_present_or_in_one_piece(present in extents(), size in 0..600_u64, from in 0..100_u64, length in 1..40_u64) {
+            let from = from.min(size);
+            let all: Vec<_> = present.iter().map(extent).collect();
+            let pieces: Vec<_> = pieces(missing(size, &all), from, length).collect();
+            prop_assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.end - piece.start <= length));
+            prop_assert!(pieces.is_sorted_by(|a, b| a.end <= b.start));
+            for byte in from..size {
+                let is_present = present.iter().any(|extent| extent.contains(&byte));
+                let moved = pieces.iter().filter(|piece| piece.contains(&byte)).count();
+                prop_assert_eq!(moved, usize::from(!is_present));
+            }
+            prop_assert!(pieces.iter().all(|piece| piece.start >= from && piece.end <= size));
+        }
+    }
+}
