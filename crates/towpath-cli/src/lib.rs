@@ -101,7 +101,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     outcome.unwrap_or_else(|signal| {
         let consequence = match (is_copy, is_clean) {
             (false, _) => "",
-            (true, true) => "; running it again with --skip-existing copies what is missing, of large files too where the destination keeps what it has",
+            (true, true) => "; what is missing is copied by running it again with --skip-existing, of large files too where the destination keeps what it has",
             (true, false) => "; the destination does not answer: incomplete files may be left there",
         };
         Err(Failure::Interrupted { signal, consequence })
