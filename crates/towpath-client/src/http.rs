@@ -5,6 +5,7 @@
 //! | a site as a [`Store`](towpath_store::Store) | `store`, `stat`, `listing`, `namespace`, `digest` |
 //! | a file being read, ranges of it | `read`, `vector` |
 //! | a file being written, its PUT, and the way between | `upload`, `put`, `conduit` |
+//! | copies between this site and another | `third_party` |
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
 //! | one question over all its attempts: again, elsewhere, later | `site`, `pursuit`, `place`; `facts` are what was learnt |
 //! | one answer as it arrives | `answer` |
@@ -35,8 +36,10 @@ mod refusal;
 mod site;
 mod stat;
 mod store;
+mod third_party;
 mod upload;
 mod vector;
 
 pub use site::Sites;
 pub use store::HttpStore;
+pub(crate) use third_party::Other;

@@ -9,6 +9,7 @@
 //! | [`token`] | where a bearer token comes from |
 //! | [`xrootd`] | `root://` and `roots://` |
 //! | [`http`] | `http(s)://` and `dav(s)://` |
+//! | [`third_party`] | copies that two sites make between themselves |
 //!
 //! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
 
@@ -16,6 +17,7 @@ mod dial;
 mod digest;
 pub mod http;
 pub mod options;
+pub mod third_party;
 mod tls;
 pub mod token;
 mod words;

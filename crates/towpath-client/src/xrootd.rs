@@ -3,6 +3,7 @@
 //! | layer | module |
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | [`store`](self), `read`, `write`, `listing` |
+//! | copies between this site and another | `third_party` |
 //! | one request over all its attempts: again, elsewhere, later | `recovery`, `ask` |
 //! | the sessions of one user at one server | `site` |
 //! | one session and the files open in it | `session` |
@@ -31,8 +32,10 @@ mod sink;
 mod site;
 mod sites;
 mod store;
+mod third_party;
 mod vector;
 mod write;
 
 pub use sites::Sites;
 pub use store::XrootdStore;
+pub(crate) use third_party::copy_between;

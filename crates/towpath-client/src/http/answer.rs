@@ -74,6 +74,11 @@ impl Answer {
         self.body.size_hint().exact()
     }
 
+    /// From now on, and until this is said again, so much time may pass, however little comes.
+    pub(super) fn allow(&mut self, silence: Duration) {
+        (self.stall, self.patience, self.recent_bytes) = (silence, silence, 0);
+    }
+
     /// The next bytes of the body, never empty; none at its end.
     ///
     /// # Errors

@@ -100,6 +100,11 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
+    /// What may be sent.
+    pub(super) fn token(&self) -> Option<&Secret> {
+        self.token.as_ref()
+    }
+
     /// Whether there is a token that is not sent, because everybody could read it on the way.
     pub(super) fn is_withheld(&self) -> bool {
         self.withheld
@@ -152,6 +157,14 @@ impl Question {
             }
         }
         self
+    }
+
+    /// As [`Self::with`], for a value that is never printed.
+    #[must_use]
+    pub(super) fn with_secret(self, name: http::HeaderName, value: &str) -> Self {
+        let mut question = self.with(name.clone(), value);
+        question.headers.get_mut(name).into_iter().for_each(|value| value.set_sensitive(true));
+        question
     }
 
     /// Whether it names a second place, which is to be at the same server: so a redirect to another cannot be followed, and a gateway's

@@ -108,6 +108,11 @@ impl RemoteFile {
         Ok(lane)
     }
 
+    /// Where the file is open, after all redirects; none if it is not open.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.lanes().iter().flatten().find(|lane| lane.file.is_usable()).map(|lane| lane.place.clone())
+    }
+
     /// Gives up a lane, unless somebody has replaced it already.
     pub(super) fn abandon(&self, failed: &Lane) {
         for lane in self.lanes().iter_mut() {

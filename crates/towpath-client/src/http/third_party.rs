@@ -1,0 +1,134 @@
+//! HTTP-TPC, the client's side: a `COPY` that a site carries out with another one, and what it tells meanwhile.
+
+use std::time::Duration;
+
+use http::{HeaderName, StatusCode};
+use towpath_proto::{
+    http::tpc::{Event, Reader, Verdict},
+    url::{Url, without_secrets},
+};
+use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath};
+
+use super::{answer::Answer, place::is_loopback, refusal, site::Question, stat, store::HttpStore};
+use crate::third_party::{Way, Written};
+
+/// How long a site may say nothing: three times what HTTP-TPC allows.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// The other end of a copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Other<'a> {
+    pub(crate) url: &'a Url,
+    pub(crate) way: Way,
+    pub(crate) overwrite: Overwrite,
+}
+
+impl HttpStore {
+    /// Has this site copy `path` from or to another one.
+    pub(crate) async fn copy_with(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        other: Other<'_>,
+        written: Written<'_>,
+    ) -> Result<()> {
+        let site = &self.site;
+        let question = self.question(caller, other)?;
+        let mut answer = site.ask(caller, &mut site.pursuit(&self.place(path)), &question).await?;
+        if !answer.status.is_success() {
+            return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await.at(path));
+        }
+        let is_done = answer.status == StatusCode::NO_CONTENT || answer.remaining_bytes() == Some(0);
+        if is_done && answer.status != StatusCode::ACCEPTED {
+            return Ok(());
+        }
+        verdict(&mut answer, written).await.map_err(|error| error.at(path))
+    }
+
+    fn question(&self, caller: &Caller, other: Other<'_>) -> Result<Question> {
+        let Other { url, way, overwrite } = other;
+        let endpoint = &self.site.endpoint;
+        let may_hear_secrets = endpoint.tls || is_loopback(&endpoint.host);
+        let has_secrets = url.query().is_some_and(|query| without_secrets(query) != query);
+        if has_secrets && !may_hear_secrets {
+            let message = "the secret in the URL of the other site is told only over TLS";
+            return Err(Error::new(Fault::Unsupported, message));
+        }
+        let overwrites = if overwrite == Overwrite::Replace { "T" } else { "F" };
+        let place = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
+        let mut question = Question::new(&self.site, stat::method("COPY"))
+            .with(place, url.expose())
+            .with(HeaderName::from_static("overwrite"), overwrites)
+            .with(HeaderName::from_static("credential"), "none")
+            .with(HeaderName::from_static("requirechecksumverification"), "false");
+        let other_may_have_token = url.scheme().demands_tls() || is_loopback(url.host());
+        if other_may_have_token && let Some(token) = self.site.credentials(caller)?.token() {
+            question = question.with_secret(
+                HeaderName::from_static("transferheaderauthorization"),
+                &format!("Bearer {}", token.expose()),
+            );
+        }
+        question.wait = self.site.options.patience;
+        question.repeatable = false;
+        question.prompt = false;
+        Ok(question)
+    }
+}
+
+/// Follows the markers to the verdict.
+async fn verdict(answer: &mut Answer, written: Written<'_>) -> Result<()> {
+    let mut reader = Reader::default();
+    let mut stripes: Vec<u64> = Vec::new();
+    loop {
+        answer.allow(SILENCE);
+        let data = answer.next().await.map_err(stat::error_of)?;
+        let (events, is_end) = match data {
+            Some(data) => (reader.take(&data), false),
+            None => (std::mem::take(&mut reader).finish().into_iter().collect(), true),
+        };
+        for event in events {
+            match event {
+                Event::Marker(marker) => {
+                    count(&mut stripes, marker.stripe, marker.bytes);
+                    written(stripes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)));
+                }
+                Event::Verdict(Verdict::Success) => return Ok(()),
+                Event::Verdict(Verdict::Failure(reason)) => {
+                    let message = format!("{} could not copy it: {reason}", answer.place.root());
+                    return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
+                }
+            }
+        }
+        if is_end {
+            let message = format!("{} did not say how the copy ended", answer.place.root());
+            return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
+        }
+    }
+}
+
+/// Stripes that are counted apart; of more, the last one stands for the rest.
+const MAX_STRIPES: usize = 64;
+
+fn count(stripes: &mut Vec<u64>, stripe: u32, bytes: u64) {
+    let number = usize::try_from(stripe).unwrap_or(usize::MAX).min(MAX_STRIPES - 1);
+    if stripes.len() <= number {
+        stripes.resize(number + 1, 0);
+    }
+    if let Some(place) = stripes.get_mut(number) {
+        *place = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_are_added_up_and_bounded() {
+        let mut stripes = Vec::new();
+        for (stripe, bytes) in [(0, 5), (2, 7), (0, 6), (u32::MAX, 1)] {
+            count(&mut stripes, stripe, bytes);
+        }
+        assert_eq!((stripes.len(), stripes.iter().sum::<u64>()), (MAX_STRIPES, 14));
+    }
+}

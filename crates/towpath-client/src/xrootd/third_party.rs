@@ -1,0 +1,166 @@
+//! Third-party copies over xroot, the client's side. The destination is told where the file is, the source to whom it may give it; both know the copy by a key.
+//!
+//! ```text
+//! source       open                                        where it is, how long
+//! destination  open tpc.key tpc.src tpc.lfn, sync          it is ready to fetch
+//! source       open tpc.key tpc.dst                        that host may open it, once
+//! destination  sync ── stat, stat, … ── answered, close    it has it
+//! ```
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::{MissedTickBehavior, interval};
+use towpath_proto::xrootd::{
+    FileHandle, OpenOptions as OpenFlags, Request, StatOptions, Target,
+    request::{Open, Stat, Sync},
+    response::{Body as _, StatInfo},
+};
+use towpath_store::{
+    Blame, Caller, Error, Fault, OpenOptions, Overwrite, ReadHandle as _, Result, StorePath, sys::random,
+};
+
+use super::{
+    ask::{Origin, path_and_cgi, with_pair},
+    connection::{Exchange, Failure},
+    metadata,
+    read::RemoteFile,
+    recovery::{Place, refusal},
+    session::OpenFile,
+    store::XrootdStore,
+};
+use crate::third_party::Written;
+
+/// How often the destination is asked how much it has.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The longest answer to a `sync`.
+const ANSWER_BYTES: usize = 4 << 10;
+
+/// Has the second site fetch a file from the first.
+pub(crate) async fn copy_between(
+    caller: &Caller,
+    ends: [(XrootdStore, StorePath); 2],
+    overwrite: Overwrite,
+    written: Written<'_>,
+) -> Result<()> {
+    // The key is a secret: nothing of it may leave before TLS has been settled.
+    let [(source, from), (destination, to)] =
+        ends.map(|(store, path)| (Origin { careful: true, ..store.origin }, path));
+    let file = RemoteFile::new(source.clone(), source.identity(caller), from.clone(), OpenOptions::default());
+    let found = file.metadata().await?;
+    if found.is_directory() {
+        return Err(Error::new(Fault::IsDirectory, "it is a directory").at(&from));
+    }
+    let giver = file.place().ok_or_else(|| Error::new(Fault::Internal, "a file is open nowhere"))?;
+    let key = new_key();
+    let name = std::str::from_utf8(from.as_bytes()).map_err(|_| {
+        Error::new(Fault::Unsupported, "the xroot protocol copies no names that are not UTF-8").at(&from)
+    })?;
+    let scheme = if giver.tls { "roots" } else { "root" };
+    let ordered = format!(
+        "tpc.key={key}&tpc.src={}&tpc.lfn={name}&tpc.spr={scheme}&tpc.stage=copy&oss.asize={}",
+        giver.name(),
+        found.size
+    );
+    let replaces = if overwrite == Overwrite::Replace { OpenFlags::delete } else { OpenFlags::new };
+    let flags = OpenFlags::open_updt | OpenFlags::mkpath | replaces;
+    let (copy, taker) = open(&destination, caller, &to, None, flags, &ordered).await?;
+    let handle = copy.opened().await.map_err(|failure| error(&copy, failure))?.handle;
+    sync(&copy, handle).await.map_err(|error| error.at(&to))?;
+    let granted = format!("tpc.key={key}&tpc.dst={}&tpc.stage=copy", host(&taker));
+    let (_grant, _) = open(&source, caller, &from, Some(giver), OpenFlags::open_read, &granted).await?;
+    watch(&copy, handle, written).await.map_err(|error| error.at(&to))?;
+    written(found.size);
+    copy.close(None).await.map_err(|failure| error(&copy, failure).at(&to))?;
+    Ok(())
+}
+
+/// 128 random bits in hex.
+fn new_key() -> String {
+    random::bytes::<16>().iter().fold(String::new(), |mut key, byte| {
+        write!(key, "{byte:02x}").expect("writing to a string does not fail");
+        key
+    })
+}
+
+/// The host without its port.
+fn host(place: &Place) -> String {
+    if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.clone() }
+}
+
+/// Opens a file with more in its opaque part, wherever the site sends it.
+async fn open(
+    origin: &Origin,
+    caller: &Caller,
+    path: &StorePath,
+    place: Option<Place>,
+    options: OpenFlags,
+    pairs: &str,
+) -> Result<(Arc<OpenFile>, Place)> {
+    let identity = origin.identity(caller);
+    let mut pursuit = origin.pursuit(false);
+    if let Some(place) = place {
+        pursuit.arrive(place);
+    }
+    loop {
+        let site = origin.sites.at(pursuit.place(), &identity);
+        let path_and_cgi = path_and_cgi(path, &with_pair(&pursuit.place().cgi, pairs))?;
+        let mode = metadata::mode_bits(0o644);
+        let session = site.session(0)?;
+        session.settled().await;
+        let file = session.open(Open { options, mode, path: path_and_cgi, ..Open::default() }, false);
+        match file.opened().await {
+            Ok(_) => return Ok((file, pursuit.place().clone())),
+            Err(failure) => {
+                origin.after(&mut pursuit, &site, failure).await.map_err(|error| error.at(path))?;
+            }
+        }
+    }
+}
+
+async fn sync(file: &OpenFile, handle: FileHandle) -> Result<()> {
+    let exchange = Exchange { patient: true, ..Exchange::new(Request::from(Sync { handle }), ANSWER_BYTES) };
+    let finished = file.session.submit(exchange).finished().await;
+    finished.outcome.map(drop).map_err(|failure| error(file, failure))
+}
+
+/// Waits for the copy, and tells how far it is.
+async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Result<()> {
+    let mut ended = std::pin::pin!(sync(file, handle));
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            ended = &mut ended => return ended,
+            _ = looks.tick() => {
+                let stat = Stat { options: StatOptions::NONE, wants: 0, target: Target::Handle(handle) };
+                let asked = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
+                tokio::select! {
+                    ended = &mut ended => return ended,
+                    // What is wrong with the connection, the other request says.
+                    asked = asked => if let (Ok(_), Ok(stat)) = (&asked.outcome, StatInfo::decode(Bytes::from(asked.buffer.clone()))) {
+                        written(stat.size);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a failure means for a copy, which cannot be taken up again.
+fn error(file: &OpenFile, failure: Failure) -> Error {
+    let host = &file.session.host;
+    match failure {
+        // XRootD's way to say that it makes no copies.
+        Failure::Refused(reply) if reply.message.contains("tpc not supported") => {
+            Error::new(Fault::Unsupported, format!("{host} makes no third-party copies"))
+        }
+        Failure::Refused(reply) => refusal(host, &reply),
+        Failure::Fatal(error) | Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => error,
+        Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
+            let message = format!("{host}: unexpected answer in a third-party copy");
+            Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+        }
+    }
+}
