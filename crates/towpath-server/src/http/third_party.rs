@@ -47,7 +47,7 @@ const REQUIRED: Algorithm = Algorithm::Adler32;
 const FORWARDED: &str = "transferheader";
 
 /// Fields that concern one connection or one message, and are the business of whoever sends that (RFC 9110 §7.6.1).
-const NOT_FORWARDED: [&str; 16] = [
+const NOT_FORWARDED: [&str; 15] = [
     "accept-encoding",
     "connection",
     "content-encoding",
@@ -62,7 +62,6 @@ const NOT_FORWARDED: [&str; 16] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
-    "via",
     "http2-settings",
 ];
 
