@@ -105,6 +105,32 @@ def test_xrdcp_missing(ends, clients):
     assert not (ends.destination.local / "copy").exists() and not ends.destination.left_over()
 
 
+@between("towpath cp --third-party only", "root://, --checksum adler32", OURS, TO_XROOTD, FROM_XROOTD)
+def test_cp_xroot(ends, clients, binary):
+    done = clients.run(binary, "cp", "--third-party", "only", "--checksum", "adler32", "--json",
+                       ends.source.url("file"), ends.destination.url("copy"))
+    assert '"route":"pull"' in done.text and ends.arrived()
+    clients.run(binary, "cp", "--third-party", "only", ends.source.url("file"), ends.destination.url("copy"), status=6)
+
+
+@between("towpath cp --third-party only", "http(s)://, --checksum adler32", OURS, TLS, TO_XROOTD_HTTP, FROM_XROOTD_HTTP)
+def test_cp_http(ends, clients, binary):
+    done = clients.run(binary, "cp", "--third-party", "only", "--checksum", "adler32", "--json",
+                       ends.source.http("file"), ends.destination.http("copy"))
+    assert '"route":"pull"' in done.text and ends.arrived()
+
+
+@pytest.mark.pair("towpath cp --third-party auto", "the source sends, or the bytes come through, where the destination may not fetch")
+def test_cp_auto(area, guarded_server, clients, binary):
+    data = content(SIZE)
+    area.put("file", data)
+    for scheme, route in ((area.http, "push"), (area.url, "streamed")):
+        to = guarded_server.http("/copy") if route == "push" else guarded_server.url("/copy")
+        done = clients.run(binary, "cp", "-f", "--third-party", "auto", "--json", scheme("file"), to)
+        assert f'"route":"{route}"' in done.text
+        assert (guarded_server.root / "copy").read_bytes() == data
+
+
 def copy(area, name: str, clients, **fields: str):
     """Has a server COPY, by curl; status and body of its answer."""
     headers = [word for key, value in fields.items() for word in ("-H", f"{key.replace('_', '-')}: {value}")]

@@ -2,7 +2,8 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use towpath_mover::ThirdParty;
 use towpath_proto::checksum::Algorithm;
 
 /// Moves, serves and reads scientific data over long distances, and says why when it is slow.
@@ -100,6 +101,10 @@ pub(crate) struct Copy {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
+    /// Whether remote storages are asked to copy between themselves: `auto` tries (the destination fetches, or the source sends) before the bytes
+    /// come through this machine, `only` does nothing else. A token is handed on to the storage that does the work.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
+    pub third_party: WhenThirdParty,
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
@@ -109,6 +114,27 @@ pub(crate) struct Copy {
     /// The outcome as JSON, one object a file and one for all.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether storages are asked to copy between themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenThirdParty {
+    /// If they can.
+    Auto,
+    /// Or not at all.
+    Only,
+    /// No.
+    Never,
+}
+
+impl From<WhenThirdParty> for ThirdParty {
+    fn from(when: WhenThirdParty) -> Self {
+        match when {
+            WhenThirdParty::Auto => Self::Auto,
+            WhenThirdParty::Only => Self::Only,
+            WhenThirdParty::Never => Self::Never,
+        }
+    }
 }
 
 /// Arguments of `ls`.

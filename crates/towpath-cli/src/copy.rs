@@ -58,6 +58,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 skip_existing: arguments.skip_existing,
                 checksum: arguments.checksum,
                 umask: umask(),
+                third_party: arguments.third_party.into(),
                 max_files: max_files(arguments),
                 window_bytes: MOST_BYTES,
                 client: Some(places.client()),
@@ -148,7 +149,7 @@ fn line_of(outcome: &Outcome) -> Option<Value> {
             let verified: Vec<String> =
                 copied.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
             Some(
-                json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified}),
+                json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name()}),
             )
         }
         Outcome::Failed(Some(job), error) => {

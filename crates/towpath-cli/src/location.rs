@@ -110,6 +110,7 @@ impl Places {
         let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
         let server = (url.host().into(), url.port());
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
+        let place = place.named_by(url.clone());
         Ok(place.called_directory(url.path().ends_with('/')))
     }
 }

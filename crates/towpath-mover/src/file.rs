@@ -33,6 +33,30 @@ pub struct Copied {
     pub bytes: u64,
     /// The digests on which both ends agree; none if the source knew none and none was asked for.
     pub verified: Digests,
+    /// Which way it went.
+    pub route: Route,
+}
+
+/// Which way a file went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Through this machine.
+    Streamed,
+    /// The destination fetched it from the source.
+    Pulled,
+    /// The source sent it to the destination.
+    Pushed,
+}
+
+impl Route {
+    /// Its name, for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Route::Streamed => "streamed",
+            Route::Pulled => "pull",
+            Route::Pushed => "push",
+        }
+    }
 }
 
 /// Bytes of `job` that are asked for together with its metadata.
@@ -162,7 +186,7 @@ async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn Writ
     for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
         verified.insert(*digest);
     }
-    Ok(Copied { bytes: metadata.size, verified })
+    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed })
 }
 
 /// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file

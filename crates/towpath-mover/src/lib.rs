@@ -12,15 +12,17 @@ mod file;
 mod mover;
 mod pace;
 mod place;
+mod third_party;
 mod tree;
 mod tuner;
 mod walk;
 mod window;
 
-pub use file::Copied;
+pub use file::{Copied, Route};
 pub use mover::{Mover, Observer, Options, Outcome};
 pub use pace::MOST_BYTES;
 pub use place::{Place, Server};
+pub use third_party::ThirdParty;
 pub use tree::{Jobs, jobs};
 pub use walk::{Batch, Walk};
 

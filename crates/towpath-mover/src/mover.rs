@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, task::Poll};
 
 use futures::{Stream, StreamExt as _, stream};
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 use towpath_proto::checksum::Algorithm;
@@ -14,6 +15,7 @@ use crate::{
     existing,
     file::{self, Copied},
     pace::{self, Pace},
+    third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
 };
 
@@ -31,6 +33,8 @@ pub struct Options {
     pub checksum: Option<Algorithm>,
     /// Permission bits that no file gets, whatever its source says.
     pub umask: u32,
+    /// Whether sites that can are asked to copy between themselves.
+    pub third_party: ThirdParty,
     /// Files that may be open at once, at least one. Bytes in flight are the bound that counts; this one is for the descriptors of the process.
     pub max_files: usize,
     /// The most bytes in flight: [`crate::MOST_BYTES`], or less in a process that makes many copies apart from each other.
@@ -67,6 +71,7 @@ pub struct Mover {
     pub(crate) ahead: Arc<Ahead>,
     window: Window,
     pace: Pace,
+    pub(crate) third_party_places: Semaphore,
 }
 
 impl Mover {
@@ -74,7 +79,8 @@ impl Mover {
     pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
         let pace = Pace::new(options.client.clone(), options.window_bytes);
         let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
-        Arc::new(Self { options, ahead: Ahead::new(observer), window, pace })
+        let third_party_places = Semaphore::new(third_party::COPIES);
+        Arc::new(Self { options, ahead: Ahead::new(observer), window, pace, third_party_places })
     }
 
     /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
@@ -140,6 +146,9 @@ impl Mover {
     async fn copy_in(&self, job: &Job, room: Room) -> Result<Option<Copied>> {
         if self.options.skip_existing && existing::is_there(job).await? {
             return Ok(None);
+        }
+        if let Some(copied) = third_party::copy(job, self).await? {
+            return Ok(Some(copied));
         }
         file::copy(job, self, room).await.map(Some)
     }

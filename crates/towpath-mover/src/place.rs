@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use towpath_proto::url::Url;
 use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
 
 /// A path in a store.
@@ -18,6 +19,8 @@ pub struct Place {
     /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
     prefix: Arc<str>,
     server: Option<Server>,
+    /// As others may be told of it; none for local ones, and where nobody said how.
+    url: Option<Arc<Url>>,
 }
 
 /// Host and port of a remote store.
@@ -26,12 +29,24 @@ pub type Server = (Arc<str>, u16);
 impl Place {
     /// `path` in a store of this machine.
     pub fn local(store: Arc<dyn Store>, caller: Caller, path: StorePath) -> Self {
-        Self { store, caller, path, is_directory: false, prefix: "".into(), server: None }
+        Self { store, caller, path, is_directory: false, prefix: "".into(), server: None, url: None }
     }
 
     /// `path` in the store behind `server`, shown after `prefix`.
     pub fn remote(store: Arc<dyn Store>, caller: Caller, path: StorePath, server: Server, prefix: &str) -> Self {
-        Self { store, caller, path, is_directory: false, prefix: prefix.into(), server: Some(server) }
+        Self { store, caller, path, is_directory: false, prefix: prefix.into(), server: Some(server), url: None }
+    }
+
+    /// Says by which URL other sites may be told of it. The path of the URL does not matter.
+    pub fn named_by(self, url: Url) -> Self {
+        Self { url: Some(Arc::new(url)), ..self }
+    }
+
+    /// The URL by which others are told of it.
+    pub(crate) fn url(&self) -> Option<Url> {
+        // A URL cannot say a name that is not UTF-8 or has control characters.
+        let path = std::str::from_utf8(self.path.as_bytes()).ok()?;
+        self.url.as_ref()?.with_path(path).ok()
     }
 
     /// Says whether who named it calls it a directory.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_mover::{Job, Mover, Observer, Options, Place};
+use towpath_mover::{Job, Mover, Observer, Options, Place, ThirdParty};
 use towpath_proto::reach::Reach;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
@@ -47,6 +47,7 @@ impl Transfers for Engine {
             skip_existing: false,
             checksum: copy.checksum,
             umask: UMASK,
+            third_party: ThirdParty::Never,
             max_files: 1,
             window_bytes: WINDOW_BYTES as u64,
             client: (!copy.opens_once).then(|| Arc::clone(&client)),

@@ -39,6 +39,7 @@ fn options() -> Options {
         skip_existing: false,
         checksum: None,
         umask: 0,
+        third_party: ThirdParty::Never,
         max_files: 100,
         window_bytes: crate::MOST_BYTES,
         client: None,
