@@ -32,5 +32,7 @@ mod script;
 mod scripted;
 #[path = "it/silence.rs"]
 mod silence;
+#[path = "it/third_party.rs"]
+mod third_party;
 #[path = "it/web.rs"]
 mod web;
