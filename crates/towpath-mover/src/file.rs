@@ -1,9 +1,13 @@
 //! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
 
-use std::ops::Range;
+use std::{ops::Range, pin::pin};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::{self, Either},
+    stream,
+};
 use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{
     CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey,
@@ -74,8 +78,13 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
     };
     let source = from.store.open(&from.caller, &from.path, options).await.map_err(explain)?;
     let first_bytes = first_bytes(job);
-    let first = source.read_into(0, first_bytes as usize, Vec::new());
-    let (metadata, first) = futures::try_join!(source.metadata(), first).map_err(explain)?;
+    let mut first = pin!(future::maybe_done(source.read_into(0, first_bytes as usize, Vec::new())));
+    // The rest is asked for as soon as the metadata are there: what has begun to flow on a long path must not stop.
+    let metadata = match future::select(pin!(source.metadata()), first.as_mut()).await {
+        Either::Left((metadata, _)) => metadata,
+        Either::Right(((), metadata)) => metadata.await,
+    };
+    let metadata = metadata.map_err(explain)?;
     if metadata.is_directory() {
         return Err(is_directory());
     }
@@ -96,14 +105,18 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         let present = if may_go_on { target.present().await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
         let begun = mover.ahead.begin(missing.iter().map(|range| range.end - range.start).sum());
-        let mut next = 0;
-        if present.is_empty() {
-            next = metadata.size.min(first_bytes);
-            put(&*target, 0, first, next, &begun).await?;
-        }
-        // Given back before more is asked for: no file holds room while it waits for room.
-        drop(room);
-        move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, &begun).await
+        let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
+        let head = async {
+            first.as_mut().await;
+            let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
+            if present.is_empty() {
+                put(&*target, 0, data, next, &begun).await?;
+            }
+            drop(room);
+            Ok(())
+        };
+        let rest = move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, &begun);
+        future::try_join(head, rest).await
     };
     if let Err(error) = moved.await {
         // The first error is the one to tell; what cannot be removed now is removed when the store is opened again. Of a file that may go on
