@@ -18,7 +18,7 @@ use towpath_store::{
 use crate::ClientOptions;
 
 /// The most connections for bulk data to one site.
-pub(crate) const MAX_LANES: usize = 64;
+pub const MAX_LANES: usize = 64;
 
 /// Makes the connections of one client, and keeps an eye on them.
 #[derive(Debug)]

@@ -29,8 +29,8 @@ use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, Fault, Result, Store, StorePath};
 
-pub use dial::Connection;
 use dial::Dialer;
+pub use dial::{Connection, MAX_LANES};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;

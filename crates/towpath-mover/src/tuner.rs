@@ -10,15 +10,13 @@
 
 use std::time::Duration;
 
+use towpath_client::MAX_LANES;
 use towpath_store::sys::clock::Instant;
 
 use crate::pace::LONG;
 
 /// Connections on a long path to begin with: the first seconds, in which the window opens, are two round trips shorter than with one.
 const FIRST_LANES: usize = 4;
-
-/// The most that are tried.
-const MOST_LANES: usize = 64;
 
 /// What each further connection has to bring, as a factor of the rate.
 const PRICE: f64 = 1.01;
@@ -107,7 +105,7 @@ impl Tuner {
                 self.phase = Phase::Resting { until: now + self.rest };
                 self.rest = (self.rest * 2).min(LONGEST_REST);
             }
-            _ if self.lanes >= MOST_LANES || !is_worth_it => self.phase = Phase::Resting { until: now + self.rest },
+            _ if self.lanes >= MAX_LANES || !is_worth_it => self.phase = Phase::Resting { until: now + self.rest },
             _ => {
                 self.best = Some((self.lanes, rate));
                 self.try_out(self.lanes * 2, now, round_trip);

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 use towpath_proto::http::tpc::{Event, Marker, Reader, Verdict};
 use towpath_server::{
     ServeConfig, Server,
@@ -316,37 +319,8 @@ async fn a_redirect_leads_to_no_forbidden_address() {
     }
 }
 
-#[tokio::test]
-async fn secrets_do_not_follow_redirects() {
-    let caught = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
-    let location = format!("http://{}/file", caught.local_addr().unwrap());
-    let answer = format!(
-        "HTTP/1.1 307 Temporary Redirect\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    );
-    let source = canned(vec![answer; 9]).await;
-    let here = site();
-    let copying = tokio::spawn(async move {
-        let fields = [
-            ("source", source.as_str()),
-            ("transferheaderauthorization", "Bearer t0ken"),
-            ("transferheaderx-key", "k3y"),
-        ];
-        here.ask("COPY /copy", &fields, "").await
-    });
-    let (mut stream, _) = caught.accept().await.unwrap();
-    let mut request = Vec::new();
-    while !has_header(&request) {
-        assert!(stream.read_buf(&mut request).await.unwrap() > 0);
-    }
-    let request = String::from_utf8(request).unwrap();
-    assert!(!request.contains("t0ken") && !request.contains("k3y"), "{request}");
-    copying.abort();
-}
-
-#[tokio::test]
-async fn fields_for_the_other_server_arrive_there() {
-    let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
-    let source = format!("http://{}/file", listener.local_addr().unwrap());
+/// The header that comes to `listener` first when a copy of `source` with secrets is asked for.
+async fn arrives_at(listener: &TcpListener, source: String) -> String {
     let here = site();
     let copying = tokio::spawn(async move {
         let fields = [
@@ -361,9 +335,28 @@ async fn fields_for_the_other_server_arrive_there() {
     while !has_header(&request) {
         assert!(stream.read_buf(&mut request).await.unwrap() > 0);
     }
-    let request = String::from_utf8(request).unwrap().to_ascii_lowercase();
-    assert!(request.contains("authorization: bearer t0ken\r\n") && request.contains("x-key: k3y\r\n"), "{request}");
     copying.abort();
+    String::from_utf8(request).unwrap()
+}
+
+#[tokio::test]
+async fn secrets_do_not_follow_redirects() {
+    let caught = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    let location = format!("http://{}/file", caught.local_addr().unwrap());
+    let answer = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let source = canned(vec![answer; 9]).await;
+    let request = arrives_at(&caught, source).await;
+    assert!(!request.contains("t0ken") && !request.contains("k3y"), "{request}");
+}
+
+#[tokio::test]
+async fn fields_for_the_other_server_arrive_there() {
+    let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    let source = format!("http://{}/file", listener.local_addr().unwrap());
+    let request = arrives_at(&listener, source).await.to_ascii_lowercase();
+    assert!(request.contains("authorization: bearer t0ken\r\n") && request.contains("x-key: k3y\r\n"), "{request}");
 }
 
 #[tokio::test]
