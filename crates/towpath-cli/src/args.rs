@@ -1,10 +1,14 @@
 //! The command line, as clap reads it.
 
+mod filters;
+
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use towpath_mover::ThirdParty;
+use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
+
+pub(crate) use filters::Filters;
 
 /// Moves, serves and reads scientific data over long distances, and says why when it is slow.
 #[derive(Debug, Parser)]
@@ -36,6 +40,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Copy files and trees between storages, verified.
     Cp(Copy),
+    /// Make a destination hold what a source holds, copying only what differs.
+    Sync(Sync),
     /// List directories.
     Ls(List),
     /// Show what a storage knows of a path.
@@ -114,6 +120,76 @@ pub(crate) struct Copy {
     /// The outcome as JSON, one object a file and one for all.
     #[arg(long)]
     pub json: bool,
+    /// What of a directory is copied.
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub(crate) struct Sync {
+    /// What the destination shall hold: a directory, or a file. A path or a URL.
+    pub source: OsString,
+    /// What shall become like it: its counterpart itself, not the directory above.
+    pub destination: OsString,
+    /// By what files of the same size are compared: `auto` by time where the destination keeps times, else by age and known digests; `digest` reads
+    /// files if it must.
+    #[arg(long, value_name = "BY", value_enum, default_value_t = CompareBy::Auto)]
+    pub compare: CompareBy,
+    /// Remove what the source does not have, once all else went well.
+    #[arg(long)]
+    pub delete: bool,
+    /// Remove nothing if it would be more than so many files and directories.
+    #[arg(long, value_name = "N", requires = "delete")]
+    pub max_delete: Option<u64>,
+    /// Let --delete empty the destination if the source is empty.
+    #[arg(long, requires = "delete")]
+    pub allow_empty_source: bool,
+    /// Change nothing, and print what would be done.
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Compare this digest at both ends after copying too, and with `--compare digest`, even if one of them must read the file for it.
+    #[arg(long, value_name = "ALGORITHM")]
+    pub checksum: Option<Algorithm>,
+    /// Whether remote storages are asked to copy between themselves, as with `cp`.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
+    pub third_party: WhenThirdParty,
+    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
+    #[arg(long, value_name = "N")]
+    pub files: Option<usize>,
+    /// No progress.
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// What is done as JSON, one object an action and one for all.
+    #[arg(long)]
+    pub json: bool,
+    /// What of the trees is looked at.
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
+/// By what files are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareBy {
+    /// By what both ends keep.
+    Auto,
+    /// By size alone.
+    Size,
+    /// By size and time.
+    Time,
+    /// By size and digest.
+    Digest,
+}
+
+impl From<CompareBy> for Compare {
+    fn from(by: CompareBy) -> Self {
+        match by {
+            CompareBy::Auto => Self::Auto,
+            CompareBy::Size => Self::Size,
+            CompareBy::Time => Self::Time,
+            CompareBy::Digest => Self::Digest,
+        }
+    }
 }
 
 /// Whether storages are asked to copy between themselves.

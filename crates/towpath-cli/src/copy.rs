@@ -8,7 +8,7 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Job, Jobs, MOST_BYTES, Mover, Options, Outcome, jobs};
+use towpath_mover::{Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, jobs};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
@@ -36,12 +36,22 @@ const GENERATION: usize = 192;
 /// So many files make a generation, even if fewer are copied at once.
 const LEAST_GENERATION: usize = 8;
 
+/// What became of all files.
 #[derive(Debug, Default)]
-struct Total {
-    files: u64,
-    bytes: u64,
-    skipped: u64,
-    failed: Tally,
+pub(crate) struct Total {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) skipped: u64,
+    pub(crate) failed: Tally,
+}
+
+/// What the user said of how files are copied, and of what is told about them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// Files copied at once, at most.
+    pub(crate) files: Option<usize>,
+    /// One line of JSON a file.
+    pub(crate) json: bool,
 }
 
 /// Runs `towpath cp`.
@@ -59,12 +69,14 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 checksum: arguments.checksum,
                 umask: umask(),
                 third_party: arguments.third_party.into(),
-                max_files: max_files(arguments),
+                max_files: max_files(arguments.files),
                 window_bytes: MOST_BYTES,
                 client: Some(places.client()),
             };
             let mover = Mover::new(options, Arc::clone(&progress) as _);
-            run_jobs(arguments, &mover, jobs(pairs, arguments.recursive)?, &progress).await?
+            let below = arguments.recursive.then(|| arguments.filters.0.clone());
+            let manner = Manner { files: arguments.files, json: arguments.json };
+            run_jobs(manner, &mover, jobs(pairs, below)?, &progress).await?
         }
     };
     progress.finish();
@@ -83,30 +95,37 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
 }
 
 /// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
-fn umask() -> u32 {
+pub(crate) fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
     mask.bits()
 }
 
-fn max_files(arguments: &Copy) -> usize {
+/// Files that may be open at once; `wanted` is what the user said.
+pub(crate) fn max_files(wanted: Option<usize>) -> usize {
     let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
-    arguments.files.unwrap_or(MAX_FILES).min(permitted)
+    wanted.unwrap_or(MAX_FILES).min(permitted)
 }
 
-async fn run_jobs(arguments: &Copy, mover: &Arc<Mover>, jobs: Jobs, progress: &Progress) -> Result<Total, Failure> {
+/// Copies files, and tells what became of each.
+pub(crate) async fn run_jobs(
+    manner: Manner,
+    mover: &Arc<Mover>,
+    jobs: Jobs,
+    progress: &Progress,
+) -> Result<Total, Failure> {
     let mut total = Total::default();
-    let generation = arguments.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
+    let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
     while let Some(outcome) = outcomes.next().await {
-        if arguments.json
+        if manner.json
             && let Some(line) = line_of(&outcome)
         {
             writeln!(std::io::stdout(), "{line}")?;
         }
         match &outcome {
-            Outcome::Failed(_, error) if is_out_of_reach(error) => out_of_reach += 1,
+            Outcome::Failed(missed) if is_out_of_reach(&missed.error) => out_of_reach += 1,
             _ => out_of_reach = 0,
         }
         total.add(outcome, progress);
@@ -120,6 +139,14 @@ async fn run_jobs(arguments: &Copy, mover: &Arc<Mover>, jobs: Jobs, progress: &P
 }
 
 impl Total {
+    /// Adds what `later` counted.
+    pub(crate) fn join(&mut self, later: &Self) {
+        self.files += later.files;
+        self.bytes += later.bytes;
+        self.skipped += later.skipped;
+        self.failed.join(&later.failed);
+    }
+
     /// Counts what became of a file, and prints it if it failed.
     fn add(&mut self, outcome: Outcome, progress: &Progress) {
         match outcome {
@@ -129,13 +156,11 @@ impl Total {
                 self.bytes += copied.bytes;
                 progress.file_done();
             }
-            Outcome::Failed(job, error) => {
+            Outcome::Failed(Missed { job: Job { from, to, .. }, error }) => {
                 self.failed.add(error.fault().exit_code());
                 progress.say(|| {
                     print_error(&error);
-                    if let Some(Job { from, to, .. }) = &job {
-                        complain(format_args!("{from} was not copied to {to}"));
-                    }
+                    complain(format_args!("{from} was not copied to {to}"));
                 });
             }
         }
@@ -152,12 +177,12 @@ fn line_of(outcome: &Outcome) -> Option<Value> {
                 json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name()}),
             )
         }
-        Outcome::Failed(Some(job), error) => {
+        Outcome::Failed(Missed { job, error }) => {
             let (fault, blame) = (error.fault().row().name, error.blame().to_string());
             Some(
                 json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()}),
             )
         }
-        Outcome::Skipped(_) | Outcome::Failed(None, _) => None,
+        Outcome::Skipped(_) => None,
     }
 }

@@ -62,6 +62,20 @@ impl Tally {
         self.count += 1;
     }
 
+    /// Prints a store's error, and takes note of it.
+    pub(crate) fn print(&mut self, error: &Error) {
+        print_error(error);
+        self.add(error.fault().exit_code());
+    }
+
+    /// Takes note of what `later` noted.
+    pub(crate) fn join(&mut self, later: &Self) {
+        if self.count == 0 {
+            self.first_exit = later.first_exit;
+        }
+        self.count += later.count;
+    }
+
     /// How the whole command ends.
     pub(crate) fn outcome(&self) -> Result<(), Failure> {
         match self.count {

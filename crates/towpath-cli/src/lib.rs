@@ -18,6 +18,7 @@ mod output;
 mod progress;
 mod remove;
 mod serve;
+mod sync;
 mod wan;
 
 use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};
@@ -90,7 +91,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         command => command,
     };
     let places = Places::new(&cli.remote);
-    let is_copy = matches!(command, Command::Cp(_));
+    let resumed_by = match command {
+        Command::Cp(_) => "; what is missing is copied by running it again with --skip-existing",
+        Command::Sync(_) => "; run it again to go on",
+        _ => "",
+    };
     let interrupted = Interrupts::new()?.watch();
     let outcome = tokio::select! {
         outcome = run_client(command, &places) => Ok(outcome),
@@ -99,10 +104,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     // However the command ended: uploads that it dropped are removed from the storages.
     let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
-        let consequence = match (is_copy, is_clean) {
-            (false, _) => "",
-            (true, true) => "; what is missing is copied by running it again with --skip-existing, of large files too where the destination keeps what it has",
-            (true, false) => "; the destination does not answer: incomplete files may be left there",
+        let consequence = match is_clean {
+            false if !resumed_by.is_empty() => "; the destination does not answer: incomplete files may be left there",
+            _ => resumed_by,
         };
         Err(Failure::Interrupted { signal, consequence })
     })
@@ -112,6 +116,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
     match command {
         Command::Cp(arguments) => copy::run(&arguments, places).await,
+        Command::Sync(arguments) => sync::run(&arguments, places).await,
         Command::Ls(arguments) => list::list(&arguments, places).await,
         Command::Stat(arguments) => commands::stat(&arguments, places).await,
         Command::Cat(arguments) => commands::cat(&arguments, places).await,

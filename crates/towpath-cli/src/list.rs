@@ -12,13 +12,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use towpath_mover::{Place, Walk};
+use towpath_mover::{Place, Unlisted, Walk};
 use towpath_store::{Entry, Fault, ListOptions, Metadata, Printable};
 
 use crate::{
     args::List,
     commands::for_each,
-    failure::{Failure, Tally, print_error},
+    failure::{Failure, Tally},
     location::Places,
     output::{self, Described},
 };
@@ -80,11 +80,8 @@ async fn list_tree(arguments: &List, place: &Place, options: ListOptions, out: &
                 lines.add(arguments, &output::relative(&batch.directory, &place.path), batch.entries)?;
                 lines.print(out)?;
             }
-            Err(error) if error.path() == Some(&place.path) => return Err(error.into()),
-            Err(error) => {
-                print_error(&error);
-                failed.add(error.fault().exit_code());
-            }
+            Err(Unlisted { directory, error }) if directory == place.path => return Err(error.into()),
+            Err(Unlisted { error, .. }) => failed.print(&error),
         }
     }
     failed.outcome()

@@ -1,30 +1,40 @@
 //! The mover: copies from any store to any store, verified in one pass.
 //!
-//! [`jobs`] turns pairs of places into [`Job`]s (one file each) as trees are listed. A [`Mover`] copies them side by side, bounded by nothing but
+//! [`jobs`] turns pairs of places into [`Job`]s (one file each) as trees are listed; [`Sync`] does so for what two trees differ in. A [`Mover`] copies them side by side, bounded by nothing but
 //! the bytes in flight ([`window`]), each by [`file::copy`]: read and written in pieces, compared at the end with what the source knows of itself.
-//! Errors of single files come with their job; the others go on.
+//! What was not copied comes as [`Missed`], with its error; the others go on.
 
 mod ahead;
 mod clash;
+mod compare;
 mod existing;
 mod extents;
 mod file;
+mod filter;
 mod mover;
 mod pace;
 mod place;
+mod removal;
+mod sync;
 mod third_party;
 mod tree;
 mod tuner;
 mod walk;
 mod window;
 
+pub use compare::{Compare, Why};
 pub use file::{Copied, Route};
+pub use filter::{Filter, PatternError};
 pub use mover::{Mover, Observer, Options, Outcome};
 pub use pace::MOST_BYTES;
 pub use place::{Place, Server};
+pub use removal::Removal;
+pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, jobs};
-pub use walk::{Batch, Walk};
+pub use walk::{Batch, Unlisted, Walk};
+
+use towpath_store::{Error, Result, StorePath};
 
 /// One file to copy, or a tree.
 #[derive(Debug, Clone)]
@@ -37,9 +47,28 @@ pub struct Job {
     pub size: Option<u64>,
 }
 
+/// A file, or a directory with what lies below it, that was not copied.
+#[derive(Debug)]
+pub struct Missed {
+    /// What it was to be copied to; it can be tried again.
+    pub job: Job,
+    /// Why not.
+    pub error: Error,
+}
+
 impl Job {
     /// A job of which nothing is known yet.
     pub fn new(from: Place, to: Place) -> Self {
         Self { from, to, size: None }
+    }
+
+    /// The pair of `path`, which lies below the source of this pair of directories, with its counterpart below the destination.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if no path there is so long.
+    pub(crate) fn counterpart(&self, path: StorePath) -> Result<Self> {
+        let below = path.components().skip(self.from.path.components().count());
+        let to = below.into_iter().try_fold(self.to.clone(), |to, name| to.join(name))?;
+        Ok(Self::new(self.from.with_path(path), to))
     }
 }

@@ -7,10 +7,10 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 use towpath_proto::checksum::Algorithm;
-use towpath_store::{Error, Overwrite, Result};
+use towpath_store::{Overwrite, Result};
 
 use crate::{
-    Job, Jobs,
+    Job, Jobs, Missed,
     ahead::Ahead,
     existing,
     file::{self, Copied},
@@ -60,8 +60,8 @@ pub enum Outcome {
     Copied(Job, Copied),
     /// It was there already.
     Skipped(Job),
-    /// It did not arrive; none is named if a listing failed.
-    Failed(Option<Job>, Error),
+    /// It did not arrive, or could not be listed.
+    Failed(Missed),
 }
 
 /// Copies files.
@@ -116,16 +116,16 @@ impl Mover {
             .buffer_unordered(max_files)
     }
 
-    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room)>) -> Outcome {
+    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room), Missed>) -> Outcome {
         let (job, room) = match admitted {
             Ok(admitted) => admitted,
-            Err(error) => return Outcome::Failed(None, error),
+            Err(missed) => return Outcome::Failed(missed),
         };
         let copying = tokio::spawn(async move {
             match self.copy_in(&job, room).await {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
                 Ok(None) => Outcome::Skipped(job),
-                Err(error) => Outcome::Failed(Some(job), error),
+                Err(error) => Outcome::Failed(Missed { job, error }),
             }
         });
         AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner ends it")
@@ -155,4 +155,4 @@ impl Mover {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,6 +20,15 @@ pub struct Batch {
     pub entries: Vec<Entry>,
 }
 
+/// A directory that could not be listed, or not to its end.
+#[derive(Debug)]
+pub struct Unlisted {
+    /// The directory.
+    pub directory: StorePath,
+    /// Why not.
+    pub error: Error,
+}
+
 impl Batch {
     /// The path of an entry.
     ///
@@ -50,8 +59,8 @@ impl Walk {
         self.waiting.push(directory);
     }
 
-    /// The next batch, or the error of one directory (the walk goes on with the others); none once all that was entered is listed.
-    pub async fn next(&mut self) -> Option<Result<Batch>> {
+    /// The next batch, or a directory that could not be listed (the walk goes on with the others); none once all that was entered is listed.
+    pub async fn next(&mut self) -> Option<Result<Batch, Unlisted>> {
         let (directory, batch) = loop {
             while self.running.len() < LISTINGS
                 && let Some(directory) = self.waiting.pop()
@@ -68,7 +77,7 @@ impl Walk {
         };
         Some(match batch {
             Ok(entries) => Ok(Batch { directory, entries }),
-            Err(error) => Err(error.at(&directory)),
+            Err(error) => Err(Unlisted { error: error.at(&directory), directory }),
         })
     }
 }

@@ -24,6 +24,11 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("name a source and a destination".into()));
     };
+    if !arguments.filters.0.is_empty() && !arguments.recursive {
+        return Err(Failure::Usage(
+            "--include, --exclude, --min-size and --max-size choose from a tree: add -r".into(),
+        ));
+    }
     let to = places.end(destination)?;
     let from = sources.iter().map(|source| places.end(source)).collect::<Result<Vec<_>, _>>()?;
     let to = match (to, from.as_slice()) {

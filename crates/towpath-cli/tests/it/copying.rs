@@ -75,6 +75,26 @@ fn links_are_followed_unless_that_would_never_end() {
 }
 
 #[test]
+fn of_a_tree_only_what_is_chosen_is_copied() {
+    let directory = Directory::new();
+    for name in ["a.root", "a.txt", "d/b.root", "d/e/large.root", "d/tmp/c.root", "tmp", "none/x.txt"] {
+        directory.put(&format!("s/{name}"), if name.contains("large") { "a long content" } else { "short" });
+    }
+    let served = directory.serve();
+    let sources = ["".into()].into_iter().chain(served.urls().map(|url| format!("{url}/")));
+    for (number, from) in sources.enumerate() {
+        let flags = "--exclude tmp/ --include *.root --max-size 10";
+        directory.run(&format!("cp -r {flags} {from}s copy-{number}")).expect(0);
+        assert_eq!(directory.names(&format!("copy-{number}")), ["a.root", "d"], "{from}");
+        assert_eq!(directory.names(&format!("copy-{number}/d")), ["b.root"], "{from}");
+    }
+    directory.run("cp -r --exclude *.root --exclude /d/ s rest").expect(0);
+    assert_eq!(directory.names("rest"), ["a.txt", "none", "tmp"]);
+    directory.run("cp --include x s/tmp copy").expect(2);
+    directory.run("cp -r --include [ s copy").expect(2);
+}
+
+#[test]
 fn two_sources_do_not_become_one() {
     let directory = Directory::new();
     directory.put("p/f", "p");

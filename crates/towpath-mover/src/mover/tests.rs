@@ -14,11 +14,11 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Place, jobs};
+use crate::{Filter, Place, jobs};
 
 /// What an observer was told.
 #[derive(Debug, Default)]
-struct Counted {
+pub(crate) struct Counted {
     expected: watch::Sender<u64>,
     moved: watch::Sender<u64>,
 }
@@ -33,7 +33,7 @@ impl Observer for Counted {
     }
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         overwrite: Overwrite::Refuse,
         skip_existing: false,
@@ -46,15 +46,15 @@ fn options() -> Options {
     }
 }
 
-fn place(store: &Arc<dyn Store>, path: &str) -> Place {
+pub(crate) fn place(store: &Arc<dyn Store>, path: &str) -> Place {
     Place::local(Arc::clone(store), Caller::local(), StorePath::parse(path.as_bytes()).unwrap())
 }
 
-fn memory() -> Arc<dyn Store> {
+pub(crate) fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new(1 << 30))
 }
 
-async fn put(store: &Arc<dyn Store>, path: &str, data: Bytes) {
+pub(crate) async fn put(store: &Arc<dyn Store>, path: &str, data: Bytes) {
     let place = place(store, path);
     let options = CreateOptions { parents: true, ..CreateOptions::default() };
     let handle = store.create(&place.caller, &place.path, options).await.unwrap();
@@ -62,7 +62,7 @@ async fn put(store: &Arc<dyn Store>, path: &str, data: Bytes) {
     handle.commit(Expectation::default()).await.unwrap();
 }
 
-async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
+pub(crate) async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
     let place = place(store, path);
     let handle = store.open(&place.caller, &place.path, OpenOptions::default()).await?;
     handle.read(0, handle.metadata().await?.size as usize).await
@@ -84,7 +84,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     }
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
-    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], true).unwrap();
+    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Filter::default())).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
     assert_eq!(outcomes.len(), sizes.len());
@@ -129,10 +129,10 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     put(&to, "/t/a", Bytes::from_static(b"was there")).await;
     let pair = |name: &str| Job::new(place(&from, &format!("/{name}")), place(&to, &format!("/t/{name}")));
     let mover = Mover::new(options(), Arc::new(Counted::default()));
-    let outcomes: Vec<_> = mover.run(jobs(["a", "b", "c"].map(pair).into(), false).unwrap()).collect().await;
+    let outcomes: Vec<_> = mover.run(jobs(["a", "b", "c"].map(pair).into(), None).unwrap()).collect().await;
     let fault = |name: &str| {
         outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Failed(Some(job), error) if job.from.to_string() == format!("/{name}") => Some(error.fault()),
+            Outcome::Failed(Missed { job, error }) if job.from.to_string() == format!("/{name}") => Some(error.fault()),
             _ => None,
         })
     };
@@ -150,7 +150,7 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
     let to: Arc<dyn Store> = Arc::new(slow);
     let mover = Mover::new(options(), Arc::new(Counted::default()));
     let pair = Job::new(place(&from, "/large"), place(&to, "/copy"));
-    let mut outcomes = Box::pin(mover.run(jobs(vec![pair], false).unwrap()));
+    let mut outcomes = Box::pin(mover.run(jobs(vec![pair], None).unwrap()));
     tokio::select! {
         () = held.reached() => {}
         outcome = outcomes.next() => panic!("{outcome:?}"),

@@ -1,0 +1,234 @@
+//! `towpath sync`: what [`towpath_mover::Sync`] finds is done, or in a dry run only told.
+
+use std::{
+    io::{self, Write as _},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use futures::{StreamExt as _, future};
+use serde_json::{Value, json};
+use towpath_mover::{Extra, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Step, Steps, SyncOptions};
+use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
+
+use crate::{
+    args::Sync,
+    copy::{Manner, Total, max_files, run_jobs, umask},
+    failure::{Failure, complain},
+    location::Places,
+    output,
+    progress::Progress,
+};
+
+/// What was done beside copying.
+#[derive(Debug, Default)]
+struct Counts {
+    same: AtomicU64,
+    touched: AtomicU64,
+    directories: AtomicU64,
+    extras: AtomicU64,
+}
+
+/// Where steps are told, and how.
+#[derive(Debug, Clone)]
+struct Teller {
+    counts: Arc<Counts>,
+    root: StorePath,
+    json: bool,
+    is_dry: bool,
+    /// What only the destination has goes now.
+    deletes: bool,
+}
+
+/// Runs `towpath sync`.
+pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure> {
+    let ends = Job::new(places.place(&arguments.source)?, places.place(&arguments.destination)?);
+    let start = clock::now();
+    let teller = Teller {
+        counts: Arc::default(),
+        root: ends.to.path.clone(),
+        json: arguments.json,
+        is_dry: arguments.dry_run,
+        deletes: arguments.dry_run,
+    };
+    let options = SyncOptions {
+        compare: arguments.compare.into(),
+        checksum: arguments.checksum,
+        filter: arguments.filters.0.clone(),
+        delete: arguments.delete,
+        dry_run: arguments.dry_run,
+        umask: umask(),
+    };
+    let sync = towpath_mover::Sync::new(ends, options)?;
+    let progress = Arc::new(Progress::new(arguments.quiet || arguments.dry_run));
+    let mover = mover(arguments, places, &progress);
+    let manner = Manner { files: arguments.files, json: arguments.json };
+    let mut total = match arguments.dry_run {
+        true => teller.tell_all(sync.copying()).await?,
+        false => run_jobs(manner, &mover, teller.jobs(sync.copying()), &progress).await?,
+    };
+    let extras = teller.counts.extras.load(Relaxed);
+    let mut removed = Ok(());
+    if extras > 0 {
+        removed = permit(arguments, extras, sync.source_entries(), &total);
+    }
+    if extras > 0 && removed.is_ok() && !arguments.dry_run {
+        teller.counts.extras.store(0, Relaxed);
+        let deleting = Teller { deletes: true, ..teller.clone() };
+        total.join(&run_jobs(manner, &mover, deleting.jobs(sync.deleting()), &progress).await?);
+    } else if !arguments.dry_run {
+        teller.counts.extras.store(0, Relaxed);
+    }
+    progress.finish();
+    teller.tell_total(&total, start.elapsed().as_secs_f64(), arguments.quiet)?;
+    total.failed.outcome().and(removed)
+}
+
+fn mover(arguments: &Sync, places: &Places, progress: &Arc<Progress>) -> Arc<Mover> {
+    let options = Options {
+        overwrite: Overwrite::Replace,
+        skip_existing: false,
+        checksum: arguments.checksum,
+        umask: umask(),
+        third_party: arguments.third_party.into(),
+        max_files: max_files(arguments.files),
+        window_bytes: MOST_BYTES,
+        client: Some(places.client()),
+    };
+    Mover::new(options, Arc::clone(progress) as _)
+}
+
+/// Whether `extras` may go.
+fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> Result<(), Failure> {
+    let refused = |message: String| Err(Error::new(Fault::InvalidArgument, message).into());
+    if total.failed.count > 0 {
+        complain("nothing is deleted, because not all of the above went well");
+        return total.failed.outcome();
+    }
+    if source_entries == 0 && !arguments.allow_empty_source {
+        return refused("nothing is deleted, because the source is empty; --allow-empty-source means it".into());
+    }
+    match arguments.max_delete {
+        Some(most) if extras > most => {
+            refused(format!("nothing is deleted, because {extras} are more than --max-delete permits"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Teller {
+    /// The files that are to be copied; all other steps are told as they come.
+    fn jobs(&self, steps: Steps) -> Jobs {
+        let teller = self.clone();
+        let jobs = steps.filter_map(move |step| {
+            future::ready(match step {
+                Ok(Step::Copy(job, _)) => Some(Ok(job)),
+                Ok(step) => {
+                    // If nobody reads what is told, the copies go on; with the next one told it is noticed.
+                    let _ = teller.tell(&step);
+                    None
+                }
+                Err(missed) => Some(Err(missed)),
+            })
+        });
+        jobs.boxed()
+    }
+
+    /// Tells what would be done.
+    async fn tell_all(&self, mut steps: Steps) -> Result<Total, Failure> {
+        let mut total = Total::default();
+        while let Some(step) = steps.next().await {
+            match step {
+                Ok(step) => {
+                    if let Step::Copy(job, _) = &step {
+                        total.files += 1;
+                        total.bytes += job.size.unwrap_or(0);
+                    }
+                    self.tell(&step)?;
+                }
+                Err(Missed { error, .. }) => total.failed.print(&error),
+            }
+        }
+        Ok(total)
+    }
+
+    /// Counts a step, and prints it if it was asked for.
+    fn tell(&self, step: &Step) -> io::Result<()> {
+        let counts = &self.counts;
+        let (counter, by) = match step {
+            Step::Same(files) => (&counts.same, *files),
+            Step::Touch(..) => (&counts.touched, 1),
+            Step::MakeDirectory(_) => (&counts.directories, 1),
+            Step::Extra(_) => (&counts.extras, 1),
+            Step::Copy(..) => return self.print(step),
+        };
+        counter.fetch_add(by, Relaxed);
+        if matches!(step, Step::Extra(_)) && !self.deletes { Ok(()) } else { self.print(step) }
+    }
+
+    fn print(&self, step: &Step) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match (self.json, self.is_dry) {
+            (true, _) => match object(step) {
+                Some(line) => writeln!(out, "{line}"),
+                None => Ok(()),
+            },
+            (false, true) => {
+                let path = |path: &StorePath| match output::relative(path, &self.root) {
+                    path if path.is_empty() => ".".to_owned(),
+                    path => path,
+                };
+                match step {
+                    Step::Same(_) => Ok(()),
+                    Step::Copy(job, why) => writeln!(out, "copy {} ({})", path(&job.to.path), why.name()),
+                    Step::MakeDirectory(place) => writeln!(out, "mkdir {}/", path(&place.path)),
+                    Step::Touch(place, _) => writeln!(out, "touch {}", path(&place.path)),
+                    Step::Extra(Extra { place, is_directory }) => {
+                        writeln!(out, "delete {}{}", path(&place.path), if *is_directory { "/" } else { "" })
+                    }
+                }
+            }
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn tell_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
+        let Counts { same, touched, directories, extras } = &*self.counts;
+        let [same, touched, directories, deleted] =
+            [same, touched, directories, extras].map(|count| count.load(Relaxed));
+        let Total { files, bytes, .. } = total;
+        if self.json {
+            let line = json!({
+                "files": files, "bytes": bytes, "same": same, "touched": touched, "directories": directories,
+                "deleted": deleted, "failed": total.failed.count, "seconds": seconds, "dry_run": self.is_dry,
+            });
+            return Ok(writeln!(io::stdout(), "{line}")?);
+        }
+        if !is_quiet {
+            let size = output::size(*bytes);
+            let how = if self.is_dry { " to be" } else { "" };
+            let rest = format!(
+                "{directories} directories made, {touched} files touched, {deleted} deleted, {same} are the same"
+            );
+            let _ = writeln!(io::stderr(), "{files} files{how} copied, {size}; {rest}; {seconds:.2} s");
+        }
+        Ok(())
+    }
+}
+
+/// What `--json` prints of a step; nothing of files that are as they should be. Of a copy that is made more is printed when it ends.
+fn object(step: &Step) -> Option<Value> {
+    Some(match step {
+        Step::Same(_) => return None,
+        Step::Copy(job, why) => {
+            json!({"action": "copy", "from": job.from.to_string(), "to": job.to.to_string(), "bytes": job.size, "why": why.name()})
+        }
+        Step::MakeDirectory(place) => json!({"action": "mkdir", "to": place.to_string()}),
+        Step::Touch(place, _) => json!({"action": "touch", "to": place.to_string()}),
+        Step::Extra(extra) => {
+            json!({"action": "delete", "to": extra.place.to_string(), "directory": extra.is_directory})
+        }
+    })
+}

@@ -1,0 +1,190 @@
+//! Whether a destination holds a file already: by what listings tell, and only where that is not enough by asking both ends.
+
+use futures::try_join;
+use towpath_proto::checksum::{Agreement, Algorithm};
+use towpath_store::{FileKind, Metadata, Result};
+
+use crate::Job;
+
+const NS_PER_S: i64 = 1_000_000_000;
+const NS_PER_US: i64 = 1_000;
+
+/// By what files are compared that are there at both ends. Another size is always a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compare {
+    /// By the time of change where the destination keeps those of its sources, and by known digests if it differs. Elsewhere a file is the same unless it
+    /// is older than its source and their known digests do not agree.
+    #[default]
+    Auto,
+    /// By the size alone.
+    Size,
+    /// By the time of change, which the destination must keep.
+    Time,
+    /// By a digest, even if files must be read for it.
+    Digest,
+}
+
+/// What is kept of an entry of a listing: less than a hundred bytes with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) kind: FileKind,
+    pub(crate) is_link: bool,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: Option<i64>,
+    pub(crate) mode: Option<u32>,
+}
+
+/// Why a file is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The destination does not have it.
+    Missing,
+    /// It has another size there.
+    Size,
+    /// It was changed at another time, or later than what the destination has.
+    Time,
+    /// It has another digest there.
+    Digest,
+    /// It is something else there: a directory, or a link that leads nowhere.
+    Kind,
+}
+
+impl Why {
+    /// Its name, for programs and people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Missing => "missing",
+            Why::Size => "size",
+            Why::Time => "time",
+            Why::Digest => "digest",
+            Why::Kind => "kind",
+        }
+    }
+}
+
+/// How a file at the destination stands to its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It is the same.
+    Same,
+    /// The content is the same; time or mode are not.
+    Touched,
+    /// It is another one.
+    Differs(Why),
+    /// Digests have to tell; if none are known it is as this says.
+    Unclear(Option<Why>),
+}
+
+impl Known {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        let Metadata { kind, is_link, size, mtime_ns, mode, .. } = *metadata;
+        Self { kind, is_link, size, mtime_ns, mode }
+    }
+}
+
+/// What two files tell that are there at both ends; `keeps_times` is whether the destination gives files the times of their sources.
+pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: bool) -> Finding {
+    if found.kind != FileKind::File {
+        return Finding::Differs(Why::Kind);
+    }
+    if source.size != found.size {
+        return Finding::Differs(Why::Size);
+    }
+    let times = source.mtime_ns.zip(found.mtime_ns);
+    match (by, times) {
+        (Compare::Size, _) => Finding::Same,
+        (Compare::Digest, _) if source.size > 0 => Finding::Unclear(None),
+        (_, Some((ours, theirs))) if is_same_time(ours, theirs) => Finding::Same,
+        (Compare::Digest, Some(_)) if keeps_times => Finding::Touched,
+        (Compare::Digest, _) => Finding::Same,
+        (Compare::Time, Some(_)) => Finding::Differs(Why::Time),
+        (_, None) => Finding::Unclear(None),
+        (_, Some(_)) if keeps_times => Finding::Unclear(Some(Why::Time)),
+        (_, Some((ours, theirs))) if theirs < ours => Finding::Unclear(Some(Why::Time)),
+        (_, Some(_)) => Finding::Same,
+    }
+}
+
+/// Asks both ends for digests, where what the listings told is [`Finding::Unclear`] but for `otherwise`.
+pub(crate) async fn ask(
+    job: &Job,
+    by: Compare,
+    algorithm: Option<Algorithm>,
+    otherwise: Option<Why>,
+) -> Result<Finding> {
+    let Job { from, to, .. } = job;
+    let (source, found) = try_join!(from.store.stat(&from.caller, &from.path), to.store.stat(&to.caller, &to.path))?;
+    let mut agreement = found.digests.compare(&source.digests);
+    let is_told = match algorithm {
+        Some(algorithm) => source.digests.get(algorithm).is_some() && found.digests.get(algorithm).is_some(),
+        None => agreement != Agreement::Incomparable,
+    };
+    if by == Compare::Digest && !is_told {
+        let algorithm = algorithm.unwrap_or(Algorithm::Adler32);
+        let (ours, theirs) = try_join!(
+            from.store.digest(&from.caller, &from.path, algorithm, &|_| {}),
+            to.store.digest(&to.caller, &to.path, algorithm, &|_| {}),
+        )?;
+        agreement = if ours == theirs { Agreement::Same } else { Agreement::Different(algorithm) };
+    }
+    let keeps_times = to.store.capabilities().set_mtime;
+    let is_timely = source.mtime_ns.zip(found.mtime_ns).is_none_or(|(ours, theirs)| is_same_time(ours, theirs));
+    Ok(match (agreement, otherwise) {
+        _ if (found.kind, found.size) != (FileKind::File, source.size) => Finding::Differs(Why::Size),
+        (Agreement::Different(_), _) => Finding::Differs(Why::Digest),
+        (Agreement::Same, _) if keeps_times && !is_timely => Finding::Touched,
+        (Agreement::Incomparable, Some(why)) => Finding::Differs(why),
+        _ => Finding::Same,
+    })
+}
+
+/// Whether two times are one, as far as both are told: not every protocol says more than seconds, and not every file system more than microseconds.
+pub(crate) fn is_same_time(a_ns: i64, b_ns: i64) -> bool {
+    let [a_has_fraction, b_has_fraction] = [a_ns, b_ns].map(|ns| ns.rem_euclid(NS_PER_S) != 0);
+    let unit = if a_has_fraction && b_has_fraction { NS_PER_US } else { NS_PER_S };
+    a_ns.div_euclid(unit) == b_ns.div_euclid(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(size: u64, mtime_ns: impl Into<Option<i64>>) -> Known {
+        Known { kind: FileKind::File, is_link: false, size, mtime_ns: mtime_ns.into(), mode: None }
+    }
+
+    #[test]
+    fn what_listings_tell() {
+        use {Compare::*, Finding::*};
+        let directory = Known { kind: FileKind::Directory, ..file(0, 1) };
+        for (source, found, by, keeps_times, finding) in [
+            (file(1, 5), file(2, 5), Auto, true, Differs(Why::Size)),
+            (file(0, 5), directory, Auto, true, Differs(Why::Kind)),
+            (file(1, 5), file(1, 5), Auto, true, Same),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Some(Why::Time))),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(Why::Time)),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Size, true, Same),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, false, Same),
+            (file(1, 3 * NS_PER_S), file(1, NS_PER_S), Auto, false, Unclear(Some(Why::Time))),
+            (file(1, None), file(1, 1), Auto, false, Unclear(None)),
+            (file(1, 5), file(1, 5), Digest, true, Unclear(None)),
+            (file(0, 5), file(0, 5), Digest, true, Same),
+        ] {
+            assert_eq!(compare(&source, &found, by, keeps_times), finding, "{source:?} {found:?} {by:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_compared_as_far_as_both_are_told() {
+        assert!(is_same_time(5 * NS_PER_S + 123, 5 * NS_PER_S));
+        assert!(is_same_time(5 * NS_PER_S + 1_234, 5 * NS_PER_S + 1_999));
+        assert!(!is_same_time(5 * NS_PER_S + 1_234, 5 * NS_PER_S + 2_345));
+        assert!(!is_same_time(5 * NS_PER_S, 6 * NS_PER_S));
+        assert!(is_same_time(-1, -NS_PER_S));
+    }
+
+    #[test]
+    fn an_entry_takes_little() {
+        assert!(size_of::<Known>() <= 48);
+    }
+}

@@ -1,0 +1,149 @@
+//! A tree that is removed. What a symbolic link leads to never is.
+//!
+//! Listings of remote stores do not always tell a link to a directory from a directory. So each directory is first removed as if it were
+//! empty: only what is refused because it has entries ([`Fault::NotEmpty`]) is a directory for sure, and is entered; of a link the system says
+//! that it is none, and it is removed as a file is. A store that removes trees by itself (WebDAV) is asked to, if all is to go.
+
+use futures::{StreamExt as _, stream};
+use towpath_store::{Error, Fault, ListOptions, Metadata, Result, StorePath};
+
+use crate::{Batch, Filter, Place, Walk};
+
+/// Names removed at once.
+const REMOVALS: usize = 64;
+
+/// A directory that is being removed with all in it that a filter takes. The paths of directories are kept until what is below is gone.
+pub struct Removal<'a, F> {
+    root: &'a Place,
+    filter: (&'a Filter, &'a StorePath),
+    on_error: F,
+    /// Directories whose entries are gone, as far as that was possible.
+    emptied: Vec<StorePath>,
+    failures: u64,
+    /// Some entries are to stay.
+    has_left: bool,
+}
+
+impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
+    /// The directory `root` and what is in it, as far as the filter takes it; patterns are compared with what is below the path beside it. `on_error` hears
+    /// what could not be removed; the rest goes all the same.
+    pub fn new(root: &'a Place, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
+        Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false }
+    }
+
+    /// Removes it.
+    pub async fn run(mut self) {
+        let Place { store, caller, path, .. } = self.root;
+        if store.capabilities().remove_tree && self.filter.0.is_empty() {
+            if let Err(error) = gone(store.remove_tree(caller, path).await) {
+                self.note(error);
+            }
+            return;
+        }
+        match self.remove_unless_full(path.clone()).await {
+            Ok(Some(path)) => {
+                self.empty(path).await;
+                self.remove_emptied().await;
+            }
+            Ok(None) => {}
+            Err(error) => self.note(error),
+        }
+    }
+
+    /// Removes everything below `top`, but for the directories that had entries.
+    async fn empty(&mut self, top: StorePath) {
+        // Only sizes are looked at, and only by a filter.
+        let metadata = !self.filter.0.is_empty();
+        let mut walk = Walk::new(self.root, ListOptions { metadata, ..ListOptions::default() });
+        self.emptied.push(top);
+        while let Some(batch) = walk.next().await {
+            let outcomes = match batch {
+                Ok(batch) => self.remove_entries(batch).await,
+                Err(unlisted) => vec![Err(unlisted.error)],
+            };
+            for outcome in outcomes {
+                match outcome {
+                    Ok(Some(full)) => {
+                        walk.enter(full.clone());
+                        self.emptied.push(full);
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.note(error),
+                }
+            }
+        }
+    }
+
+    /// Removes the entries of one batch; gives those that are directories with entries.
+    async fn remove_entries(&mut self, mut batch: Batch) -> Vec<Result<Option<StorePath>>> {
+        let entries = std::mem::take(&mut batch.entries);
+        let all = entries.len();
+        let (filter, root) = self.filter;
+        let taken: Vec<_> = entries
+            .into_iter()
+            .map(|entry| (batch.path_of(&entry), entry.metadata))
+            .filter(|(path, metadata)| {
+                let is_directory = metadata.is_directory();
+                let is_taken = |path| filter.judge(path, root, is_directory).is_taken;
+                path.as_ref().map_or(true, is_taken) && (is_directory || filter.takes(metadata.size))
+            })
+            .collect();
+        self.has_left |= taken.len() < all;
+        let this = &*self;
+        let removal = |(path, metadata): (Result<_>, Metadata)| async move {
+            match metadata.is_directory() {
+                true => this.remove_unless_full(path?).await,
+                false => gone(this.remove_file(&path?).await).map(|()| None),
+            }
+        };
+        let removals: Vec<_> = taken.into_iter().map(removal).collect();
+        stream::iter(removals).buffer_unordered(REMOVALS).collect().await
+    }
+
+    /// Removes an empty directory, or a link to any directory; gives a directory with entries back.
+    async fn remove_unless_full(&self, path: StorePath) -> Result<Option<StorePath>> {
+        match gone(self.remove_directory(&path).await) {
+            Ok(()) => Ok(None),
+            Err(error) if error.fault() == Fault::NotEmpty => Ok(Some(path)),
+            Err(error) => gone(self.remove_file(&path).await).map(|()| None).map_err(|_| error),
+        }
+    }
+
+    /// Removes the directories that have been emptied, the deepest ones first, those of one depth side by side.
+    async fn remove_emptied(&mut self) {
+        let depth = |path: &StorePath| path.components().count();
+        let mut emptied = std::mem::take(&mut self.emptied);
+        emptied.sort_unstable_by_key(|path| std::cmp::Reverse(depth(path)));
+        for level in emptied.chunk_by(|a, b| depth(a) == depth(b)) {
+            let removals: Vec<_> = level.iter().map(|path| self.remove_directory(path)).collect();
+            let outcomes: Vec<_> = stream::iter(removals).buffer_unordered(REMOVALS).collect().await;
+            for error in outcomes.into_iter().filter_map(|outcome| gone(outcome).err()) {
+                // What keeps it from going has been told already, or is to stay.
+                if error.fault() != Fault::NotEmpty || (self.failures == 0 && !self.has_left) {
+                    self.note(error);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, error: Error) {
+        self.failures += 1;
+        (self.on_error)(error);
+    }
+
+    async fn remove_file(&self, path: &StorePath) -> Result<()> {
+        self.root.store.remove_file(&self.root.caller, path).await
+    }
+
+    async fn remove_directory(&self, path: &StorePath) -> Result<()> {
+        self.root.store.remove_directory(&self.root.caller, path).await
+    }
+}
+
+/// What has gone by itself is as good as removed.
+pub(crate) fn gone(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(error) if error.fault() == Fault::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}

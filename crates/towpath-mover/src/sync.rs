@@ -1,0 +1,129 @@
+//! Makes a destination hold what a source holds: what is to be done, directory by directory.
+//!
+//! [`Sync::copying`] goes through both trees and gives a [`Step`] for each thing to be done. Directories are made on the way, times and modes set; files
+//! are given to a [`crate::Mover`] by who asks. What the destination has beyond the source is only told. [`Sync::deleting`] goes through
+//! both once more and removes that: so it is looked at twice before it goes, and no list of it is kept.
+//!
+//! In memory are the names of the directories under way and of those still to be entered: of at most 32 directories up to 32,768 names at each end,
+//! and of one at a time all that it has ([`names`]).
+
+mod descent;
+mod names;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use futures::{StreamExt as _, stream, stream::BoxStream};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::checksum::Algorithm;
+use towpath_store::{Changes, Result};
+
+use self::descent::Descent;
+use crate::{Compare, Filter, Job, Missed, Place, Why, clash};
+
+/// Steps made ahead of who takes them.
+const STEPS: usize = 1024;
+
+/// What holds for all of one synchronisation.
+#[derive(Debug, Clone, Default)]
+pub struct SyncOptions {
+    /// By what files are compared.
+    pub compare: Compare,
+    /// Which digest is compared, if any is; Adler32 if nothing is said and none is known at both ends.
+    pub checksum: Option<Algorithm>,
+    /// What of the trees is looked at, at both ends.
+    pub filter: Filter,
+    /// What the source does not have is wanted to go.
+    pub delete: bool,
+    /// Nothing is changed.
+    pub dry_run: bool,
+    /// Permission bits that no file gets, whatever its source says.
+    pub umask: u32,
+}
+
+/// Two trees, or two files, of which the second shall become as the first one is.
+#[derive(Debug)]
+pub struct Sync {
+    ends: Job,
+    options: SyncOptions,
+    /// Entries of the source that were seen, also those that the filter does not take.
+    entries: AtomicU64,
+}
+
+/// What there is to do, or was done.
+#[derive(Debug)]
+pub enum Step {
+    /// So many files are as they should be.
+    Same(u64),
+    /// A file is to be copied.
+    Copy(Job, Why),
+    /// A directory was made (is to be, in a dry run).
+    MakeDirectory(Place),
+    /// Time and mode were set (are to be, in a dry run).
+    Touch(Place, Changes),
+    /// The source does not have it. It was removed by [`Sync::deleting`].
+    Extra(Extra),
+}
+
+/// Something that only the destination has, or that is in the way of what the source has.
+#[derive(Debug)]
+pub struct Extra {
+    /// Where it is.
+    pub place: Place,
+    /// It is a directory, and all in it goes with it.
+    pub is_directory: bool,
+}
+
+/// The steps, as they are found. What is missed is one file or directory; the rest goes on.
+pub type Steps = BoxStream<'static, Result<Step, Missed>>;
+
+/// Which of the two ways through the trees it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Copying,
+    Deleting,
+}
+
+impl Sync {
+    /// `ends.to` shall hold what `ends.from` holds, under its own name: nothing is put beside it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if one lies in the other.
+    pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
+        clash::refuse_clashes(std::slice::from_ref(&ends))?;
+        Ok(Arc::new(Self { ends, options, entries: AtomicU64::new(0) }))
+    }
+
+    /// Goes through both trees. Directories are made, times and modes set; files are to be copied, and may take the place of others.
+    pub fn copying(self: &Arc<Self>) -> Steps {
+        self.steps(Pass::Copying)
+    }
+
+    /// Goes through both trees once more, and removes what the source does not have, unless a listing of the source fails. Files that
+    /// could not be copied because something was in the way are to be copied now. To be used once all of [`Self::copying`] went well.
+    pub fn deleting(self: &Arc<Self>) -> Steps {
+        self.steps(Pass::Deleting)
+    }
+
+    /// Entries of the source that [`Self::copying`] saw, also those that the filter does not take.
+    pub fn source_entries(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    fn steps(self: &Arc<Self>, pass: Pass) -> Steps {
+        let (sender, steps) = mpsc::channel(STEPS);
+        let descent = Descent::new(Arc::clone(self), pass, sender);
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { descent.run().await }));
+        stream::unfold((steps, task), |(mut steps, task)| async move {
+            let step = steps.recv().await?;
+            Some((step, (steps, task)))
+        })
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use towpath_store::{Fault, FileKind, ListOptions, Store};
+
+use super::*;
+use crate::{
+    Mover, Walk,
+    mover::tests::{Counted, get, memory, options, place, put},
+};
+
+/// Files with their sizes, which stand for their contents, and directories.
+type Tree = BTreeMap<String, Option<usize>>;
+
+/// All that is below `top`.
+async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
+    let mut found = Tree::new();
+    let mut walk = Walk::new(&place(store, top), ListOptions { metadata: true, ..ListOptions::default() });
+    while let Some(batch) = walk.next().await {
+        let batch = batch.unwrap();
+        for entry in &batch.entries {
+            let path = batch.path_of(entry).unwrap();
+            let is_file = entry.metadata.kind == FileKind::File;
+            let below = path.to_string().replacen(top, "", 1);
+            found.insert(below, is_file.then_some(entry.metadata.size as usize));
+            if !is_file {
+                walk.enter(path);
+            }
+        }
+    }
+    found
+}
+
+/// Makes a store hold `tree` below `top`, as far as names do not clash.
+async fn store_of(tree: &Tree, top: &str) -> Arc<dyn Store> {
+    let store = memory();
+    let place_of_top = place(&store, top);
+    store.make_directory(&place_of_top.caller, &place_of_top.path, true, None).await.unwrap();
+    for (name, size) in tree {
+        let place = place(&store, &format!("{top}/{name}"));
+        if let Some(above) = place.path.parent()
+            && store.make_directory(&place.caller, &above, true, None).await.is_ok()
+        {
+            match size {
+                Some(size) if store.stat(&place.caller, &place.path).await.is_err() => {
+                    put(&store, &format!("{top}/{name}"), vec![b'x'; *size].into()).await;
+                }
+                Some(_) => {}
+                None => drop(store.make_directory(&place.caller, &place.path, true, None).await),
+            }
+        }
+    }
+    store
+}
+
+fn sync(from: &Arc<dyn Store>, to: &Arc<dyn Store>, options: SyncOptions) -> Arc<Sync> {
+    Sync::new(Job::new(place(from, "/ours"), place(to, "/theirs")), options).unwrap()
+}
+
+/// Takes the steps, copies what is to be copied, and counts all but what is the same.
+async fn carry_out(steps: Steps) -> usize {
+    let counted = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&counted);
+    let jobs = steps.filter_map(move |step| {
+        let job = match step.unwrap() {
+            Step::Same(_) => None,
+            step => {
+                count.fetch_add(1, Relaxed);
+                if let Step::Copy(job, _) = step { Some(Ok(job)) } else { None }
+            }
+        };
+        std::future::ready(job)
+    });
+    let options = crate::Options { overwrite: towpath_store::Overwrite::Replace, ..options() };
+    let mover = Mover::new(options, Arc::new(Counted::default()));
+    let outcomes: Vec<_> = mover.run(jobs.boxed()).collect().await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, crate::Outcome::Copied(..))), "{outcomes:?}");
+    counted.load(Relaxed) as usize
+}
+
+fn trees() -> impl Strategy<Value = Tree> {
+    let name = "[ab](/[ab]){0,2}";
+    proptest::collection::btree_map(name, proptest::option::of(0..3_usize), 0..8)
+}
+
+proptest! {
+    #[test]
+    fn the_destination_ends_as_the_source_is(ours in trees(), theirs in trees()) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (from, to) = (store_of(&ours, "/ours").await, store_of(&theirs, "/theirs").await);
+            let before = tree(&to, "/theirs").await;
+            let options = SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() };
+            let dry = SyncOptions { dry_run: true, ..options.clone() };
+            let planned = sync(&from, &to, dry).copying().filter(|step| {
+                std::future::ready(!matches!(step, Ok(Step::Same(_))))
+            }).count().await;
+            assert_eq!(tree(&to, "/theirs").await, before, "a dry run changes nothing");
+
+            let both = sync(&from, &to, options.clone());
+            let copied = carry_out(both.copying()).await;
+            let left = tree(&to, "/theirs").await;
+            assert!(before.keys().all(|name| left.contains_key(name)), "the first pass deletes nothing");
+            carry_out(both.deleting()).await;
+            assert_eq!(tree(&to, "/theirs").await, tree(&from, "/ours").await);
+            assert!(copied <= planned, "{copied} steps, {planned} were planned");
+            assert_eq!(carry_out(sync(&from, &to, options).copying()).await, 0, "the second time");
+        });
+    }
+}
+
+#[tokio::test]
+async fn without_permission_what_is_in_the_way_stays() {
+    let (from, to) = (memory(), memory());
+    put(&from, "/ours/a", Bytes::from_static(b"file")).await;
+    put(&to, "/theirs/a/b", Bytes::from_static(b"in the way")).await;
+    let steps: Vec<_> = sync(&from, &to, SyncOptions::default()).copying().collect().await;
+    let [Err(Missed { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!((job.to.to_string().as_str(), error.fault()), ("/theirs/a", Fault::IsDirectory));
+    assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
+}
