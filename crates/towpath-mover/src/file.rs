@@ -80,16 +80,12 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
     let first_bytes = first_bytes(job);
     let mut first = pin!(future::maybe_done(source.read_into(0, first_bytes as usize, Vec::new())));
     // The rest is asked for as soon as the metadata are there: what has begun to flow on a long path must not stop.
-    let metadata = match future::select(pin!(source.metadata()), first.as_mut()).await {
-        Either::Left((metadata, _)) => metadata,
-        Either::Right(((), metadata)) => metadata.await,
-    };
-    let metadata = metadata.map_err(explain)?;
+    let metadata = beside(source.metadata(), first.as_mut()).await.map_err(explain)?;
     if metadata.is_directory() {
         return Err(is_directory());
     }
     if mover.options.overwrite == Overwrite::Replace {
-        clash::refuse_itself(job, &metadata).await?;
+        beside(clash::refuse_itself(job, &metadata), first.as_mut()).await?;
     }
     let options = CreateOptions {
         overwrite: mover.options.overwrite,
@@ -100,9 +96,9 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         ..CreateOptions::default()
     };
     let may_go_on = options.resume.is_some();
-    let target = to.store.create(&to.caller, &to.path, options).await?;
+    let target = beside(to.store.create(&to.caller, &to.path, options), first.as_mut()).await?;
     let moved = async {
-        let present = if may_go_on { target.present().await? } else { Vec::new() };
+        let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
         let begun = mover.ahead.begin(missing.iter().map(|range| range.end - range.start).sum());
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
@@ -127,6 +123,14 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         return Err(error);
     }
     commit(job, mover, &metadata, &*target).await
+}
+
+/// The outcome of `main`, while `reading` goes on: an answer that nobody takes would hold a place at its site, which `main` may be waiting for.
+async fn beside<T>(main: impl Future<Output = T>, reading: impl Future<Output = ()> + Unpin) -> T {
+    match future::select(pin!(main), reading).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right(((), main)) => main.await,
+    }
 }
 
 /// The name under which another run finds what this one leaves of a large file; none if the source has no version that could be told from
