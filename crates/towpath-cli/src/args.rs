@@ -28,9 +28,27 @@ pub(crate) struct Remote {
     /// PEM file with certificates to trust beside the system's.
     #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = "Remote storages")]
     pub ca_file: Option<PathBuf>,
+    /// The server of `s3://` buckets [default: AWS_ENDPOINT_URL, the profile in ~/.aws, Amazon].
+    #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = "Remote storages")]
+    pub s3_endpoint: Option<String>,
+    /// The region of `s3://` buckets [default: AWS_REGION, the profile in ~/.aws, us-east-1].
+    #[arg(long, global = true, value_name = "NAME", env = "TOWPATH_S3_REGION", help_heading = "Remote storages")]
+    pub s3_region: Option<String>,
+    /// Where the name of a bucket stands in a request [default: in the path where a server is named, in the host's name at Amazon].
+    #[arg(long, global = true, value_name = "WHERE", env = "TOWPATH_S3_ADDRESSING", help_heading = "Remote storages")]
+    pub s3_addressing: Option<Addressing>,
     /// Say more on the standard error stream (repeat for still more).
     #[arg(long, short = 'v', global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// Where the name of a bucket stands in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Addressing {
+    /// In the path.
+    Path,
+    /// In front of the host's name.
+    Host,
 }
 
 /// What to do.
@@ -91,7 +109,7 @@ pub(crate) struct Serve {
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// Sources, then the destination. Each is a path, a URL (root, roots, http, https, dav, davs), or `-`.
+    /// Sources, then the destination. Each is a path, a URL (root, roots, http, https, dav, davs, s3), or `-`.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
     pub paths: Vec<OsString>,
     /// Copy directories with everything below them.

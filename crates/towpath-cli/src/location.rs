@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use towpath_client::{Client, ClientOptions};
+use towpath_client::{Client, ClientOptions, s3::S3Options};
 use towpath_mover::Place;
 use towpath_proto::url::{Endpoint, Location, Url};
 use towpath_store::{
@@ -15,7 +15,10 @@ use towpath_store::{
     local::{LocalOptions, LocalStore},
 };
 
-use crate::{args::Remote, failure::Failure};
+use crate::{
+    args::{Addressing, Remote},
+    failure::Failure,
+};
 
 /// One end of a copy.
 #[derive(Debug, Clone)]
@@ -42,6 +45,12 @@ impl Places {
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions {
             ca_file: remote.ca_file.clone(),
+            s3: S3Options {
+                endpoint: remote.s3_endpoint.clone(),
+                region: remote.s3_region.clone(),
+                path_style: remote.s3_addressing.map(|addressing| addressing == Addressing::Path),
+                keys: None,
+            },
             // The mover bounds what is in flight by the path.
             window_bytes: towpath_mover::MOST_BYTES as usize,
             ..ClientOptions::default()
@@ -108,7 +117,10 @@ impl Places {
         };
         let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
         let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
-        let server = (url.host().into(), url.port());
+        let is_bucket = url.scheme().family() == towpath_proto::url::Family::S3;
+        // A bucket is as a server of its own: the same path in two of them is not the same file.
+        let host = if is_bucket { prefix.as_str() } else { url.host() };
+        let server = (host.into(), url.port());
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
         let place = place.named_by(url.clone());
         Ok(place.called_directory(url.path().ends_with('/')))

@@ -17,7 +17,7 @@
 //!
 //! A bearer token goes only to the site that it is meant for, over TLS or within this machine, whatever redirects say.
 //!
-//! What is not here: S3, caching.
+//! S3 is spoken over the same sites: `s3`. What is not here: caching.
 
 mod answer;
 mod conduit;
@@ -33,6 +33,7 @@ mod pursuit;
 mod put;
 mod read;
 mod refusal;
+pub mod s3;
 mod site;
 mod stat;
 mod store;

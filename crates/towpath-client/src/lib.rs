@@ -1,4 +1,4 @@
-//! Remote stores: a site that speaks the xroot protocol or HTTP/WebDAV as a [`towpath_store::Store`].
+//! Remote stores: a site that speaks the xroot protocol, HTTP/WebDAV or S3 as a [`towpath_store::Store`].
 //!
 //! [`connect`] gives the store behind a URL and the path inside it; a [`Client`] does the same for many URLs and lets
 //! those of one site share its connections. Nothing is asked of the network before the store is used.
@@ -9,6 +9,7 @@
 //! | [`token`] | where a bearer token comes from |
 //! | [`xrootd`] | `root://` and `roots://` |
 //! | [`http`] | `http(s)://` and `dav(s)://` |
+//! | [`s3`] | `s3://` |
 //! | [`third_party`] | copies that two sites make between themselves |
 //!
 //! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
@@ -31,6 +32,7 @@ use towpath_store::{Error, Fault, Result, Store, StorePath};
 
 use dial::Dialer;
 pub use dial::{Connection, MAX_LANES};
+pub use http::s3;
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -40,6 +42,7 @@ use token::Tokens;
 pub struct Client {
     xrootd: Arc<xrootd::Sites>,
     http: Arc<http::Sites>,
+    s3: Arc<s3::Sites>,
     dialer: Arc<Dialer>,
     background: TaskTracker,
 }
@@ -52,8 +55,9 @@ impl Client {
         let dialer = Arc::new(Dialer::new(Arc::clone(&options)));
         let xrootd =
             xrootd::Sites::new(Arc::clone(&options), Arc::clone(&tokens), background.clone(), Arc::clone(&dialer));
-        let http = http::Sites::new(options, tokens, background.clone(), Arc::clone(&dialer));
-        Self { xrootd, http, dialer, background }
+        let http = http::Sites::new(Arc::clone(&options), tokens, background.clone(), Arc::clone(&dialer));
+        let s3 = s3::Sites::new(options, Arc::clone(&http), Arc::clone(&dialer));
+        Self { xrootd, http, s3, dialer, background }
     }
 
     /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends before may leave
@@ -88,6 +92,7 @@ impl Client {
         let store: Arc<dyn Store> = match url.scheme().family() {
             Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.xrootd, url)),
             Family::Http => Arc::new(http::HttpStore::new(&self.http, url)),
+            Family::S3 => Arc::new(s3::S3Store::new(&self.s3, url)?),
         };
         Ok((store, path))
     }

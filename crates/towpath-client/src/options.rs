@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use http::HeaderMap;
 use towpath_proto::reach::Reach;
 
-use crate::TokenSource;
+use crate::{TokenSource, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub struct ClientOptions {
     pub token: TokenSource,
     /// Certificates (PEM) of authorities to trust besides the system's own.
     pub ca_file: Option<PathBuf>,
+    /// Where buckets of `s3://` are.
+    pub s3: S3Options,
     /// Which addresses may be connected to. It is asked with each connection, whoever named the host: the user, or a redirect.
     pub reach: Arc<Reach>,
     /// Fields for the header of each HTTP request to the site of a URL, never to where that redirects. Of those with the name of one of the client's own, the
@@ -44,6 +46,7 @@ impl Default for ClientOptions {
         Self {
             token: TokenSource::Discover,
             ca_file: None,
+            s3: S3Options::default(),
             reach: Arc::new(Reach::everywhere()),
             headers: HeaderMap::new(),
             connect_timeout: Duration::from_secs(10),

@@ -26,6 +26,10 @@ mod peer;
 mod reference;
 #[path = "it/resuming.rs"]
 mod resuming;
+#[path = "it/s3_peers.rs"]
+mod s3_peers;
+#[path = "it/s3_requests.rs"]
+mod s3_requests;
 #[path = "it/script.rs"]
 mod script;
 #[path = "it/scripted.rs"]

@@ -4,5 +4,6 @@ pub mod checksum;
 pub mod fault;
 pub mod http;
 pub mod reach;
+pub mod s3;
 pub mod url;
 pub mod xrootd;

@@ -1,12 +1,13 @@
-//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, a local path, or `-`.
+//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, `s3://bucket/key`, a local path, or `-`.
 //!
 //! A [`Location`] is where data come from or go to: a [`Url`], a local path, or standard input or output. Parsing it
 //! is the only way to make one, so a `Url` always has a host that can be looked up, and a path that is absolute, has
 //! single slashes, no `.` or `..`, and no control characters.
 //!
-//! The two families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
+//! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
 //! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded and
-//! [`Url::request_target`] encodes again.
+//! [`Url::request_target`] encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the host: which server has the
+//! bucket is a matter of settings. They have neither user, port nor query.
 //!
 //! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`], and
 //! errors never quote a URL; [`Url::expose`] is for the wire.
@@ -44,6 +45,8 @@ pub enum Scheme {
     Dav,
     /// HTTP over TLS, the server being known to speak WebDAV.
     Davs,
+    /// A bucket of an object store that speaks Amazon's S3.
+    S3,
 }
 
 /// What [`Scheme`]s have in common.
@@ -53,16 +56,19 @@ pub enum Family {
     Xrootd,
     /// HTTP and WebDAV.
     Http,
+    /// Amazon's S3, which is HTTP too, but knows objects rather than files. The host is a bucket.
+    S3,
 }
 
 /// Every spelling of every scheme; the first spelling of a scheme is the one that is written.
-const SCHEMES: [(&str, Scheme); 8] = [
+const SCHEMES: [(&str, Scheme); 9] = [
     ("root", Scheme::Root),
     ("roots", Scheme::Roots),
     ("http", Scheme::Http),
     ("https", Scheme::Https),
     ("dav", Scheme::Dav),
     ("davs", Scheme::Davs),
+    ("s3", Scheme::S3),
     ("xroot", Scheme::Root),
     ("xroots", Scheme::Roots),
 ];
@@ -78,12 +84,13 @@ impl Scheme {
         match self {
             Scheme::Root | Scheme::Roots => Family::Xrootd,
             Scheme::Http | Scheme::Https | Scheme::Dav | Scheme::Davs => Family::Http,
+            Scheme::S3 => Family::S3,
         }
     }
 
     /// Whether the connection must be encrypted; plain XRootD may still become encrypted if the server asks for it.
     pub fn demands_tls(self) -> bool {
-        matches!(self, Scheme::Roots | Scheme::Https | Scheme::Davs)
+        matches!(self, Scheme::Roots | Scheme::Https | Scheme::Davs | Scheme::S3)
     }
 
     /// The port where the URL names none.
@@ -91,7 +98,7 @@ impl Scheme {
         match self {
             Scheme::Root | Scheme::Roots => 1094,
             Scheme::Http | Scheme::Dav => 80,
-            Scheme::Https | Scheme::Davs => 443,
+            Scheme::Https | Scheme::Davs | Scheme::S3 => 443,
         }
     }
 }
@@ -124,7 +131,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrl {
     /// The scheme is none of those known.
-    #[error("unknown scheme {0}://; known are root, roots, xroot, xroots, http, https, dav, davs, file")]
+    #[error("unknown scheme {0}://; known are root, roots, xroot, xroots, http, https, dav, davs, s3, file")]
     Scheme(String),
     /// Longer than [`MAX_URL_BYTES`].
     #[error("the URL is longer than {MAX_URL_BYTES} bytes")]
@@ -144,6 +151,9 @@ pub enum InvalidUrl {
     /// Control characters, percent-encoding that is not UTF-8, or a `?` in the path of an XRootD URL.
     #[error("the URL has characters that cannot be part of it, or is not UTF-8")]
     Characters,
+    /// An S3 URL with more than a bucket and a key.
+    #[error("an s3 URL has a bucket and a key, no user, port or query: s3://bucket/key (a ? in a key is written %3F)")]
+    S3,
     /// A `file:` URL with a host other than this one.
     #[error("a file URL must have no host")]
     FileHost,
@@ -229,9 +239,9 @@ impl FromStr for Url {
         let (name, rest) = split_scheme(text).ok_or_else(|| InvalidUrl::Scheme(String::new()))?;
         let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let scheme = known.ok_or_else(|| InvalidUrl::Scheme(name.to_owned()))?.1;
-        let http = scheme.family() == Family::Http;
+        let encoded = scheme.family() != Family::Xrootd;
         // A fragment is for the reader's program, never for the server (RFC 9110 §4.2.5).
-        let rest = if http { rest.split('#').next().unwrap_or_default() } else { rest };
+        let rest = if encoded { rest.split('#').next().unwrap_or_default() } else { rest };
         let (before_query, query) = match rest.split_once('?') {
             Some((before, query)) => (before, Some(query.to_owned())),
             None => (rest, None),
@@ -239,7 +249,10 @@ impl FromStr for Url {
         let path_start = before_query.find('/').unwrap_or(before_query.len());
         let (authority, raw_path) = before_query.split_at(path_start);
         let (user, host, port) = parse_authority(authority)?;
-        let path = if http {
+        if scheme == Scheme::S3 && (user.is_some() || port.is_some() || query.is_some()) {
+            return Err(InvalidUrl::S3);
+        }
+        let path = if encoded {
             percent_decode_str(raw_path).decode_utf8().map_err(|_| InvalidUrl::Characters)?
         } else {
             raw_path.into()
@@ -437,7 +450,7 @@ impl Url {
         let path = match self.scheme.family() {
             // The second slash is what makes the path absolute to XRootD's own clients.
             Family::Xrootd => format!("/{}", self.path),
-            Family::Http => encode_path(&self.path),
+            Family::Http | Family::S3 => encode_path(&self.path),
         };
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
         format!("{name}://{user}{host}{port}{path}{query}")

@@ -9,6 +9,7 @@ use towpath_proto::{
         dav::Entry,
         digest::{parse_content_md5, parse_digest, parse_owncloud, parse_repr_digest},
     },
+    s3,
 };
 use towpath_store::{FileKind, Metadata, VersionTag};
 
@@ -96,6 +97,10 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
             _ => continue,
         };
         parsed.unwrap_or_default().iter().for_each(|digest| all.insert(*digest));
+    }
+    if !headers.contains_key(header::CONTENT_RANGE) {
+        let told = s3::digests(|name| headers.get(name)?.to_str().ok());
+        told.iter().for_each(|digest| all.insert(*digest));
     }
     all
 }

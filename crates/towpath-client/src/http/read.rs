@@ -106,7 +106,7 @@ impl RemoteFile {
     }
 
     /// Pins what an answer told, or compares it with what is pinned.
-    fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
+    pub(super) fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
         if let (Some(wanted), Some(found)) = (&self.wanted, &version)
             && *wanted != found.tag
         {
@@ -253,6 +253,8 @@ impl Fetch<'_> {
         }
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.judge_part(answer),
+            // As rclone's S3 server (seen with 1.75) says it.
+            StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.judge_part(answer),
             StatusCode::OK => self.judge_whole(answer).await,
             StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::RANGE_NOT_SATISFIABLE if self.first.is_some() => {

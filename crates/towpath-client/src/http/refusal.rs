@@ -1,6 +1,7 @@
 //! HTTP error responses as errors: what happened, in the server's words, and whose fault it is.
 
 use http::{HeaderMap, Method, StatusCode, header};
+use towpath_proto::s3;
 use towpath_store::{Blame, Error, Fault};
 
 use super::{answer::Answer, site::Credentials};
@@ -18,6 +19,8 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
     // RFC 4918 §9.7: a parent is missing; `If-None-Match: *` does not hold.
     ("PUT", 409, Fault::NotFound),
     ("PUT", 412, Fault::AlreadyExists),
+    // S3: an upload in parts whose key exists.
+    ("POST", 412, Fault::AlreadyExists),
     // RFC 4918 §9.8.5, §9.9.4: the destination's parent is missing; it exists; it is at another server.
     ("COPY", 409, Fault::NotFound),
     ("COPY", 412, Fault::AlreadyExists),
@@ -31,6 +34,9 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
 pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
     let (status, root, headers) = (answer.status, answer.place.root(), answer.headers.clone());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
+    if let Some(refusal) = s3::Refusal::parse(&text).or_else(|| elsewhere(status, &headers)) {
+        return of_s3(&root, status, method, &refusal);
+    }
     let mut message = format!("{root} answered {}", status.as_u16());
     if let Some(reason) = status.canonical_reason() {
         message = format!("{message} {reason}");
@@ -44,6 +50,34 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     }
     let fault = fault(method, status);
     let error = Error::new(fault, message);
+    if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
+}
+
+/// That the bucket is in another region, of which the header of any answer may tell.
+fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
+    let region = headers.get("x-amz-bucket-region")?.to_str().ok()?;
+    let code = "PermanentRedirect".to_owned();
+    (status == StatusCode::MOVED_PERMANENTLY).then(|| s3::Refusal {
+        code,
+        message: String::new(),
+        region: Some(region.into()),
+    })
+}
+
+/// The error that a refusal of S3 stands for: its code says more than the status.
+pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s3::Refusal) -> Error {
+    let s3::Refusal { code, message, .. } = refusal;
+    let mut text = format!("{root} answered {} {}", status.as_u16(), readable(&format!("{code}: {message}")));
+    if let Some(advice) = refusal.advice() {
+        text = format!("{text} ({})", readable(&advice));
+    }
+    let meant = match status {
+        _ if code == "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
+        _ if status.is_success() => StatusCode::INTERNAL_SERVER_ERROR,
+        status => status,
+    };
+    let fault = refusal.fault().unwrap_or_else(|| fault(method, meant));
+    let error = Error::new(fault, text);
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 

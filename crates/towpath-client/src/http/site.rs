@@ -30,6 +30,7 @@ use super::{
     pool::{Connection, Pool, Pools},
     pursuit::{Failure, Pursuit},
     refusal,
+    s3::Signer,
 };
 use crate::{ClientOptions, dial::Dialer, token::Tokens};
 
@@ -75,6 +76,15 @@ impl Sites {
         }
         Arc::clone(sites.entry(endpoint.clone()).or_insert_with(|| Arc::new(Site::new(endpoint.clone(), self))))
     }
+
+    /// A site of its own at `endpoint`, whose requests are signed. It speaks neither WebDAV nor of digests as others do.
+    pub(super) fn signed(&self, endpoint: Endpoint, signer: Arc<Signer>) -> Site {
+        let site = Site { signer: Some(signer), ..Site::new(endpoint, self) };
+        for unknown in [&site.facts.dav, &site.facts.want_digest, &site.facts.many_ranges] {
+            unknown.learn(false);
+        }
+        site
+    }
 }
 
 /// One site.
@@ -88,6 +98,8 @@ pub(super) struct Site {
     pub(super) background: TaskTracker,
     pools: Arc<Pools>,
     places: Arc<Semaphore>,
+    /// What signs its requests, in place of a token.
+    signer: Option<Arc<Signer>>,
     /// Places that there are, taken or free; they become more with the lanes, never fewer.
     allowed: AtomicUsize,
 }
@@ -184,6 +196,7 @@ impl Site {
             background: background.clone(),
             facts: Arc::default(),
             pools: Arc::clone(pools),
+            signer: None,
             places: Arc::new(Semaphore::new(QUESTIONS)),
             allowed: AtomicUsize::new(QUESTIONS),
         }
@@ -194,6 +207,9 @@ impl Site {
     /// # Errors
     /// `AuthenticationFailed` for a token that was named but cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
+        if self.signer.is_some() {
+            return Ok(Credentials::default());
+        }
         let field = self.options.headers.get(header::AUTHORIZATION);
         let token = match &caller.token {
             Some(token) => Some(token.clone()),
@@ -263,7 +279,11 @@ impl Site {
 
     async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
-        let request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
+        let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
+        // Never for where a redirect led.
+        if let Some(signer) = self.signer.as_ref().filter(|_| place.endpoint == self.endpoint) {
+            signer.sign(&place.endpoint, &mut request).await.map_err(Failure::Fatal)?;
+        }
         let permit = match question.prompt {
             true => Arc::clone(self.places()).acquire_owned().await.ok(),
             false => None,
@@ -276,6 +296,10 @@ impl Site {
         }
         if answer.status == StatusCode::UNAUTHORIZED {
             self.tokens.forget();
+        }
+        if answer.status == StatusCode::INTERNAL_SERVER_ERROR && self.signer.is_some() {
+            // By which S3 means that it may well be done the next time.
+            return Err(Failure::Lost(refusal::of(answer, &question.method, &credentials).await));
         }
         judge(answer, question, &credentials).await
     }
@@ -301,6 +325,9 @@ impl Site {
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         headers.extend(question.headers.clone());
+        if self.signer.is_some() && question.method == Method::HEAD {
+            headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
+        }
         // Never to where a redirect led: signed URLs are what gives access there.
         if let Some(token) = credentials.token.as_ref().filter(|_| place.endpoint == self.endpoint) {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {

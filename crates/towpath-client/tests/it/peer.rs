@@ -20,8 +20,11 @@ const NOBODY: u32 = 65534;
 /// as `make test` does, that is an error.
 pub(crate) fn peer(name: &str) -> Option<Command> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Servers often lie where only root looks.
-    let directories = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    // Servers often lie where only root looks, and some come from PyPI (`interop/peers`).
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+    let python = cache.map(|cache| cache.join("towpath/venv/bin"));
+    let directories = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from)).chain(python);
     let found = directories.map(|directory| directory.join(name)).find(|program| program.is_file());
     if found.is_none() {
         assert!(

@@ -35,6 +35,17 @@ fn an_http_url_is_decoded_and_encoded_again() {
 }
 
 #[test]
+fn an_s3_url_is_a_bucket_and_a_key() {
+    let url = url("s3://my-bucket/run%207/a%3Fb#x");
+    assert_eq!((url.host(), url.path()), ("my-bucket", "/run 7/a?b"));
+    assert_eq!(url.to_string(), "s3://my-bucket/run%207/a%3Fb");
+    for text in ["s3://b:9000/k", "s3://key@b/k", "s3://b/k?versionId=1"] {
+        assert_eq!(error(text), InvalidUrl::S3, "{text}");
+    }
+    assert_eq!(error("s3:///k"), InvalidUrl::Host);
+}
+
+#[test]
 fn every_scheme_has_its_port_and_family() {
     for (text, scheme, port, tls) in [
         ("root", Scheme::Root, 1094, false),
@@ -45,6 +56,7 @@ fn every_scheme_has_its_port_and_family() {
         ("https", Scheme::Https, 443, true),
         ("dav", Scheme::Dav, 80, false),
         ("davs", Scheme::Davs, 443, true),
+        ("s3", Scheme::S3, 443, true),
     ] {
         let url = url(&format!("{text}://h"));
         assert_eq!((url.scheme(), url.port(), url.scheme().demands_tls()), (scheme, port, tls), "{text}");

@@ -117,7 +117,7 @@ fn remote(url: &str) -> Result<Url, Refusal> {
     let url: Url = url.trim().parse().map_err(|error| Refusal::bad_request(format!("the other URL: {error}")))?;
     match url.scheme().family() {
         Family::Http => Ok(url),
-        Family::Xrootd => Err(Refusal::bad_request("the other URL must be http, https, dav or davs")),
+        Family::Xrootd | Family::S3 => Err(Refusal::bad_request("the other URL must be http, https, dav or davs")),
     }
 }
 

@@ -115,6 +115,11 @@ impl Element {
         self.children.iter().find(|child| child.name == *name)
     }
 
+    /// The first child with this name in whatever namespace.
+    pub fn local_child(&self, local: &str) -> Option<&Element> {
+        self.children.iter().find(|child| child.name.local == local)
+    }
+
     /// The first child of that name in the namespace `DAV:`.
     pub fn dav_child(&self, local: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name.is_dav(local))

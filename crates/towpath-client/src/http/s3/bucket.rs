@@ -1,0 +1,383 @@
+//! A bucket, and single requests about it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use towpath_proto::{
+    checksum::{Algorithm, Digest, Digests},
+    http::dav::InvalidXml,
+    s3::{self, MAX_KEY_BYTES, MAX_PUT_BYTES, Page, Part},
+};
+use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
+
+use crate::http::{
+    answer::Answer,
+    payload::Payload,
+    place::Place,
+    refusal,
+    site::{Question, Site},
+    stat,
+};
+
+/// What a value in a query may have as it is (RFC 3986 §2.3).
+const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The longest answer that is not a page of a listing.
+const ANSWER_BYTES: usize = s3::ANSWER.bytes;
+
+/// What one part of a copy has, beyond which a copy is made in parts: as much as one request may copy.
+const COPIED_BYTES: u64 = MAX_PUT_BYTES;
+
+/// The header field by which a copy names its source.
+const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+
+/// A bucket at a site.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    pub(super) site: Arc<Site>,
+    /// What stands in front of a key in the path of a request.
+    pub(super) prefix: String,
+    pub(super) name: Arc<str>,
+    /// Where it is to be made, if it is made.
+    pub(super) region: Option<Arc<str>>,
+}
+
+/// The key of a file.
+///
+/// # Errors
+/// `InvalidArgument` if it is not UTF-8, `NameTooLong`.
+pub(super) fn key_of(path: &StorePath) -> Result<&str> {
+    let key = path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes());
+    if key.len() > MAX_KEY_BYTES {
+        let message = format!("a key of S3 has at most {MAX_KEY_BYTES} bytes");
+        return Err(Error::new(Fault::NameTooLong, message).at(path));
+    }
+    str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "a key of S3 is UTF-8").at(path))
+}
+
+/// What the keys of all that is in a directory begin with; nothing for the root.
+///
+/// # Errors
+/// As [`key_of`].
+pub(super) fn prefix_of(path: &StorePath) -> Result<String> {
+    let key = key_of(path)?;
+    Ok(if key.is_empty() { String::new() } else { format!("{key}/") })
+}
+
+fn encoded(value: &str) -> String {
+    percent_encode(value.as_bytes(), IN_QUERY).to_string()
+}
+
+impl Bucket {
+    /// Where the object `key` is. The query, if any, is encoded already.
+    pub(super) fn place(&self, key: &str, query: &str) -> Place {
+        let path = key.split('/').map(encoded).collect::<Vec<_>>().join("/");
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        Place { endpoint: self.site.endpoint.clone(), target: format!("{}/{path}{query}", self.prefix) }
+    }
+
+    /// The bucket itself: without a slash behind its name, which some servers take for a key.
+    fn target(&self) -> &str {
+        if self.prefix.is_empty() { "/" } else { &self.prefix }
+    }
+
+    /// An answer that says that it was done.
+    async fn ask(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer> {
+        let answer = self.site.ask(caller, &mut self.site.pursuit(place), question).await?;
+        if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &question.method, caller).await) }
+    }
+
+    pub(super) async fn refused(&self, answer: Answer, method: &Method, caller: &Caller) -> Error {
+        match self.site.credentials(caller) {
+            Ok(credentials) => refusal::of(answer, method, &credentials).await,
+            Err(error) => error,
+        }
+    }
+
+    /// The body of an answer; asked for again if it breaks off.
+    async fn body(&self, caller: &Caller, place: &Place, question: &Question, limit_bytes: usize) -> Result<Vec<u8>> {
+        let mut pursuit = self.site.pursuit(place);
+        loop {
+            let answer = self.site.ask(caller, &mut pursuit, question).await?;
+            if !answer.status.is_success() {
+                return Err(self.refused(answer, &question.method, caller).await);
+            }
+            match answer.whole(limit_bytes).await {
+                Ok(body) => return Ok(body),
+                Err(failure) => self.site.recover(&mut pursuit, failure, question).await?,
+            }
+        }
+    }
+
+    fn unusable(&self, error: InvalidXml) -> Error {
+        let message = format!("the answer of {} cannot be used: {error}", self.place("", "").root());
+        Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+    }
+
+    /// The metadata of an object, with the digests that the server has.
+    ///
+    /// # Errors
+    /// `NotFound`, and those of asking.
+    pub(super) async fn head(&self, caller: &Caller, key: &str) -> Result<Metadata> {
+        stat::head(&self.site, caller, &self.place(key, "")).await
+    }
+
+    /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand together, if `grouped`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such bucket.
+    pub(super) async fn page(
+        &self,
+        caller: &Caller,
+        prefix: &str,
+        grouped: bool,
+        limit: usize,
+        next: Option<&str>,
+    ) -> Result<Page> {
+        let mut query = String::new();
+        if let Some(next) = next {
+            query.push_str(&format!("continuation-token={}&", encoded(next)));
+        }
+        if grouped {
+            query.push_str("delimiter=%2F&");
+        }
+        query.push_str(&format!("encoding-type=url&list-type=2&max-keys={limit}&prefix={}", encoded(prefix)));
+        let place = Place { endpoint: self.site.endpoint.clone(), target: format!("{}?{query}", self.target()) };
+        let question = Question::new(&self.site, Method::GET);
+        let body = self.body(caller, &place, &question, s3::PAGE.bytes).await?;
+        Page::parse(&body).map_err(|error| self.unusable(error))
+    }
+
+    /// Whether any key begins with `prefix`. Of the bucket itself, whether it is there.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such bucket.
+    pub(super) async fn has_keys(&self, caller: &Caller, prefix: &str) -> Result<bool> {
+        let page = self.page(caller, prefix, false, 1, None).await?;
+        Ok(prefix.is_empty() || !page.objects.is_empty())
+    }
+
+    /// What `path` is: an object, or a directory if keys lie below it or a marker stands for it.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(super) async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        let directory = || Metadata::new(FileKind::Directory, 0);
+        let found = async {
+            if !path.is_root() {
+                match self.head(caller, key_of(path)?).await {
+                    Err(error) if error.fault() == Fault::NotFound => {}
+                    found => return found,
+                }
+            }
+            match self.has_keys(caller, &prefix_of(path)?).await? {
+                true => Ok(directory()),
+                false => Err(Error::new(Fault::NotFound, format!("the bucket {} has no such key", self.name))),
+            }
+        };
+        found.await.map_err(|error: Error| error.at(path))
+    }
+
+    /// Makes the bucket.
+    pub(super) async fn make(&self, caller: &Caller) -> Result<()> {
+        let place = Place { endpoint: self.site.endpoint.clone(), target: self.target().to_owned() };
+        let mut question = Question::new(&self.site, Method::PUT).with(header::CONTENT_LENGTH, "0");
+        // Amazon's first region has no name here, and servers of others take any.
+        let region = self.region.as_deref().filter(|region| *region != "us-east-1");
+        if let Some(region) = region {
+            let body = s3::make_bucket_body(region);
+            question = question.with(header::CONTENT_LENGTH, body.len().to_string());
+            question.payload = Payload::Whole(body.into());
+        }
+        self.ask(caller, &place, &question).await?.discard().await;
+        Ok(())
+    }
+
+    /// Puts a whole object; its entity tag, if the server tells. If `only_new`, a server that keeps conditions refuses to replace one.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ChecksumMismatch` if it was damaged on its way.
+    pub(super) async fn put(
+        &self,
+        caller: &Caller,
+        key: &str,
+        content: Bytes,
+        crc32c: Option<Digest>,
+        only_new: bool,
+    ) -> Result<Option<String>> {
+        let mut question = with_checksum(self.sending(Method::PUT, content), crc32c);
+        if only_new {
+            question = question.with(header::IF_NONE_MATCH, "*");
+            question.repeatable = false;
+        }
+        let answer = self.ask(caller, &self.place(key, ""), &question).await?;
+        let etag = answer.field(header::ETAG).map(str::to_owned);
+        answer.discard().await;
+        Ok(etag)
+    }
+
+    /// A request with a body.
+    fn sending(&self, method: Method, content: Bytes) -> Question {
+        let mut question = Question::new(&self.site, method)
+            .with(header::CONTENT_TYPE, "application/octet-stream")
+            .with(header::CONTENT_LENGTH, content.len().to_string());
+        question.payload = Payload::Whole(content);
+        question.wait = self.site.options.patience;
+        question
+    }
+
+    /// Removes an object; done too if there is none.
+    pub(super) async fn delete(&self, caller: &Caller, key: &str) -> Result<()> {
+        let question = Question::new(&self.site, Method::DELETE);
+        self.ask(caller, &self.place(key, ""), &question).await?.discard().await;
+        Ok(())
+    }
+
+    /// Copies the object `from`, as `metadata` describe it, to the key `to`, inside the store.
+    ///
+    /// # Errors
+    /// `Changed` if it is another one now.
+    pub(super) async fn copy(&self, caller: &Caller, from: &str, metadata: &Metadata, to: &str) -> Result<()> {
+        let source = format!("/{}/{}", self.name, from.split('/').map(encoded).collect::<Vec<_>>().join("/"));
+        let condition = metadata.version.as_ref().map(|version| format!("\"{}\"", version.as_str()));
+        let question = |method: Method| {
+            let question = self.sending(method, Bytes::new()).with(COPY_SOURCE, &source);
+            match &condition {
+                Some(tag) => question.with(HeaderName::from_static("x-amz-copy-source-if-match"), tag),
+                None => question,
+            }
+        };
+        if metadata.size <= COPIED_BYTES {
+            let body = self.body(caller, &self.place(to, ""), &question(Method::PUT), ANSWER_BYTES).await;
+            let copied = body.map_err(source_changed)?;
+            return s3::parse_copied(&copied).map(drop).map_err(|error| self.unusable(error));
+        }
+        let id = self.begin(caller, to).await?;
+        let copied = async {
+            let mut parts = Vec::new();
+            for (number, first) in (1..).zip((0..metadata.size).step_by(COPIED_BYTES as usize)) {
+                let last = metadata.size.min(first + COPIED_BYTES) - 1;
+                let range = HeaderName::from_static("x-amz-copy-source-range");
+                let question = question(Method::PUT).with(range, format!("bytes={first}-{last}"));
+                let place = self.place(to, &part_query(&id, number));
+                let body = self.body(caller, &place, &question, ANSWER_BYTES).await.map_err(source_changed)?;
+                let etag = s3::parse_copied(&body).map_err(|error| self.unusable(error))?;
+                parts.push(Part { number, etag, crc32c: None });
+            }
+            self.complete(caller, to, &id, &parts, None, false).await
+        };
+        let outcome = copied.await.map(drop);
+        if outcome.is_err() {
+            let _ = self.abort(caller, to, &id).await;
+        }
+        outcome
+    }
+
+    /// Begins an upload in parts, and gives its id.
+    pub(super) async fn begin(&self, caller: &Caller, key: &str) -> Result<String> {
+        let question = self
+            .sending(Method::POST, Bytes::new())
+            .with(HeaderName::from_static("x-amz-checksum-algorithm"), "CRC32C")
+            .with(HeaderName::from_static("x-amz-checksum-type"), "FULL_OBJECT");
+        let body = self.body(caller, &self.place(key, "uploads="), &question, ANSWER_BYTES).await?;
+        s3::parse_upload_id(&body).map_err(|error| self.unusable(error))
+    }
+
+    /// Sends a part. Sent again it takes the place of the first.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch` if it was damaged on its way.
+    pub(super) async fn put_part(
+        &self,
+        caller: &Caller,
+        key: &str,
+        id: &str,
+        number: u64,
+        content: Bytes,
+    ) -> Result<Part> {
+        let crc32c = towpath_proto::checksum::Hasher::digest_of(Algorithm::Crc32c, &content);
+        let question = with_checksum(self.sending(Method::PUT, content), Some(crc32c));
+        let answer = self.ask(caller, &self.place(key, &part_query(id, number)), &question).await?;
+        let etag = answer.field(header::ETAG).map(str::to_owned);
+        let told = s3::digests(|name| answer.headers.get(name)?.to_str().ok()).get(Algorithm::Crc32c);
+        answer.discard().await;
+        let etag = etag.ok_or_else(|| self.unusable(InvalidXml::Unexpected("a part without a version")))?;
+        if told.is_some_and(|told| told != crc32c) {
+            let message = "the storage says that a part has another crc32c than what was sent";
+            return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
+        }
+        // A server that does not tell it may not know what it is.
+        Ok(Part { number, etag, crc32c: told })
+    }
+
+    /// Makes an object of the parts; its entity tag, if the server tells. `crc32c` is that of all of it, for a server that compared those of the parts.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is to be `only_new`, `ChecksumMismatch`.
+    pub(super) async fn complete(
+        &self,
+        caller: &Caller,
+        key: &str,
+        id: &str,
+        parts: &[Part],
+        crc32c: Option<Digest>,
+        only_new: bool,
+    ) -> Result<Option<String>> {
+        let compares = parts.iter().all(|part| part.crc32c.is_some());
+        let content = s3::complete_body(parts).into();
+        let mut question = self.sending(Method::POST, content);
+        if let Some(crc32c) = crc32c.filter(|_| compares) {
+            question = with_checksum(question, Some(crc32c))
+                .with(HeaderName::from_static("x-amz-checksum-type"), "FULL_OBJECT");
+        }
+        if only_new {
+            question = question.with(header::IF_NONE_MATCH, "*");
+        }
+        // The second time there are no parts any more.
+        question.repeatable = false;
+        let place = self.place(key, &format!("uploadId={}", encoded(id)));
+        let body = self.body(caller, &place, &question, ANSWER_BYTES).await?;
+        match s3::parse_completed(&body).map_err(|error| self.unusable(error))? {
+            Ok(etag) => Ok(etag),
+            Err(refusal) => Err(refusal::of_s3(&self.place("", "").root(), StatusCode::OK, &Method::POST, &refusal)),
+        }
+    }
+
+    /// Gives up an upload: its parts are removed. Done too if there is none.
+    pub(super) async fn abort(&self, caller: &Caller, key: &str, id: &str) -> Result<()> {
+        let question = Question::new(&self.site, Method::DELETE);
+        let place = self.place(key, &format!("uploadId={}", encoded(id)));
+        match self.ask(caller, &place, &question).await {
+            Ok(answer) => answer.discard().await,
+            Err(error) if matches!(error.fault(), Fault::NotFound | Fault::HandleNotOpen) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+fn part_query(id: &str, number: u64) -> String {
+    format!("partNumber={number}&uploadId={}", encoded(id))
+}
+
+fn with_checksum(question: Question, crc32c: Option<Digest>) -> Question {
+    match crc32c {
+        Some(digest) => question.with(HeaderName::from_static("x-amz-checksum-crc32c"), digest.to_base64()),
+        None => question,
+    }
+}
+
+/// Of a copy, 412 is about its source.
+fn source_changed(error: Error) -> Error {
+    if error.fault() != Fault::AlreadyExists {
+        return error;
+    }
+    Error::new(Fault::Changed, "the object is another one than a moment ago").blamed_on(Blame::Storage)
+}
+
+/// The digests among `all` that an upload may tell a server.
+pub(super) fn crc32c_of(all: &Digests) -> Option<Digest> {
+    all.get(Algorithm::Crc32c)
+}

@@ -1,0 +1,106 @@
+//! An object being read: a file of HTTP, but for what S3 tells elsewhere.
+
+use std::{fs::File, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+use towpath_store::{
+    ByteRange, Caller, Error, Fault, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath, VectorReads,
+};
+
+use super::bucket::{Bucket, key_of, prefix_of};
+use crate::http::{describe::Version, read::RemoteFile};
+
+/// One version of an object.
+#[derive(Debug)]
+pub(super) struct ObjectFile {
+    file: RemoteFile,
+    bucket: Bucket,
+    caller: Caller,
+    path: StorePath,
+    /// Ranges come without the digest of the whole: whoever wants it has it asked for.
+    wants_digests: bool,
+    head: OnceCell<Metadata>,
+}
+
+impl ObjectFile {
+    /// The object at `path`; nobody is asked yet.
+    ///
+    /// # Errors
+    /// If there can be no such key.
+    pub(super) fn new(bucket: Bucket, caller: Caller, path: StorePath, options: OpenOptions) -> Result<Self> {
+        let place = bucket.place(key_of(&path)?, "");
+        let file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), place, options.version);
+        Ok(Self { file, bucket, caller, path, wants_digests: options.verifies_digests, head: OnceCell::new() })
+    }
+
+    /// Where there is no such key there may be a directory.
+    async fn explain(&self, error: Error) -> Error {
+        if error.fault() != Fault::NotFound && !self.path.is_root() {
+            return error;
+        }
+        let prefix = prefix_of(&self.path).unwrap_or_default();
+        match self.bucket.has_keys(&self.caller, &prefix).await {
+            Ok(true) => Error::new(Fault::IsDirectory, "it is a directory").at(&self.path),
+            Ok(false) => error,
+            // It says whether there is such a bucket at all.
+            Err(why) => why.at(&self.path),
+        }
+    }
+
+    async fn describe(&self) -> Result<Metadata> {
+        if !self.wants_digests {
+            return self.file.metadata().await;
+        }
+        let head = self.head.get_or_try_init(|| async {
+            let key = key_of(&self.path)?;
+            self.bucket.head(&self.caller, key).await.map_err(|error| error.at(&self.path))
+        });
+        let metadata = head.await?.clone();
+        let version = Version::of_metadata(&metadata);
+        self.file.settle(metadata.clone(), version).map_err(|error| error.at(&self.path))?;
+        Ok(metadata)
+    }
+}
+
+#[async_trait]
+impl ReadHandle for ObjectFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        match self.describe().await {
+            Ok(metadata) => Ok(metadata),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.read_into(offset, length, Vec::new()).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        match self.file.read_into(offset, length, buffer).await {
+            Ok(buffer) => Ok(buffer),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    fn read_now(&self, _offset: u64, _length: usize, _buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        None
+    }
+
+    fn read_vector_now(&self, _places: &mut [Place<'_>]) -> Option<Result<()>> {
+        None
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        self.file.read_vector(ranges)
+    }
+
+    fn local_file(&self) -> Option<Arc<File>> {
+        None
+    }
+
+    fn check_version(&self) -> Result<()> {
+        Ok(())
+    }
+}

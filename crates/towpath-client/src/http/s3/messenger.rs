@@ -1,0 +1,101 @@
+//! How `object_store` asks for credentials: over this client's own connections, so that what holds for those holds for it too (which
+//! addresses may be connected to, which authorities are trusted).
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use http::header;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use object_store::{
+    ClientOptions as StoreOptions,
+    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+use towpath_store::{Error, Fault};
+
+use crate::{ClientOptions, dial::Dialer, tls::Tls};
+
+/// The longest answer about credentials.
+const ANSWER_BYTES: usize = 256 << 10;
+
+/// How long one question may take. Where there is nobody to ask for credentials, the question goes nowhere.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// Carries the questions.
+#[derive(Debug, Clone)]
+pub(super) struct Messenger {
+    options: Arc<ClientOptions>,
+    dialer: Arc<Dialer>,
+}
+
+impl Messenger {
+    /// One that connects as `dialer` does.
+    pub(super) fn new(options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Self {
+        Self { options: Arc::clone(options), dialer: Arc::clone(dialer) }
+    }
+
+    async fn carry(&self, request: HttpRequest) -> Result<HttpResponse, Error> {
+        let broken = |why: &str| Error::new(Fault::InvalidArgument, format!("the service for credentials {why}"));
+        let host = request.uri().host().ok_or_else(|| broken("has no address"))?.to_owned();
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let is_encrypted = request.uri().scheme_str() == Some("https");
+        let port = request.uri().port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        let (stream, _tap) = self.dialer.connect(&host, port).await?;
+        if !is_encrypted {
+            return exchange(stream, request).await;
+        }
+        let stream = Tls::new(self.options.ca_file.as_deref())?.start(&host, stream).await?;
+        exchange(stream, request).await
+    }
+}
+
+/// One question, one answer.
+async fn exchange<T>(stream: T, mut request: HttpRequest) -> Result<HttpResponse, Error>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let lost = |error: &dyn std::fmt::Display| {
+        Error::new(Fault::Unavailable, format!("the service for credentials gave no answer: {error}"))
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    let host = authority.parse().map_err(|error| lost(&error))?;
+    request.headers_mut().insert(header::HOST, host);
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    *request.uri_mut() = target.parse().map_err(|error| lost(&error))?;
+    let asking = async {
+        let (parts, body) = sender.send_request(request).await.map_err(|error| lost(&error))?.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| lost(&error))?;
+        Ok(HttpResponse::from_parts(parts, body.to_bytes().into()))
+    };
+    let mut asking = std::pin::pin!(asking);
+    tokio::select! {
+        answer = &mut asking => answer,
+        ended = connection => match ended {
+            // The answer may have come with the end of the connection.
+            Ok(()) => asking.await,
+            Err(error) => Err(lost(&error)),
+        },
+    }
+}
+
+#[async_trait]
+impl HttpService for Messenger {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        match timeout(WAIT, self.carry(request)).await {
+            Ok(carried) => carried.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error)),
+            Err(late) => Err(HttpError::new(HttpErrorKind::Unknown, late)),
+        }
+    }
+}
+
+impl HttpConnector for Messenger {
+    fn connect(&self, _options: &StoreOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}

@@ -1,0 +1,123 @@
+//! The parts of an upload on their way: one task each, and the upload's id, which all of them wait for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{sync::watch, task::JoinSet};
+use towpath_proto::{checksum::Digest, s3::Part};
+use towpath_store::{Blame, Caller, Error, Fault, Result};
+
+use super::{
+    bucket::Bucket,
+    budget::{Budget, Reserved},
+};
+
+/// What is to be written, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) bucket: Bucket,
+    pub(super) caller: Caller,
+    pub(super) key: Arc<str>,
+    pub(super) budget: Arc<Budget>,
+}
+
+/// An upload in parts that has begun.
+#[derive(Debug)]
+pub(super) struct Parts {
+    target: Target,
+    id: watch::Receiver<Option<Result<Arc<str>>>>,
+    sending: JoinSet<Result<Part>>,
+    begun: u64,
+    /// The first failure, for writers to come.
+    failed: watch::Sender<Option<Error>>,
+}
+
+impl Parts {
+    /// Asks for an id. That goes on when this is dropped, for an upload whose id nobody has heard of could not be given up.
+    pub(super) fn begin(target: Target) -> Self {
+        let (found, id) = watch::channel(None);
+        let asking = target.clone();
+        target.bucket.site.background.spawn(async move {
+            let begun = asking.bucket.begin(&asking.caller, &asking.key).await;
+            let _ = found.send(Some(begun.map(Arc::from)));
+        });
+        Self { target, id, sending: JoinSet::new(), begun: 0, failed: watch::Sender::new(None) }
+    }
+
+    /// Why parts did not arrive, if one did not.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failed.borrow().clone()
+    }
+
+    /// Sends the next part.
+    pub(super) fn send(&mut self, pieces: Vec<Bytes>, reserved: Vec<Reserved>) {
+        self.begun += 1;
+        let (number, target, id) = (self.begun, self.target.clone(), self.id.clone());
+        let sending = target.budget.sending();
+        let failed = self.failed.clone();
+        self.sending.spawn(async move {
+            let sent = async {
+                let id = wait(id).await?;
+                let content = joined(pieces);
+                target.bucket.put_part(&target.caller, &target.key, &id, number, content).await
+            };
+            let sent = sent.await;
+            if let Err(error) = &sent {
+                failed.send_if_modified(|first| first.replace(error.clone()).is_none());
+            }
+            drop((sending, reserved));
+            sent
+        });
+    }
+
+    /// Makes the object, once all parts have arrived.
+    ///
+    /// # Errors
+    /// The first that came of any part; then nothing is made, and [`Self::abort`] is still to be called.
+    pub(super) async fn complete(&mut self, crc32c: Option<Digest>, only_new: bool) -> Result<Option<String>> {
+        let mut parts = Vec::new();
+        while let Some(sent) = self.sending.join_next().await {
+            let sent = sent.map_err(|error| Error::new(Fault::Internal, format!("a part's task ended: {error}")))?;
+            parts.push(sent?);
+        }
+        parts.sort_unstable_by_key(|part| part.number);
+        let id = wait(self.id.clone()).await?;
+        let Target { bucket, caller, key, .. } = &self.target;
+        bucket.complete(caller, key, &id, &parts, crc32c, only_new).await
+    }
+
+    /// Gives the upload up, once the server has told its id.
+    pub(super) async fn abort(mut self) {
+        // What is on its way could arrive after all was removed.
+        self.sending.shutdown().await;
+        let Ok(id) = wait(self.id.clone()).await else { return };
+        let Target { bucket, caller, key, .. } = &self.target;
+        if let Err(error) = bucket.abort(caller, key, &id).await {
+            tracing::warn!(%error, %key, "the parts of an upload that was given up could not be removed");
+        }
+    }
+
+    /// Gives the upload up while nobody waits for it.
+    pub(super) fn abort_later(self) {
+        // Without a runtime there is nothing left that could ask.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let background = self.target.bucket.site.background.clone();
+            background.spawn_on(self.abort(), &runtime);
+        }
+    }
+}
+
+async fn wait(mut id: watch::Receiver<Option<Result<Arc<str>>>>) -> Result<Arc<str>> {
+    let found = id.wait_for(Option::is_some).await.map(|found| found.clone());
+    found.ok().flatten().unwrap_or_else(|| {
+        Err(Error::new(Fault::Unavailable, "the upload could not be begun").blamed_on(Blame::Storage))
+    })
+}
+
+/// Pieces as one.
+pub(super) fn joined(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([only]) => only,
+        Err(pieces) => pieces.concat().into(),
+    }
+}

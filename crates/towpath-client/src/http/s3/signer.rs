@@ -1,0 +1,175 @@
+//! Proves who asks: signs requests ([Signature Version 4](https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html)), with
+//! credentials from wherever Amazon's tools find them. `object_store` does both; here is what it is asked, and what its errors mean.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderName, Request, header};
+use object_store::{
+    RetryConfig,
+    aws::{AmazonS3Builder, AwsAuthorizer, AwsCredential, AwsCredentialProvider},
+    client::{HttpRequest, HttpRequestBody},
+};
+use towpath_proto::{
+    checksum::{Algorithm, Hasher},
+    url::Endpoint,
+};
+use towpath_store::{
+    Blame, Error, Fault, Result,
+    sys::clock::{self, Instant},
+};
+
+use super::{messenger::Messenger, settings::Settings};
+use crate::{
+    ClientOptions,
+    dial::Dialer,
+    http::{payload::Payload, place::Place},
+};
+
+/// How long a failure to get credentials is believed, so that not each of many files waits for the same.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// Signs the requests of one client.
+pub(in crate::http) struct Signer {
+    region: String,
+    /// None where requests are not signed.
+    credentials: Option<AwsCredentialProvider>,
+    not_followed: Option<&'static str>,
+    failed: Mutex<Option<(Instant, Error)>>,
+}
+
+impl Signer {
+    /// One that signs as `settings` say.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for variables in the environment that make no sense.
+    pub(super) fn new(settings: &Settings, options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Result<Self> {
+        let credentials = match settings {
+            Settings { is_anonymous: true, .. } => None,
+            _ => Some(provider(settings, Messenger::new(options, dialer))?),
+        };
+        let (region, not_followed) = (settings.region.clone(), settings.not_followed);
+        Ok(Self { region, credentials, not_followed, failed: Mutex::default() })
+    }
+
+    /// Signs `request`, which goes to `endpoint`. Its content is signed too where the way is not encrypted: there it may be changed.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` if there are no credentials.
+    pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut Request<Payload>) -> Result<()> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let credential = self.current(credentials).await?;
+        let place = Place { endpoint: endpoint.clone(), target: request.uri().to_string() };
+        let mut signed = HttpRequest::new(HttpRequestBody::empty());
+        *signed.method_mut() = request.method().clone();
+        *signed.uri_mut() = format!("{}{}", place.root(), place.target)
+            .parse()
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the key has characters that cannot be sent"))?;
+        for (name, value) in request.headers().iter().filter(|(name, _)| is_signed(name)) {
+            signed.headers_mut().insert(name, value.clone());
+        }
+        let digest = match request.body() {
+            Payload::Whole(content) if !endpoint.tls => Some(Hasher::digest_of(Algorithm::Sha256, content)),
+            _ => None,
+        };
+        let has_content = !matches!(request.body(), Payload::Empty);
+        AwsAuthorizer::new(&credential, "s3", &self.region)
+            .with_sign_payload(!(endpoint.tls && has_content))
+            .try_authorize(&mut signed, digest.as_ref().map(|digest| digest.bytes()))
+            .map_err(|error| Error::new(Fault::Internal, format!("a request could not be signed: {error}")))?;
+        for (name, mut value) in std::mem::take(signed.headers_mut()) {
+            if let Some(name) = name {
+                value.set_sensitive(name == header::AUTHORIZATION || name == "x-amz-security-token");
+                request.headers_mut().insert(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    async fn current(&self, credentials: &AwsCredentialProvider) -> Result<Arc<AwsCredential>> {
+        if let Some((when, error)) = &*self.failed()
+            && clock::now() - *when < BELIEVED
+        {
+            return Err(error.clone());
+        }
+        credentials.get_credential().await.map_err(|error| {
+            tracing::debug!(%error, "no credentials for S3");
+            let error = self.without_credentials();
+            *self.failed() = Some((clock::now(), error.clone()));
+            error
+        })
+    }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Error)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn without_credentials(&self) -> Error {
+        let hint = match self.not_followed {
+            Some(key) => format!(
+                "the profile gets them by {key}, which is not followed: run `eval $(aws configure export-credentials --format env)`"
+            ),
+            None => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws/credentials, or AWS_SKIP_SIGNATURE=true for a \
+                     bucket that everybody may read"
+                .to_owned(),
+        };
+        Error::new(Fault::AuthenticationFailed, format!("there are no credentials for S3: {hint}"))
+            .blamed_on(Blame::Caller)
+    }
+}
+
+/// Where credentials come from: static keys at once, other ways when they are needed.
+fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialProvider> {
+    let retry = RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(5), ..RetryConfig::default() };
+    // Keys and the token of a session belong together: either all come from the environment or none.
+    let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
+    // The bucket is nobody's: only the credentials are taken.
+    let mut builder = builder
+        .with_bucket_name("bucket")
+        .with_region(&settings.region)
+        .with_http_connector(messenger)
+        .with_retry(retry);
+    if let Some(keys) = &settings.keys {
+        builder = builder.with_access_key_id(&keys.id).with_secret_access_key(keys.secret.expose());
+        if let Some(token) = &keys.token {
+            builder = builder.with_token(token.expose());
+        }
+    } else if !settings.asks_machine {
+        return Ok(Arc::new(Nothing));
+    }
+    let built = builder.build();
+    let store = built.map_err(|error| {
+        Error::new(
+            Fault::InvalidArgument,
+            format!("the settings for S3 in the environment (AWS_…) cannot be used: {error}"),
+        )
+    })?;
+    Ok(Arc::clone(store.credentials()))
+}
+
+/// No credentials at all.
+#[derive(Debug)]
+struct Nothing;
+
+#[async_trait::async_trait]
+impl object_store::CredentialProvider for Nothing {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        Err(object_store::Error::Generic { store: "S3", source: "nobody may be asked for them".into() })
+    }
+}
+
+/// What a signature must cover; of other fields proxies may change some.
+fn is_signed(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-amz-")
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("region", &self.region).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,389 @@
+//! New objects: one request for a small one, parts for a larger one.
+//!
+//! Pieces are taken in order; one that comes early waits for those before it. They fill parts of one size, which are sent side by side as they become full.
+//! A part stays in memory until it has arrived. Nothing is visible before the last request, which makes an object of the parts; an upload
+//! that is given up has its parts removed.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{sync::watch, time::timeout};
+use towpath_proto::{
+    checksum::{Agreement, Algorithms, Digests, Extent, Hasher},
+    s3::{MAX_OBJECT_BYTES, MAX_PARTS},
+};
+use towpath_store::{
+    Blame, CreateOptions, Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, StorePath,
+    WriteHandle,
+};
+
+use super::{
+    bucket::crc32c_of,
+    budget::Reserved,
+    parts::{Parts, Target, joined},
+};
+use crate::digest::compute;
+
+/// The least size of a part: some more than S3 asks for, so that a part outlasts a round trip at 1 Gbit/s over 60 ms.
+const PART_BYTES: u64 = 8 << 20;
+
+/// The size of a part where nobody has said how much is to come: enough for 640 GB.
+const UNKNOWN_PART_BYTES: u64 = 64 << 20;
+
+/// Sizes of parts are multiples of this.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// How long parts are in an upload of `size` bytes: no more of them than S3 allows.
+fn part_bytes(size: Option<u64>) -> u64 {
+    let Some(size) = size else { return UNKNOWN_PART_BYTES };
+    size.div_ceil(MAX_PARTS).next_multiple_of(STEP_BYTES).max(PART_BYTES)
+}
+
+/// An object being written.
+#[derive(Debug)]
+pub(super) struct Upload {
+    target: Target,
+    path: StorePath,
+    options: CreateOptions,
+    part_bytes: u64,
+    /// None when it is finished.
+    state: Mutex<Option<State>>,
+    /// The offset that is to come next; `u64::MAX` when nothing more may come.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    hasher: Hasher,
+    /// The part that is not full.
+    pieces: Vec<Bytes>,
+    gathered: u64,
+    reserved: Vec<Reserved>,
+    parts: Option<Parts>,
+}
+
+/// Gives an upload in parts up unless that is called off.
+#[derive(Debug)]
+struct GivenUp(Option<Parts>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if let Some(parts) = self.0.take() {
+            parts.abort_later();
+        }
+    }
+}
+
+impl Upload {
+    /// An object at `path` of which nothing is sent yet.
+    pub(super) fn new(target: Target, path: StorePath, options: CreateOptions) -> Self {
+        let state = State {
+            hasher: Hasher::new(Algorithms::DEFAULT.union(options.digests)),
+            pieces: Vec::new(),
+            gathered: 0,
+            reserved: Vec::new(),
+            parts: None,
+        };
+        let part_bytes = part_bytes(options.size_hint);
+        Self { target, path, options, part_bytes, state: Mutex::new(Some(state)), next: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `offset` is next.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if that cannot happen, or does not for very long.
+    async fn turn(&self, offset: u64) -> Result<()> {
+        let mut next = self.next.subscribe();
+        loop {
+            let now = *next.borrow_and_update();
+            match now {
+                u64::MAX => return Err(finished()),
+                _ if now == offset => return Ok(()),
+                _ if now > offset => return Err(cannot_go_back(now, offset)),
+                _ => {}
+            }
+            let patience = self.target.bucket.site.options.patience;
+            if timeout(patience, next.changed()).await.is_err() && *self.next.borrow() == now {
+                let message = format!(
+                    "uploads to S3 are written in order: the bytes at {now} are missing before those at {offset}"
+                );
+                return Err(Error::new(Fault::InvalidArgument, message));
+            }
+        }
+    }
+
+    /// Room for the parts that begin within `length` bytes at `offset`, of which `gathered` lie in a part that is open.
+    async fn reserve(&self, offset: u64, length: u64) -> Option<Reserved> {
+        let gathered = self.state().as_ref().map_or(0, |state| state.gathered);
+        let open = if gathered == 0 { 0 } else { self.part_bytes - gathered };
+        let beyond = length.checked_sub(open).filter(|beyond| *beyond > 0)?;
+        let parts = beyond.div_ceil(self.part_bytes) * self.part_bytes;
+        let rest = self.options.size_hint.map_or(parts, |size| size.saturating_sub(offset + open));
+        Some(self.target.budget.reserve(parts.min(rest).max(beyond)).await)
+    }
+
+    /// Takes the piece that is next. Nothing here waits, so that a write that is given up has either happened or not.
+    fn accept(&self, offset: u64, mut data: Bytes, mut reserved: Option<Reserved>) -> Result<()> {
+        let mut guard = self.state();
+        let state = guard.as_mut().ok_or_else(finished)?;
+        let next = *self.next.borrow();
+        if next != offset {
+            return Err(cannot_go_back(next, offset));
+        }
+        if let Some(error) = state.parts.as_ref().and_then(Parts::failure) {
+            return Err(error);
+        }
+        let end = offset + data.len() as u64;
+        if end > self.part_bytes * MAX_PARTS {
+            let message = format!("an upload of unknown size to S3 has at most {} bytes", self.part_bytes * MAX_PARTS);
+            return Err(Error::new(Fault::TooLarge, message));
+        }
+        state.hasher.update(&data);
+        let is_one_part = self.options.size_hint.is_some_and(|size| size <= self.part_bytes);
+        while !data.is_empty() {
+            if state.gathered == self.part_bytes {
+                self.send_part(state);
+            }
+            if state.gathered == 0 {
+                state.reserved.extend(reserved.as_mut().map(|reserved| reserved.split(self.part_bytes)));
+            }
+            let room = usize::try_from(self.part_bytes - state.gathered).unwrap_or(usize::MAX);
+            let piece = data.split_to(room.min(data.len()));
+            state.gathered += piece.len() as u64;
+            state.pieces.push(piece);
+            if state.gathered == self.part_bytes && !is_one_part {
+                self.send_part(state);
+            }
+        }
+        drop(guard);
+        self.target.budget.moved();
+        self.next.send_replace(end);
+        Ok(())
+    }
+
+    fn send_part(&self, state: &mut State) {
+        let (pieces, reserved) = (std::mem::take(&mut state.pieces), std::mem::take(&mut state.reserved));
+        state.gathered = 0;
+        state.parts.get_or_insert_with(|| Parts::begin(self.target.clone())).send(pieces, reserved);
+    }
+
+    /// Takes what there is, so that nothing more can be written; none if that has been done before.
+    fn finish(&self) -> Option<State> {
+        let state = self.state().take();
+        self.next.send_replace(u64::MAX);
+        state
+    }
+
+    fn only_new(&self) -> bool {
+        self.options.overwrite == Overwrite::Refuse
+    }
+
+    /// Sends what is left, and has an object made of it. Its version, if the server told.
+    async fn put(&self, mut state: State, expected: &Expectation, digests: &mut Digests) -> Result<Option<String>> {
+        let Target { bucket, caller, key, budget } = &self.target;
+        if state.parts.is_some() && !state.pieces.is_empty() {
+            self.send_part(&mut state);
+        }
+        let State { pieces, reserved, parts, .. } = state;
+        let mut given_up = GivenUp(parts);
+        let outcome = match &mut given_up.0 {
+            Some(parts) => parts.complete(crc32c_of(digests), self.only_new()).await,
+            None => {
+                let content = joined(pieces);
+                let asked = expected.digests.algorithms();
+                for algorithm in asked.iter().filter(|algorithm| digests.get(*algorithm).is_none()).collect::<Vec<_>>()
+                {
+                    digests.insert(Hasher::digest_of(algorithm, &content));
+                }
+                expected.check_digests(digests)?;
+                let _sending = budget.sending();
+                let put = bucket.put(caller, key, content, crc32c_of(digests), self.only_new()).await;
+                drop(reserved);
+                put
+            }
+        };
+        match (outcome, given_up.0.take()) {
+            (Ok(version), _) => Ok(version),
+            (Err(error), Some(parts)) => {
+                parts.abort().await;
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The metadata of the new object, if it is what was sent.
+    async fn verify(
+        &self,
+        version: Option<String>,
+        size: u64,
+        digests: &Digests,
+        expected: &Expectation,
+    ) -> Result<Metadata> {
+        let Target { bucket, caller, key, .. } = &self.target;
+        let mut metadata = match bucket.head(caller, key).await {
+            Ok(metadata) => metadata,
+            // Whoever may write need not be allowed to look.
+            Err(error) if error.kind() == Kind::Denied => {
+                tracing::warn!(%error, path = %self.path, "an upload could not be verified");
+                return Ok(Metadata::new(FileKind::File, size));
+            }
+            Err(error) => return Err(error),
+        };
+        let found = metadata.version.as_ref().map(|version| version.as_str());
+        if version.as_deref().is_some_and(|version| found.is_some_and(|found| found != version.trim_matches('"'))) {
+            let message = "another object has the key already";
+            return Err(Error::new(Fault::Changed, message));
+        }
+        let agreement = metadata.digests.compare(digests);
+        if metadata.size != size || matches!(agreement, Agreement::Different(_)) {
+            let (fault, message) = match agreement {
+                Agreement::Different(algorithm) => (
+                    Fault::ChecksumMismatch,
+                    format!("the storage says that the object has another {algorithm} than what was sent"),
+                ),
+                _ => (Fault::Truncated, format!("{} bytes arrived of {size}", metadata.size)),
+            };
+            self.remove().await;
+            return Err(Error::new(fault, message).blamed_on(Blame::Storage));
+        }
+        if matches!(agreement, Agreement::Same) {
+            // The same bytes went into all of them.
+            digests.iter().for_each(|digest| metadata.digests.insert(*digest));
+        }
+        self.verify_others(digests, expected, &mut metadata).await?;
+        Ok(metadata)
+    }
+
+    /// Promised digests that were not computed in passing: the object is read for them.
+    async fn verify_others(&self, digests: &Digests, expected: &Expectation, metadata: &mut Metadata) -> Result<()> {
+        let Target { bucket, caller, .. } = &self.target;
+        for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
+            let options = towpath_store::OpenOptions { version: metadata.version.clone(), ..Default::default() };
+            let file = super::file::ObjectFile::new(bucket.clone(), caller.clone(), self.path.clone(), options)?;
+            let found = compute(&file, promised.algorithm(), &|_| {}).await?;
+            if found != *promised {
+                self.remove().await;
+                let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
+                return Err(Error::new(Fault::ChecksumMismatch, message));
+            }
+            metadata.digests.insert(found);
+        }
+        Ok(())
+    }
+
+    async fn remove(&self) {
+        let Target { bucket, caller, key, .. } = &self.target;
+        if let Err(error) = bucket.delete(caller, key).await {
+            tracing::warn!(%error, path = %self.path, "an object that is not what was sent could not be removed");
+        }
+    }
+}
+
+fn finished() -> Error {
+    Error::new(Fault::HandleNotOpen, "the upload is finished")
+}
+
+fn cannot_go_back(now: u64, offset: u64) -> Error {
+    let message = format!("uploads to S3 are written in order: {now} bytes are there, those at {offset} with them");
+    Error::new(Fault::InvalidArgument, message)
+}
+
+#[async_trait]
+impl WriteHandle for Upload {
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        let located = |error: Error| error.at(&self.path);
+        let length = data.len() as u64;
+        if offset.checked_add(length).is_none_or(|end| end > MAX_OBJECT_BYTES) {
+            return Err(located(Error::new(Fault::TooLarge, "an object of S3 has at most 5 TiB")));
+        }
+        if data.is_empty() {
+            return if self.state().is_none() { Err(located(finished())) } else { Ok(()) };
+        }
+        self.turn(offset).await.map_err(located)?;
+        let reserved = self.reserve(offset, length).await;
+        self.accept(offset, data, reserved).map_err(located)
+    }
+
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
+    }
+
+    async fn read(&self, _offset: u64, _length: usize) -> Result<Bytes> {
+        let message = "uploads to S3 cannot be read back while they are written";
+        Err(Error::new(Fault::Unsupported, message).at(&self.path))
+    }
+
+    async fn set_size(&self, size: u64) -> Result<()> {
+        let now = *self.next.borrow();
+        let fault = match () {
+            () if now == u64::MAX => return Err(finished().at(&self.path)),
+            () if now == size => return Ok(()),
+            () if size > MAX_OBJECT_BYTES => Fault::TooLarge,
+            () => Fault::Unsupported,
+        };
+        Err(Error::new(fault, "uploads to S3 are as long as what is written").at(&self.path))
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        match *self.next.borrow() {
+            u64::MAX => Err(finished().at(&self.path)),
+            size => Ok(Metadata::new(FileKind::File, size)),
+        }
+    }
+
+    async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        let located = |error: Error| error.at(&self.path);
+        let Some(mut state) = self.finish() else { return Err(located(finished())) };
+        let hasher = std::mem::replace(&mut state.hasher, Hasher::new(Algorithms::NONE));
+        let (size, mut digests) = (hasher.bytes(), hasher.finish());
+        if let Err(error) = expected.check_size(size).and_then(|()| expected.check_digests(&digests)) {
+            if let Some(parts) = state.parts {
+                parts.abort().await;
+            }
+            return Err(located(error));
+        }
+        let version = self.put(state, &expected, &mut digests).await.map_err(located)?;
+        self.verify(version, size, &digests, &expected).await.map_err(located)
+    }
+
+    async fn abort(&self) -> Result<()> {
+        if let Some(parts) = self.finish().and_then(|state| state.parts) {
+            parts.abort().await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        drop(GivenUp(self.finish().and_then(|state| state.parts)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_few_enough_up_to_the_largest_object() {
+        assert_eq!(part_bytes(Some(0)), PART_BYTES);
+        assert_eq!(part_bytes(Some(MAX_PARTS * PART_BYTES)), PART_BYTES);
+        for size in [MAX_PARTS * PART_BYTES + 1, 1 << 40, MAX_OBJECT_BYTES - 1, MAX_OBJECT_BYTES] {
+            let part = part_bytes(Some(size));
+            assert!(
+                size.div_ceil(part) <= MAX_PARTS && part.is_multiple_of(STEP_BYTES) && part < 600 << 20,
+                "{size}: {part}"
+            );
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What the S3 client asks, and what it makes of answers that real servers seldom give.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use towpath_client::{Client, ClientOptions, s3::S3Keys};
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{
+    Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Overwrite, Secret, Store, WriteHandle,
+};
+
+use crate::{
+    peer::content,
+    web::{Asked, Reply, Web, error, options, path, reply, serve_file},
+};
+
+const PART: usize = 8 << 20;
+
+/// More than two parts.
+const LARGE: usize = 2 * PART + 1000;
+
+fn client(web: &Web) -> Client {
+    let mut options: ClientOptions = options();
+    options.s3.endpoint = Some(format!("http://{}", web.address));
+    options.s3.region = Some("here".into());
+    options.s3.keys =
+        Some(S3Keys { id: "KEY".into(), secret: Secret::new("hush"), token: Some(Secret::new("hush-hush")) });
+    Client::new(Arc::new(options))
+}
+
+fn store_of(client: &Client) -> Arc<dyn Store> {
+    client.connect(&"s3://bucket/".parse().unwrap()).unwrap().0
+}
+
+fn empty_page() -> Reply {
+    reply(200).body("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+}
+
+/// An empty bucket that takes uploads; what it is asked is told by the method and the query.
+fn empty_bucket(asked: &Asked) -> Reply {
+    let query = asked.target.split_once('?').map_or("", |(_, query)| query);
+    match asked.method.as_str() {
+        "HEAD" => reply(404),
+        "GET" => empty_page(),
+        "POST" if query.starts_with("uploads") => {
+            reply(200).body("<InitiateMultipartUploadResult><UploadId>id/1</UploadId></InitiateMultipartUploadResult>")
+        }
+        "PUT" => {
+            let crc32c = asked.field("x-amz-checksum-crc32c").to_owned();
+            reply(200).with("etag", "\"part\"").with("x-amz-checksum-crc32c", &crc32c)
+        }
+        "POST" => {
+            reply(200).body("<CompleteMultipartUploadResult><ETag>\"whole-3\"</ETag></CompleteMultipartUploadResult>")
+        }
+        "DELETE" => reply(204),
+        other => panic!("nobody should ask {other}"),
+    }
+}
+
+/// Begins an upload and writes all of `data`.
+async fn begin(store: &dyn Store, data: &Bytes, overwrite: Overwrite) -> towpath_store::Result<Arc<dyn WriteHandle>> {
+    let options =
+        CreateOptions { overwrite, parents: true, size_hint: Some(data.len() as u64), ..CreateOptions::default() };
+    let file = store.create(&Caller::local(), &path("/d/a b"), options).await?;
+    for at in (0..data.len()).step_by(1 << 20) {
+        file.write(at as u64, data.slice(at..data.len().min(at + (1 << 20)))).await?;
+    }
+    Ok(file)
+}
+
+#[tokio::test]
+async fn an_upload_in_parts_asks_for_all_that_a_server_can_check() {
+    let (data, digest) = (Bytes::from(content(LARGE)), Hasher::digest_of(Algorithm::Crc32c, &content(LARGE)));
+    let told = digest.to_base64();
+    let web = Web::start(move |asked, before| match asked.method.as_str() {
+        "HEAD" if before > 2 => {
+            let checksum = reply(200).with("x-amz-checksum-crc32c", &told).with("x-amz-checksum-type", "FULL_OBJECT");
+            checksum.with("etag", "\"whole-3\"").body(Bytes::from(vec![0; LARGE]))
+        }
+        _ => empty_bucket(asked),
+    });
+    let client = client(&web);
+    let file = begin(&*store_of(&client), &data, Overwrite::Refuse).await.unwrap();
+    let metadata = file.commit(Expectation { size: Some(LARGE as u64), ..Expectation::default() }).await.unwrap();
+    assert_eq!(metadata.digests, Hasher::digest(metadata.digests.algorithms(), &data));
+    assert!(metadata.digests.get(Algorithm::Adler32).is_some(), "the same bytes went into both");
+    let asked = web.asked();
+    let parts: Vec<_> = asked.iter().filter(|asked| asked.method == "PUT").collect();
+    let mut sizes: Vec<_> = parts.iter().map(|part| (part.target.clone(), part.body.len())).collect();
+    sizes.sort();
+    let target = |number| format!("/bucket/d/a%20b?partNumber={number}&uploadId=id%2F1");
+    assert_eq!(sizes, [(target(1), PART), (target(2), PART), (target(3), 1000)]);
+    for part in parts {
+        assert_eq!(part.field("x-amz-checksum-crc32c"), Hasher::digest_of(Algorithm::Crc32c, &part.body).to_base64());
+        assert_eq!(part.field("x-amz-content-sha256"), Hasher::digest_of(Algorithm::Sha256, &part.body).to_string());
+    }
+    let [begun, completed] = [0, 1].map(|n| asked.iter().filter(|asked| asked.method == "POST").nth(n).unwrap());
+    assert_eq!(
+        (begun.field("x-amz-checksum-algorithm"), begun.field("x-amz-checksum-type")),
+        ("CRC32C", "FULL_OBJECT")
+    );
+    assert_eq!(
+        (completed.field("if-none-match"), completed.field("x-amz-checksum-crc32c")),
+        ("*", digest.to_base64().as_str())
+    );
+    for asked in &asked {
+        let signature = asked.field("authorization");
+        assert!(
+            signature.starts_with("AWS4-HMAC-SHA256 Credential=KEY/") && signature.contains("/here/s3/aws4_request")
+        );
+        assert_eq!(asked.field("x-amz-security-token"), "hush-hush");
+    }
+    assert!(!format!("{:?}", store_of(&client)).contains("hush"));
+}
+
+/// Whether the server was asked to remove the parts.
+fn is_given_up(web: &Web) -> bool {
+    web.asked().iter().any(|asked| asked.method == "DELETE" && asked.target == "/bucket/d/a%20b?uploadId=id%2F1")
+}
+
+#[tokio::test]
+async fn parts_of_an_upload_that_is_given_up_are_removed() {
+    let data = Bytes::from(content(LARGE));
+    for how in ["dropped", "aborted", "too short"] {
+        let web = Web::start(|asked, _| empty_bucket(asked));
+        let client = client(&web);
+        let file = begin(&*store_of(&client), &data, Overwrite::Replace).await.unwrap();
+        match how {
+            "dropped" => drop(file),
+            "aborted" => file.abort().await.unwrap(),
+            _ => {
+                let expected = Expectation { size: Some(LARGE as u64 + 1), ..Expectation::default() };
+                assert_eq!(error(file.commit(expected).await).fault(), Fault::Truncated);
+            }
+        }
+        client.cleaned_up().await;
+        assert!(is_given_up(&web), "{how}");
+        assert!(!web.asked().iter().any(|asked| asked.method == "POST" && asked.target.contains("uploadId")), "{how}");
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_does_not_arrive_ends_the_upload() {
+    let data = Bytes::from(content(LARGE));
+    let refusal = "<Error><Code>QuotaExceeded</Code><Message>no more</Message></Error>";
+    let web = Web::start(move |asked, _| match asked.method.as_str() {
+        "PUT" => reply(403).body(refusal),
+        _ => empty_bucket(asked),
+    });
+    let client = client(&web);
+    let file = begin(&*store_of(&client), &data, Overwrite::Replace).await;
+    let refused = match file {
+        Ok(file) => error(file.commit(Expectation::default()).await),
+        Err(refused) => refused,
+    };
+    assert_eq!(refused.fault(), Fault::QuotaExceeded, "{refused:?}");
+    client.cleaned_up().await;
+    assert!(is_given_up(&web));
+}
+
+#[tokio::test]
+async fn a_refusal_may_come_with_the_status_200() {
+    let data = Bytes::from(content(LARGE));
+    let web = Web::start(|asked, _| match asked.method.as_str() {
+        "POST" if asked.target.contains("uploadId") => {
+            reply(200).body("   <Error><Code>PreconditionFailed</Code><Message>exists</Message></Error>")
+        }
+        _ => empty_bucket(asked),
+    });
+    let client = client(&web);
+    let file = begin(&*store_of(&client), &data, Overwrite::Refuse).await.unwrap();
+    let refused = error(file.commit(Expectation::default()).await);
+    assert!(refused.message().contains("PreconditionFailed"), "{refused:?}");
+    assert!(is_given_up(&web));
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_what_was_sent_is_removed() {
+    let wrong = Hasher::digest_of(Algorithm::Crc32c, b"other").to_base64();
+    let web = Web::start(move |asked, before| match asked.method.as_str() {
+        "HEAD" if before > 2 => {
+            reply(200).with("etag", "\"part\"").with("x-amz-checksum-crc32c", &wrong).body("content")
+        }
+        _ => empty_bucket(asked),
+    });
+    let client = client(&web);
+    let file = begin(&*store_of(&client), &Bytes::from_static(b"content"), Overwrite::Replace).await.unwrap();
+    assert_eq!(error(file.commit(Expectation::default()).await).fault(), Fault::ChecksumMismatch);
+    assert_eq!(web.methods().last().map(String::as_str), Some("DELETE"));
+}
+
+#[tokio::test]
+async fn a_server_that_has_too_much_to_do_is_asked_again() {
+    let web = Web::start(|asked, before| match before {
+        0 => reply(503).body("<Error><Code>SlowDown</Code></Error>"),
+        1 => reply(500).body("<Error><Code>InternalError</Code></Error>"),
+        _ => serve_file(asked, &Bytes::from_static(b"content"), "\"v\""),
+    });
+    let store = store_of(&client(&web));
+    let metadata = store.stat(&Caller::local(), &path("/a")).await.unwrap();
+    assert_eq!((metadata.size, web.asked().len()), (7, 3));
+    assert_eq!(web.asked()[0].field("x-amz-checksum-mode"), "ENABLED");
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_is_never_mixed() {
+    let web = Web::start(|asked, before| {
+        let etag = if before < 1 { "\"one\"" } else { "\"two\"" };
+        // A server that knows no conditions.
+        let asked = Asked {
+            headers: asked
+                .headers
+                .iter()
+                .filter(|(name, _)| *name == "range")
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            ..asked.clone()
+        };
+        serve_file(&asked, &Bytes::from(content(1000)), etag)
+    });
+    let file = store_of(&client(&web)).open(&Caller::local(), &path("/a"), OpenOptions::default()).await.unwrap();
+    file.read(0, 10).await.unwrap();
+    assert_eq!(error(file.read(10, 10).await).fault(), Fault::Changed);
+    assert_eq!(web.asked()[1].field("if-match"), "\"one\"");
+}
+
+#[tokio::test]
+async fn whoever_asks_the_wrong_region_hears_the_right_one() {
+    let web = Web::start(|_, _| reply(301).with("x-amz-bucket-region", "elsewhere"));
+    let store = store_of(&client(&web));
+    let refused = error(store.stat(&Caller::local(), &path("/a")).await);
+    assert_eq!(refused.fault(), Fault::InvalidArgument, "{refused:?}");
+    assert!(refused.message().contains("AWS_REGION=elsewhere"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn listings_go_on_page_by_page() {
+    let web = Web::start(|asked, before| {
+        let object =
+            format!("<Contents><Key>d%2F{before}</Key><Size>1</Size></Contents><EncodingType>url</EncodingType>");
+        let next = "<IsTruncated>true</IsTruncated><NextContinuationToken>a b</NextContinuationToken>";
+        assert_eq!(asked.target.contains("continuation-token=a%20b&"), before > 0);
+        let next = if before < 2 { next } else { "" };
+        reply(200).body(format!("<ListBucketResult>{object}{next}</ListBucketResult>"))
+    });
+    let store = store_of(&client(&web));
+    let batches: Vec<_> =
+        store.list(&Caller::local(), &path("/d"), ListOptions::default()).try_collect().await.unwrap();
+    let names: Vec<_> = batches.concat().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["0", "1", "2"]);
+}

@@ -1,0 +1,287 @@
+//! The XML of Amazon's S3, as far as a client needs it that moves files: pages of listings, uploads in parts, and refusals.
+//!
+//! Elements are known by their local names: servers differ in the namespace, and some have none. What each request means is told in the
+//! [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
+//!
+//! Not here: requests, which are plain HTTP, and signatures.
+
+use std::fmt::Write as _;
+
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    checksum::{Algorithm, Digest, Digests},
+    fault::Fault,
+    http::{
+        condition::EntityTag,
+        date,
+        dav::{Element, InvalidXml, Limits},
+    },
+};
+
+/// The longest key, in bytes of UTF-8.
+pub const MAX_KEY_BYTES: usize = 1024;
+
+/// The most parts of an upload.
+pub const MAX_PARTS: u64 = 10_000;
+
+/// The least size of a part, unless it is the last.
+pub const MIN_PART_BYTES: u64 = 5 << 20;
+
+/// The largest object, in bytes.
+pub const MAX_OBJECT_BYTES: u64 = 5 << 40;
+
+/// The most that one request puts, or copies, in bytes.
+pub const MAX_PUT_BYTES: u64 = 5 << 30;
+
+/// For a page of 1,000 objects, of which each has ten or so elements, and a key that is encoded.
+pub const PAGE: Limits = Limits { bytes: 8 << 20, depth: 8, elements: 32_000 };
+
+/// For answers about one thing.
+pub const ANSWER: Limits = Limits { bytes: 64 << 10, depth: 8, elements: 256 };
+
+/// One page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// Objects whose keys have no delimiter behind the prefix.
+    pub objects: Vec<Object>,
+    /// What the keys of other objects begin with, up to and with the delimiter, each once.
+    pub prefixes: Vec<Vec<u8>>,
+    /// What to ask for the next page with; none if this is the last.
+    pub next: Option<String>,
+}
+
+/// An object in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its key, whole.
+    pub key: Vec<u8>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was put, in seconds since the Unix epoch.
+    pub modified_s: Option<i64>,
+    /// Its version.
+    pub etag: Option<EntityTag>,
+}
+
+impl Page {
+    /// Reads a `ListBucketResult`.
+    ///
+    /// # Errors
+    /// As [`Element::parse`]; `Unexpected` if an object has no key or no size.
+    pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
+        let root = Element::parse(body, PAGE)?;
+        if root.name.local != "ListBucketResult" {
+            return Err(InvalidXml::Unexpected("a listing was asked for"));
+        }
+        let is_encoded = text(&root, "EncodingType").is_some_and(|encoding| encoding.eq_ignore_ascii_case("url"));
+        let mut page = Page::default();
+        for child in &root.children {
+            match &*child.name.local {
+                "Contents" => page.objects.push(Object::of(child, is_encoded)?),
+                "CommonPrefixes" => {
+                    let prefix = child.local_child("Prefix").ok_or(InvalidXml::Unexpected("a prefix without text"))?;
+                    page.prefixes.push(key(&prefix.text, is_encoded));
+                }
+                _ => {}
+            }
+        }
+        if text(&root, "IsTruncated") == Some("true") {
+            let token = text(&root, "NextContinuationToken");
+            page.next = Some(token.ok_or(InvalidXml::Unexpected("a page does not tell the next one"))?.to_owned());
+        }
+        Ok(page)
+    }
+}
+
+impl Object {
+    fn of(element: &Element, is_encoded: bool) -> Result<Self, InvalidXml> {
+        // Blanks belong to a key: its text is taken as it is.
+        let name = element.local_child("Key").ok_or(InvalidXml::Unexpected("an object without a key"))?;
+        let size = text(element, "Size").and_then(|size| size.parse().ok());
+        Ok(Self {
+            key: key(&name.text, is_encoded),
+            size: size.ok_or(InvalidXml::Unexpected("an object without a size"))?,
+            modified_s: text(element, "LastModified").and_then(date::parse_rfc3339),
+            etag: text(element, "ETag").and_then(etag),
+        })
+    }
+}
+
+/// The entity tag in a listing; some servers leave the quotes out.
+fn etag(text: &str) -> Option<EntityTag> {
+    EntityTag::parse(text).or_else(|| EntityTag::strong(text))
+}
+
+/// A key, encoded as in the query of a form or not at all.
+fn key(text: &str, is_encoded: bool) -> Vec<u8> {
+    if is_encoded { percent_decode_str(&text.replace('+', " ")).collect() } else { text.as_bytes().to_vec() }
+}
+
+/// The text of a child, without blanks around it.
+fn text<'a>(element: &'a Element, local: &str) -> Option<&'a str> {
+    element.local_child(local).map(|child| child.text.trim())
+}
+
+/// The body of `CreateBucket`, for a bucket in `region`.
+pub fn make_bucket_body(region: &str) -> String {
+    let region = quick_xml::escape::escape(region);
+    format!(
+        "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+    )
+}
+
+/// The `UploadId` of an `InitiateMultipartUploadResult`.
+///
+/// # Errors
+/// As [`Element::parse`]; `Unexpected` if there is none.
+pub fn parse_upload_id(body: &[u8]) -> Result<String, InvalidXml> {
+    let root = Element::parse(body, ANSWER)?;
+    let id = text(&root, "UploadId").filter(|id| !id.is_empty());
+    id.map(str::to_owned).ok_or(InvalidXml::Unexpected("an upload without an id"))
+}
+
+/// The `ETag` of a `CopyPartResult` or `CopyObjectResult`, as it stands there.
+///
+/// # Errors
+/// As [`Element::parse`]; `Unexpected` if there is none, as in an error that came with the status 200.
+pub fn parse_copied(body: &[u8]) -> Result<String, InvalidXml> {
+    let root = Element::parse(body.trim_ascii_start(), ANSWER)?;
+    let etag = text(&root, "ETag").filter(|etag| !etag.is_empty());
+    etag.map(str::to_owned).ok_or(InvalidXml::Unexpected("a copy without a version"))
+}
+
+/// What the answer to `CompleteMultipartUpload` says: the object's entity tag, if it tells it, or why there is no object. A refusal may come with
+/// the status 200, because servers send blanks while they work.
+///
+/// # Errors
+/// As [`Element::parse`]; `Unexpected` if it is neither.
+pub fn parse_completed(body: &[u8]) -> Result<Result<Option<String>, Refusal>, InvalidXml> {
+    if let Some(refusal) = Refusal::parse(body) {
+        return Ok(Err(refusal));
+    }
+    let root = Element::parse(body.trim_ascii_start(), ANSWER)?;
+    if root.name.local != "CompleteMultipartUploadResult" {
+        return Err(InvalidXml::Unexpected("an upload in parts was completed"));
+    }
+    Ok(Ok(text(&root, "ETag").filter(|etag| !etag.is_empty()).map(str::to_owned)))
+}
+
+/// A part that has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// What the server called it, as it stood in the header.
+    pub etag: String,
+    /// Its CRC32C, if the server has compared that.
+    pub crc32c: Option<Digest>,
+}
+
+/// The body of `CompleteMultipartUpload`: all parts, in the order of their numbers.
+pub fn complete_body(parts: &[Part]) -> String {
+    let mut body = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for Part { number, etag, crc32c } in parts {
+        let etag = quick_xml::escape::escape(etag.as_str());
+        let crc32c = crc32c.map(|digest| format!("<ChecksumCRC32C>{}</ChecksumCRC32C>", digest.to_base64()));
+        let crc32c = crc32c.unwrap_or_default();
+        let written = write!(body, "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{crc32c}</Part>");
+        written.expect("writing to a String cannot fail");
+    }
+    body.push_str("</CompleteMultipartUpload>");
+    body
+}
+
+/// The header fields that tell digests of a whole object, and of which.
+pub const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
+    ("x-amz-checksum-crc32c", Algorithm::Crc32c),
+    ("x-amz-checksum-crc32", Algorithm::Crc32),
+    ("x-amz-checksum-sha256", Algorithm::Sha256),
+];
+
+/// The digests of a whole object in the header of an answer to a question about all of it. `field` gives the text of a header field.
+///
+/// An object of several parts may have the digest of its parts' digests instead (`COMPOSITE`), which says nothing to anybody else.
+pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
+    if field("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE")) {
+        return Digests::new();
+    }
+    let told = CHECKSUM_FIELDS.into_iter().filter_map(|(name, algorithm)| {
+        // `abc=-3` is of three parts.
+        Digest::from_base64(algorithm, field(name)?).ok()
+    });
+    told.collect()
+}
+
+/// Why a server did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name for it.
+    pub code: String,
+    /// The same in words; may be empty.
+    pub message: String,
+    /// The region that the bucket lies in, if it says so.
+    pub region: Option<String>,
+}
+
+impl Refusal {
+    /// Reads an `Error` document; none if the body is something else.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let root = Element::parse(body.trim_ascii_start(), ANSWER).ok().filter(|root| root.name.local == "Error")?;
+        let code = text(&root, "Code").filter(|code| !code.is_empty())?.to_owned();
+        let message = text(&root, "Message").unwrap_or_default().to_owned();
+        Some(Self { code, message, region: text(&root, "Region").map(str::to_owned) })
+    }
+
+    /// What it means, for the codes that say more than the status they come with.
+    pub fn fault(&self) -> Option<Fault> {
+        Some(match self.code.as_str() {
+            "NoSuchKey" | "NoSuchBucket" => Fault::NotFound,
+            "AccessDenied" | "AccountProblem" | "AllAccessDisabled" => Fault::PermissionDenied,
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "InvalidToken"
+            | "TokenRefreshRequired"
+            | "RequestTimeTooSkewed"
+            | "RequestExpired"
+            | "InvalidSecurity"
+            | "NotSignedUp" => Fault::AuthenticationFailed,
+            "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
+                Fault::InvalidArgument
+            }
+            "BadDigest" | "InvalidDigest" | "XAmzContentSHA256Mismatch" | "XAmzContentChecksumMismatch" => {
+                Fault::ChecksumMismatch
+            }
+            "EntityTooLarge" => Fault::TooLarge,
+            "KeyTooLongError" => Fault::NameTooLong,
+            "QuotaExceeded" | "XMinioAdminBucketQuotaExceeded" => Fault::QuotaExceeded,
+            "InsufficientStorage" | "XMinioStorageFull" => Fault::NoSpace,
+            "InvalidObjectState" => Fault::Unavailable,
+            "ConditionalRequestConflict" | "OperationAborted" => Fault::Locked,
+            "SlowDown" | "ServiceUnavailable" | "Busy" => Fault::Overloaded,
+            "NotImplemented" => Fault::Unsupported,
+            "NoSuchUpload" => Fault::HandleNotOpen,
+            _ => return None,
+        })
+    }
+
+    /// What to do about it, where that is not plain.
+    pub fn advice(&self) -> Option<String> {
+        match (self.code.as_str(), &self.region) {
+            (
+                "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException",
+                Some(region),
+            ) => Some(format!("the bucket is in the region {region}: set AWS_REGION={region}")),
+            ("AuthorizationHeaderMalformed" | "PermanentRedirect", None) => {
+                Some("the bucket is in another region: set AWS_REGION".into())
+            }
+            ("RequestTimeTooSkewed", _) => Some("the clock of this machine is wrong".into()),
+            ("InvalidObjectState", _) => Some("the object is archived, and must be restored first".into()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
