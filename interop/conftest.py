@@ -17,7 +17,7 @@ from _pytest.runner import runtestprotocol
 
 from clients import Clients
 from credentials import Authority, Issuer
-from servers import Server, crashing, hand_over, start_nginx, start_towpath, start_xrootd
+from servers import Server, crashing, hand_over, start_nginx, start_seaweed, start_towpath, start_xrootd
 from table import Table
 
 AUDIENCE = "https://towpath.test"
@@ -269,6 +269,14 @@ def nginx_server(base):
 def nginx_tls_server(base, authority):
     """nginx with its WebDAV module and TLS."""
     server = start_nginx(base / "nginx-tls", certificate=(authority.certificate, authority.key))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweed_server(base):
+    """SeaweedFS, which speaks S3."""
+    server = start_seaweed(base / "seaweedfs")
     yield server
     server.stop()
 

