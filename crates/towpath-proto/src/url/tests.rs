@@ -151,7 +151,11 @@ fn any_url() -> impl Strategy<Value = Url> {
     (scheme, user, host, port, "(/[^/\\p{Cc}?]{1,8}){0,4}/?", query).prop_filter_map(
         "no dots",
         |(scheme, user, host, port, path, query)| {
-            Some(Url { scheme, user, host, port, path: clean_path(&path).ok()?, query })
+            let path = clean_path(&path).ok()?;
+            Some(match scheme {
+                Scheme::S3 => Url { scheme, user: None, host, port: None, path, query: None },
+                _ => Url { scheme, user, host, port, path, query },
+            })
         },
     )
 }
