@@ -125,6 +125,12 @@ pub(crate) struct Copy {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
+    /// Another place where the one source is too (repeat for more): its pieces come from all of them at once.
+    #[arg(long = "source", value_name = "PLACE")]
+    pub sources: Vec<OsString>,
+    /// Copy a `.meta4` file itself, rather than the files that this Metalink describes.
+    #[arg(long)]
+    pub as_is: bool,
     /// Whether remote storages are asked to copy between themselves: `auto` tries (the destination fetches, or the source sends) before the bytes
     /// come through this machine, `only` does nothing else. A token is handed on to the storage that does the work.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]

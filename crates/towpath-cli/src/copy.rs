@@ -8,7 +8,7 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, jobs};
+use towpath_mover::{Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, jobs};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
@@ -151,37 +151,69 @@ impl Total {
     fn add(&mut self, outcome: Outcome, progress: &Progress) {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
-            Outcome::Copied(_, copied) => {
+            Outcome::Copied(job, copied) => {
                 self.files += 1;
                 self.bytes += copied.bytes;
                 progress.file_done();
+                tell_shares(&job, progress);
             }
-            Outcome::Failed(Missed { job: Job { from, to, .. }, error }) => {
+            Outcome::Failed(Missed { job, error }) => {
                 self.failed.add(error.fault().exit_code());
+                tell_shares(&job, progress);
                 progress.say(|| {
                     print_error(&error);
-                    complain(format_args!("{from} was not copied to {to}"));
+                    complain(format_args!("{} was not copied to {}", job.from, job.to));
                 });
             }
         }
     }
 }
 
+/// Says which of several sources were left out, and why.
+fn tell_shares(job: &Job, progress: &Progress) {
+    for Share { from, bytes, error } in job.from.shares() {
+        tracing::info!(%from, bytes, "a source of several");
+        if let Some(error) = error {
+            progress.say(|| complain(format_args!("source {from} was left out: {error}")));
+        }
+    }
+}
+
+/// What several sources of one file gave; nothing where there is one.
+fn shares_of(job: &Job) -> Option<Value> {
+    let each = |share: &Share| {
+        let mut line = json!({"from": share.from.to_string(), "bytes": share.bytes});
+        if let Some(error) = &share.error {
+            line["error"] = error.fault().row().name.into();
+            line["message"] = error.to_string().into();
+        }
+        line
+    };
+    let shares: Vec<_> = job.from.shares().iter().map(each).collect();
+    (!shares.is_empty()).then(|| shares.into())
+}
+
 /// What `--json` prints of a file; nothing of one that was there already.
 fn line_of(outcome: &Outcome) -> Option<Value> {
+    let (mut line, job) = line_without_shares(outcome)?;
+    if let Some(shares) = shares_of(job) {
+        line["sources"] = shares;
+    }
+    Some(line)
+}
+
+fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
     match outcome {
         Outcome::Copied(job, copied) => {
             let verified: Vec<String> =
                 copied.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
-            Some(
-                json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name()}),
-            )
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name()});
+            Some((line, job))
         }
         Outcome::Failed(Missed { job, error }) => {
             let (fault, blame) = (error.fault().row().name, error.blame().to_string());
-            Some(
-                json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()}),
-            )
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()});
+            Some((line, job))
         }
         Outcome::Skipped(_) => None,
     }

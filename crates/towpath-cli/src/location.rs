@@ -102,7 +102,8 @@ impl Places {
         Ok(Place::local(store, Caller::local(), path).called_directory(is_directory))
     }
 
-    fn remote(&self, url: &Url) -> Result<Place, Failure> {
+    /// The place that a URL names.
+    pub(crate) fn remote(&self, url: &Url) -> Result<Place, Failure> {
         let path = StorePath::parse(url.path().as_bytes());
         let path = path.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string));

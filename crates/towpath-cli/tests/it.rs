@@ -7,6 +7,7 @@ mod it {
     mod idle;
     mod program;
     mod removing;
+    mod several;
     mod syncing;
     mod third_party;
     mod wan;

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use towpath_proto::url::Url;
 use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
 
+use crate::{Replicas, Share};
+
 /// A path in a store.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -21,6 +23,8 @@ pub struct Place {
     server: Option<Server>,
     /// As others may be told of it; none for local ones, and where nobody said how.
     url: Option<Arc<Url>>,
+    /// What stands behind it, if it is one file in several places.
+    replicas: Option<Arc<Replicas>>,
 }
 
 /// Host and port of a remote store.
@@ -29,12 +33,31 @@ pub type Server = (Arc<str>, u16);
 impl Place {
     /// `path` in a store of this machine.
     pub fn local(store: Arc<dyn Store>, caller: Caller, path: StorePath) -> Self {
-        Self { store, caller, path, is_directory: false, prefix: "".into(), server: None, url: None }
+        Self { store, caller, path, is_directory: false, prefix: "".into(), server: None, url: None, replicas: None }
     }
 
     /// `path` in the store behind `server`, shown after `prefix`.
     pub fn remote(store: Arc<dyn Store>, caller: Caller, path: StorePath, server: Server, prefix: &str) -> Self {
-        Self { store, caller, path, is_directory: false, prefix: prefix.into(), server: Some(server), url: None }
+        Self {
+            store,
+            caller,
+            path,
+            is_directory: false,
+            prefix: prefix.into(),
+            server: Some(server),
+            url: None,
+            replicas: None,
+        }
+    }
+
+    /// The same file, and others like it. Nobody else is told of it: that would be of one of them.
+    pub(crate) fn in_replicas(&self, replicas: Arc<Replicas>) -> Self {
+        Self { store: Arc::clone(&replicas) as _, url: None, replicas: Some(replicas), ..self.clone() }
+    }
+
+    /// What each source has given, if it is one file in several places.
+    pub fn shares(&self) -> Vec<Share> {
+        self.replicas.as_ref().map(|replicas| replicas.shares()).unwrap_or_default()
     }
 
     /// Says by which URL other sites may be told of it. The path of the URL does not matter.
@@ -56,7 +79,7 @@ impl Place {
 
     /// The same store with another path.
     pub fn with_path(&self, path: StorePath) -> Self {
-        Self { path, is_directory: false, ..self.clone() }
+        Self { path, is_directory: false, replicas: None, ..self.clone() }
     }
 
     /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.

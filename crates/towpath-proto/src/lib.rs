@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod fault;
 pub mod http;
+pub mod metalink;
 pub mod reach;
 pub mod s3;
 pub mod url;

@@ -1,10 +1,13 @@
 //! The arguments of `cp`, read as `cp` of Unix reads them: into a directory that exists, or under the name given.
 
-use towpath_mover::{Job, Place};
-use towpath_store::{Error, Fault};
+use std::ffi::OsString;
+
+use towpath_mover::{Job, Known, Place, Replicas};
+use towpath_proto::metalink;
+use towpath_store::{Error, Fault, OpenOptions};
 
 use crate::{
-    args::Copy,
+    args::{Copy, WhenThirdParty},
     failure::Failure,
     location::{End, Places},
 };
@@ -29,6 +32,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
             "--include, --exclude, --min-size and --max-size choose from a tree: add -r".into(),
         ));
     }
+    check_several(arguments, sources)?;
     let to = places.end(destination)?;
     let from = sources.iter().map(|source| places.end(source)).collect::<Result<Vec<_>, _>>()?;
     let to = match (to, from.as_slice()) {
@@ -54,8 +58,83 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     if from.len() > 1 && !into {
         return Err(Error::new(Fault::NotDirectory, "several sources need a directory to go into").at(&to.path).into());
     }
-    let pairs = from.into_iter().map(|from| Ok(Job::new(from.clone(), target(&from, &to, into)?)));
-    Ok(Request::Pairs(pairs.collect::<Result<_, Failure>>()?))
+    if let [first] = from.as_slice()
+        && !arguments.sources.is_empty()
+    {
+        return Ok(Request::Pairs(vec![of_several(arguments, places, first, &to, into)?]));
+    }
+    let mut jobs = Vec::new();
+    for from in &from {
+        match is_metalink(from) && !arguments.recursive && !arguments.as_is {
+            true => jobs.extend(of_metalink(from, &to, into, places).await?),
+            false => jobs.push(Job::new(from.clone(), target(from, &to, into)?)),
+        }
+    }
+    Ok(Request::Pairs(jobs))
+}
+
+/// Whether other places of a source were named where there can be some.
+fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> {
+    let is_one = sources.len() == 1 && !arguments.paths.iter().any(|path| path == "-");
+    let message = match () {
+        () if arguments.sources.is_empty() => return Ok(()),
+        () if !is_one => "--source names other places of one source: name one file, and no `-`",
+        () if arguments.recursive => "--source is for one file: no -r",
+        () if arguments.third_party != WhenThirdParty::Never => {
+            "with --source all bytes come through here: no --third-party"
+        }
+        () => return Ok(()),
+    };
+    Err(Failure::Usage(message.into()))
+}
+
+/// One file from several places.
+fn of_several(arguments: &Copy, places: &Places, first: &Place, to: &Place, into: bool) -> Result<Job, Failure> {
+    let mut sources = vec![first.clone()];
+    for source in &arguments.sources {
+        sources.push(places.place(source)?);
+    }
+    Ok(Job::new(together(sources, Known::default())?, target(first, to, into)?))
+}
+
+/// One place for all `sources`.
+fn together(sources: Vec<Place>, known: Known) -> Result<Place, Failure> {
+    let place = Replicas::new(sources, known).place();
+    place.ok_or_else(|| Failure::Usage("there is no source".into()))
+}
+
+/// Whether a source describes others.
+fn is_metalink(place: &Place) -> bool {
+    place.path.name().is_some_and(|name| name.ends_with(b".meta4"))
+}
+
+/// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was given elsewhere.
+async fn of_metalink(from: &Place, to: &Place, into: bool, places: &Places) -> Result<Vec<Job>, Failure> {
+    let file = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
+    let size = file.metadata().await?.size;
+    if size > metalink::LIMITS.bytes as u64 {
+        let message = format!("a Metalink has at most {} bytes", metalink::LIMITS.bytes);
+        return Err(Error::new(Fault::TooLarge, message).at(&from.path).into());
+    }
+    let document = file.read(0, usize::try_from(size).unwrap_or(usize::MAX)).await?;
+    let invalid = |error: metalink::InvalidMetalink| {
+        Error::new(Fault::InvalidArgument, format!("{error} (--as-is copies the file itself)")).at(&from.path)
+    };
+    let described = metalink::parse(&document).map_err(invalid)?;
+    if described.len() > 1 && !into {
+        let message = "a Metalink of several files needs a directory to go into";
+        return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
+    }
+    let jobs = described.into_iter().map(|file| {
+        let sources = file.sources.iter().map(|url| places.remote(url)).collect::<Result<Vec<_>, _>>()?;
+        let from = together(sources, Known { size: file.size, digests: file.digests })?;
+        let to = match into {
+            true => file.name.split('/').try_fold(to.clone(), |to, name| to.join(name.as_bytes()))?,
+            false => to.clone(),
+        };
+        Ok(Job { size: file.size, ..Job::new(from, to) })
+    });
+    jobs.collect()
 }
 
 async fn is_directory(place: &Place) -> Result<bool, Failure> {

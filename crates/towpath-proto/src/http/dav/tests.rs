@@ -399,12 +399,18 @@ fn answers_that_lead_elsewhere_or_end_early_are_refused() {
 fn any_element() -> impl Strategy<Value = Element> {
     let name = ("(|DAV:|urn:[a-z&<\"]{1,4})", "[a-zé_][a-z0-9.-]{0,5}")
         .prop_map(|(namespace, local)| Name { namespace: namespace.into(), local: local.into() });
-    let leaf = (name.clone(), "[ -~\\né]{0,8}").prop_map(|(name, text)| Element { name, text, children: vec![] });
+    let leaf = (name.clone(), "[ -~\\né]{0,8}").prop_map(|(name, text)| Element {
+        name,
+        text,
+        children: vec![],
+        attributes: vec![],
+    });
     leaf.prop_recursive(4, 12, 3, move |inner| {
         (name.clone(), "[a-z&<>]{0,4}", vec(inner, 0..3)).prop_map(|(name, text, children)| Element {
             name,
             text,
             children,
+            attributes: vec![],
         })
     })
 }

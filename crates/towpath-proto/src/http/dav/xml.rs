@@ -58,7 +58,7 @@ impl Name {
     }
 }
 
-/// An element with what is in it. Attributes, comments and processing instructions are left out.
+/// An element with what is in it. Comments and processing instructions are left out, and so are attributes unless they are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     /// Its name.
@@ -67,6 +67,8 @@ pub struct Element {
     pub text: String,
     /// The elements directly in it.
     pub children: Vec<Element>,
+    /// Names without prefix and values of its attributes; only [`Element::parse_with_attributes`] keeps them.
+    pub attributes: Vec<(String, String)>,
 }
 
 /// Why bytes are not the XML that was expected.
@@ -87,13 +89,22 @@ pub enum InvalidXml {
 }
 
 impl Element {
-    /// Reads a whole document.
+    /// Reads a whole document, without attributes.
     pub fn parse(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
+        Self::parse_keeping(document, limits, false)
+    }
+
+    /// Reads a whole document with the attributes of its elements.
+    pub fn parse_with_attributes(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
+        Self::parse_keeping(document, limits, true)
+    }
+
+    fn parse_keeping(document: &[u8], limits: Limits, keeps_attributes: bool) -> Result<Self, InvalidXml> {
         if document.len() > limits.bytes {
             return Err(InvalidXml::TooLarge);
         }
         let text = std::str::from_utf8(document).map_err(|_| InvalidXml::Malformed)?;
-        let mut source = Source::new(text);
+        let mut source = Source { keeps_attributes, ..Source::new(text) };
         let root = loop {
             match source.next()? {
                 Token::Start(name) => break source.read_element(name, limits)?,
@@ -118,6 +129,11 @@ impl Element {
     /// The first child with this name in whatever namespace.
     pub fn local_child(&self, local: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name.local == local)
+    }
+
+    /// The value of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The first child of that name in the namespace `DAV:`.
@@ -213,13 +229,16 @@ pub(super) enum Token {
 pub(super) struct Source<'a> {
     reader: NsReader<&'a [u8]>,
     open_elements: usize,
+    keeps_attributes: bool,
+    /// Those of the element that started last.
+    attributes: Vec<(String, String)>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
         reader.config_mut().expand_empty_elements = true;
-        Self { reader, open_elements: 0 }
+        Self { reader, open_elements: 0, keeps_attributes: false, attributes: Vec::new() }
     }
 
     /// Where the next token starts, in bytes from the start of the document.
@@ -233,6 +252,9 @@ impl<'a> Source<'a> {
             return Ok(match event {
                 Event::Start(start) | Event::Empty(start) => {
                     let name = name_of(&namespace, &start)?;
+                    if self.keeps_attributes {
+                        self.attributes = attributes_of(&start)?;
+                    }
                     self.open_elements += 1;
                     Token::Start(name)
                 }
@@ -256,7 +278,8 @@ impl<'a> Source<'a> {
         let start = self.position();
         let mut elements = 1;
         let mut stack = Vec::new();
-        let mut current = Element { name, text: String::new(), children: Vec::new() };
+        let attributes = std::mem::take(&mut self.attributes);
+        let mut current = Element { name, text: String::new(), children: Vec::new(), attributes };
         loop {
             match self.next()? {
                 Token::Start(name) => {
@@ -264,7 +287,8 @@ impl<'a> Source<'a> {
                     if elements > limits.elements || stack.len() + 1 >= limits.depth {
                         return Err(InvalidXml::TooLarge);
                     }
-                    let child = Element { name, text: String::new(), children: Vec::new() };
+                    let attributes = std::mem::take(&mut self.attributes);
+                    let child = Element { name, text: String::new(), children: Vec::new(), attributes };
                     stack.push(std::mem::replace(&mut current, child));
                 }
                 Token::Text(text) => current.text.push_str(&text),
@@ -303,6 +327,16 @@ fn name_of(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<Name
         return Err(InvalidXml::Malformed);
     }
     Ok(Name { namespace: namespace.into(), local: local.as_ref().to_owned().into() })
+}
+
+/// Names without prefix and values of an element's attributes, but for declarations of namespaces.
+fn attributes_of(start: &BytesStart<'_>) -> Result<Vec<(String, String)>, InvalidXml> {
+    let declared = start.attributes().flatten().filter(|attribute| attribute.key.as_namespace_binding().is_none());
+    let each = declared.map(|attribute| {
+        let value = escape::unescape(&attribute.value).map_err(|_| InvalidXml::Entity)?;
+        Ok((attribute.key.local_name().as_ref().to_owned(), value.into_owned()))
+    });
+    each.collect()
 }
 
 /// Whether this is an NCName; the letters are a little more liberal than those of XML.

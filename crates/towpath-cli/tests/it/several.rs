@@ -1,0 +1,119 @@
+//! One file from several sources, named one by one or by a Metalink.
+
+use super::program::{Directory, Served};
+
+/// Many pieces, and text, so that it can be compared as such.
+fn content() -> String {
+    (0..600_000).map(|line| format!("line {line} of a file\n")).collect()
+}
+
+/// A directory with the file in several places, of which one is not the same.
+struct Sites {
+    directory: Directory,
+    good: [Served; 2],
+    wrong: Served,
+    content: String,
+}
+
+impl Sites {
+    fn new() -> Self {
+        let (directory, content) = (Directory::new(), content());
+        for site in ["one", "two"] {
+            directory.put(&format!("{site}/file"), &content);
+        }
+        directory.put("wrong/file", "another");
+        let serve = |name: &str| Served::start(&directory.host(name));
+        let (good, wrong) = ([serve("one"), serve("two")], serve("wrong"));
+        Self { directory, good, wrong, content }
+    }
+
+    fn urls(&self) -> [String; 3] {
+        let [one, two] = &self.good;
+        [format!("{}/file", one.urls()[0]), format!("{}/file", two.urls()[1]), format!("{}/file", self.wrong.urls()[1])]
+    }
+
+    /// Nobody listens there.
+    fn nowhere() -> &'static str {
+        "root://127.0.0.1:1//file"
+    }
+
+    fn arrived(&self, name: &str) {
+        let read = towpath_store::sys::disk::read(&self.directory.host(name), 1 << 30).unwrap();
+        assert!(read == self.content.as_bytes());
+    }
+}
+
+#[test]
+fn a_file_comes_from_all_its_sources_and_the_bad_ones_are_told() {
+    let sites = Sites::new();
+    let [one, two, wrong] = sites.urls();
+    let nowhere = Sites::nowhere();
+    let line = format!("cp --json --source {two} --source {wrong} --source {nowhere} {one} copy");
+    let outcome = sites.directory.run(&line).expect(0);
+    sites.arrived("copy");
+    let told: serde_json::Value = serde_json::from_str(outcome.stdout.lines().next().unwrap()).unwrap();
+    let sources = told["sources"].as_array().unwrap();
+    let bytes: Vec<_> = sources.iter().map(|source| source["bytes"].as_u64().unwrap()).collect();
+    assert_eq!((bytes[0] + bytes[1], bytes[2], bytes[3]), (sites.content.len() as u64, 0, 0));
+    assert_eq!((&sources[2]["error"], &sources[3]["error"]), (&"Changed".into(), &"Unavailable".into()));
+    assert_eq!(outcome.stderr.matches("was left out").count(), 2, "{outcome:?}");
+    // The first one may be the one that is out of reach.
+    sites.directory.run(&format!("cp -q --source {one} --source {two} {nowhere} other")).expect(0);
+    sites.arrived("other");
+    let failed = sites.directory.run(&format!("cp -q --source {nowhere} {nowhere} none")).expect(8);
+    assert!(failed.stderr.contains("none of 2 sources is left"), "{failed:?}");
+    assert!(!sites.directory.host("none").exists());
+}
+
+#[test]
+fn a_metalink_is_followed() {
+    let sites = Sites::new();
+    let [one, two, wrong] = sites.urls();
+    let size = sites.content.len();
+    sites.directory.put("plain", &sites.content);
+    let sum = sites.directory.run("sum -a sha256 plain").expect(0).stdout;
+    let sum = sum.split(' ').next().unwrap();
+    let file = |name: &str, sum: &str| {
+        format!(
+            "<file name=\"{name}\"><size>{size}</size><hash type=\"sha-256\">{sum}</hash><url priority=\"3\">{one}</url>\
+             <url priority=\"2\">{two}</url><url priority=\"1\">{wrong}</url><url>file:///etc/passwd</url></file>"
+        )
+    };
+    let write = |name: &str, files: &[String]| {
+        let files = files.concat();
+        sites.directory.put(name, &format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>"));
+    };
+    write("one.meta4", &[file("deep/name", sum)]);
+    let outcome = sites.directory.run("cp --json one.meta4 copy").expect(0);
+    sites.arrived("copy");
+    assert!(outcome.stdout.contains(&format!("sha256:{sum}")), "{outcome:?}");
+    assert!(outcome.stderr.contains("was left out"), "{outcome:?}");
+    std::fs::create_dir(sites.directory.host("into")).unwrap();
+    write("two.meta4", &[file("deep/name", sum), file("other", sum)]);
+    sites.directory.run("cp -q two.meta4 into").expect(0);
+    sites.arrived("into/deep/name");
+    sites.arrived("into/other");
+    sites.directory.run("cp -q two.meta4 nowhere").expect(5);
+    write("bad.meta4", &[file("name", &"0".repeat(64))]);
+    sites.directory.run("cp -q bad.meta4 into").expect(7);
+    assert!(!sites.directory.host("into/name").exists());
+    write("out.meta4", &[file("../out", sum)]);
+    let refused = sites.directory.run("cp -q out.meta4 into").expect(5);
+    assert!(refused.stderr.contains("leads elsewhere"), "{refused:?}");
+    sites.directory.run("cp -q --as-is out.meta4 into").expect(0);
+    assert_eq!(sites.directory.get("into/out.meta4"), sites.directory.get("out.meta4"));
+}
+
+#[test]
+fn several_sources_are_of_one_file() {
+    let directory = Directory::new();
+    directory.put("a", "content");
+    directory.put("b", "content");
+    for line in
+        ["cp -r --source b a c", "cp --source b a b c", "cp --source b a -", "cp --third-party auto --source b a c"]
+    {
+        directory.run(line).expect(2);
+    }
+    directory.run("cp -q --source b a c").expect(0);
+    assert_eq!(directory.get("c"), "content");
+}

@@ -1,0 +1,139 @@
+//! The open file: asks all sources at once, and reads each piece from whoever will have it first.
+
+use std::{fs::File, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, FuturesUnordered},
+};
+use tokio::time::{Sleep, sleep};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_store::{ByteRange, Error, Fault, Metadata, OpenOptions, Place as Memory, ReadHandle, Result, VectorReads};
+
+use super::share::{Attempt, Handle, Sharing};
+use crate::Place;
+
+/// How long the first source may be slower than another one with its answer, and still decide which version is right.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Ranges of a vector that are read side by side.
+const VECTOR_READS: usize = 32;
+
+/// A file in several places.
+#[derive(Debug)]
+pub(super) struct ReplicaFile {
+    sharing: Arc<Sharing>,
+    _asking: Vec<AbortOnDropHandle<()>>,
+}
+
+impl ReplicaFile {
+    /// Asks all sources; what they say comes later.
+    pub(super) fn open(sources: &[Place], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
+        let ask = |(index, from): (usize, &Place)| {
+            let (from, options, sharing) = (from.clone(), options.clone(), Arc::clone(&sharing));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let answer = ask(&from, options).await;
+                sharing.answered(index, answer.map_err(|error| error.at(&from.path)));
+            }))
+        };
+        let asking = sources.iter().enumerate().map(ask).collect();
+        Self { sharing, _asking: asking }
+    }
+
+    /// A piece of the file, from whoever has it first.
+    async fn piece(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let mut attempts: FuturesUnordered<BoxFuture<'_, Result<Vec<u8>>>> = FuturesUnordered::new();
+        let mut tried = Vec::new();
+        loop {
+            let first = self.sharing.assign(offset, bytes, &tried).await?;
+            let mut ticket = self.sharing.offer(&first);
+            let mut late = Box::pin(sleep(first.late));
+            tried.push(first.source());
+            attempts.push(first.read(offset).boxed());
+            // Until all that were asked have failed.
+            while !attempts.is_empty() {
+                let second: Option<Attempt> = tokio::select! {
+                    outcome = attempts.next() => match outcome {
+                        Some(Ok(data)) => return Ok(data),
+                        _ => None,
+                    },
+                    attempt = ticket.helper() => attempt,
+                    () = &mut late => self.second(&mut late, bytes, &tried),
+                };
+                if let Some(attempt) = second {
+                    tried.push(attempt.source());
+                    attempts.push(attempt.read(offset).boxed());
+                }
+            }
+        }
+    }
+
+    /// Somebody else for a piece that is late.
+    fn second(&self, late: &mut std::pin::Pin<Box<Sleep>>, bytes: u64, tried: &[usize]) -> Option<Attempt> {
+        let attempt = self.sharing.assign_second(bytes, tried);
+        let wait = attempt.as_ref().map_or(GRACE, |attempt| attempt.late);
+        late.set(sleep(wait));
+        attempt
+    }
+}
+
+async fn ask(from: &Place, options: OpenOptions) -> Result<(Metadata, Handle)> {
+    let handle = from.store.open(&from.caller, &from.path, options).await?;
+    Ok((handle.metadata().await?, handle))
+}
+
+#[async_trait]
+impl ReadHandle for ReplicaFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        self.sharing.agreed(GRACE).await
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.read_into(offset, length, Vec::new()).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let size = self.metadata().await?.size;
+        let bytes = (length as u64).min(size.saturating_sub(offset));
+        if bytes == 0 {
+            return Ok(buffer);
+        }
+        let data = self.piece(offset, bytes).await?;
+        if buffer.is_empty() {
+            return Ok(data);
+        }
+        buffer.extend_from_slice(&data);
+        Ok(buffer)
+    }
+
+    fn read_now(&self, _offset: u64, _length: usize, _buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        None
+    }
+
+    fn read_vector_now(&self, _places: &mut [Memory<'_>]) -> Option<Result<()>> {
+        None
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        let read = stream::iter(ranges.into_iter().enumerate()).map(move |(index, range)| async move {
+            let data = self.read(range.offset, range.length).await;
+            let data = data.and_then(|data| match data.len() == range.length {
+                true => Ok(data),
+                false => Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")),
+            });
+            (index, data)
+        });
+        read.buffer_unordered(VECTOR_READS).boxed()
+    }
+
+    fn local_file(&self) -> Option<Arc<File>> {
+        None
+    }
+
+    fn check_version(&self) -> Result<()> {
+        Ok(())
+    }
+}

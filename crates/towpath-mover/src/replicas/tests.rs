@@ -1,0 +1,204 @@
+use futures::FutureExt as _;
+use proptest::prelude::*;
+use towpath_store::{CreateOptions, memory::MemoryStore};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    pattern::Pattern,
+};
+
+use super::*;
+use crate::{
+    Job, Mover,
+    mover::tests::{Counted, memory, options, place, put},
+};
+
+const SIZE: usize = 20_000_003;
+
+/// A store that has `data` as `/file`, behind `faults`.
+async fn source(data: &Bytes, faults: Faults) -> FaultStore {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 30));
+    put(&store, "/file", data.clone()).await;
+    FaultStore::new(store, faults)
+}
+
+fn dying(after: u64) -> Faults {
+    Faults { crash_after: Some(after), ..Faults::default() }
+}
+
+fn of(stores: &[FaultStore], known: Known) -> Arc<Replicas> {
+    let places = stores.iter().map(|store| place(&(Arc::new(store.clone()) as Arc<dyn Store>), "/file"));
+    Replicas::new(places.collect(), known)
+}
+
+/// Copies it to a store of its own, and gives what arrived.
+async fn copied(replicas: &Arc<Replicas>) -> Result<Bytes> {
+    let to = memory();
+    let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+    let done = Mover::new(options(), Arc::new(Counted::default())).copy(&job).await;
+    let there = to.stat(&Caller::local(), &job.to.path).await;
+    if done.is_err() {
+        assert_eq!(there.unwrap_err().fault(), Fault::NotFound, "nothing is visible");
+    }
+    done?;
+    let file = to.open(&Caller::local(), &job.to.path, OpenOptions::default()).await?;
+    file.read(0, usize::MAX >> 1).await
+}
+
+fn pattern(length: usize) -> Bytes {
+    Pattern::new(3).bytes(0, length)
+}
+
+#[tokio::test]
+async fn all_sources_give_a_part() {
+    let data = pattern(SIZE);
+    let stores = [source(&data, Faults::default()).await, source(&data, Faults::default()).await];
+    let replicas = of(&stores, Known::default());
+    assert!(copied(&replicas).await.unwrap() == data);
+    let shares = replicas.shares();
+    assert_eq!(shares.iter().map(|share| share.bytes).sum::<u64>(), SIZE as u64, "each byte was counted once");
+    assert!(shares.iter().all(|share| share.bytes > 0 && share.error.is_none()), "{shares:?}");
+}
+
+#[tokio::test]
+async fn a_source_that_dies_costs_its_pieces_only() {
+    let data = pattern(SIZE);
+    for after in 0..8 {
+        let stores = [source(&data, dying(after)).await, source(&data, Faults::default()).await];
+        let replicas = of(&stores, Known::default());
+        assert!(copied(&replicas).await.unwrap() == data);
+        let shares = replicas.shares();
+        assert!(shares[1].error.is_none() && shares[1].bytes > 0, "{after}: {shares:?}");
+        assert_eq!(shares.iter().map(|share| share.bytes).sum::<u64>(), SIZE as u64);
+    }
+}
+
+#[tokio::test]
+async fn it_fails_when_no_source_is_left() {
+    let data = pattern(SIZE);
+    let stores = [source(&data, dying(3)).await, source(&data, dying(4)).await];
+    let replicas = of(&stores, Known::default());
+    let error = copied(&replicas).await.unwrap_err();
+    assert!(error.message().contains("none of 2 sources is left"), "{error:?}");
+    assert!(replicas.shares().iter().all(|share| share.error.is_some()));
+}
+
+#[tokio::test]
+async fn a_source_with_another_version_is_left_out() {
+    let (data, shorter, other) = (pattern(SIZE), pattern(SIZE - 1), Pattern::new(4).bytes(0, SIZE));
+    let right = source(&data, Faults::default()).await;
+    for wrong in [shorter, other] {
+        let wrong = source(&wrong, Faults::default()).await;
+        // A memory store knows the digests of its files.
+        let replicas = of(&[right.clone(), wrong.clone()], Known::default());
+        assert!(copied(&replicas).await.unwrap() == data);
+        let shares = replicas.shares();
+        assert_eq!((shares[1].bytes, shares[1].error.as_ref().unwrap().fault()), (0, Fault::Changed));
+        let size = Some(SIZE as u64);
+        let digests = towpath_proto::checksum::Hasher::digest(towpath_proto::checksum::Algorithms::DEFAULT, &data);
+        let replicas = of(&[wrong, right.clone()], Known { size, digests });
+        assert!(copied(&replicas).await.unwrap() == data, "what is known beforehand counts, whoever stands first");
+    }
+}
+
+/// A source whose metadata are right and whose bytes are not.
+#[tokio::test]
+async fn a_lie_is_found_at_the_end() {
+    let data = pattern(SIZE);
+    let short = Faults { short_reads_per_mille: 1000, ..Faults::default() };
+    let replicas = of(&[source(&data, short).await, source(&data, Faults::default()).await], Known::default());
+    assert!(copied(&replicas).await.unwrap() == data);
+    assert_eq!(replicas.shares()[0].error.as_ref().unwrap().fault(), Fault::Truncated);
+    let known = Known {
+        size: Some(SIZE as u64),
+        digests: towpath_proto::checksum::Hasher::digest_of(Algorithm::Sha256, b"another").into(),
+    };
+    let replicas = of(&[source(&data, Faults::default()).await], known);
+    assert_eq!(copied(&replicas).await.unwrap_err().fault(), Fault::ChecksumMismatch);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_stalls_is_overtaken() {
+    let data = pattern(SIZE);
+    let (slow, good) = (source(&data, Faults::default()).await, source(&data, Faults::default()).await);
+    let held = slow.hold("read_into");
+    let replicas = of(&[slow.clone(), good.clone()], Known::default());
+    assert!(copied(&replicas).await.unwrap() == data);
+    assert_eq!(replicas.shares().iter().map(|share| share.bytes).collect::<Vec<_>>(), [0, SIZE as u64]);
+    drop(held);
+    // Also if it does not even say what it has.
+    let held = slow.hold("metadata");
+    let replicas = of(&[slow, good], Known::default());
+    assert!(copied(&replicas).await.unwrap() == data);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_source_does_not_hold_a_fast_one_up() {
+    let data = pattern(200 << 20);
+    let delayed = |millis| Faults {
+        delays_per_mille: 1000,
+        longest_delay: std::time::Duration::from_millis(millis),
+        ..Faults::default()
+    };
+    let (fast, slow) = (source(&data, delayed(400)).await, source(&data, delayed(20_000)).await);
+    let mut times = Vec::new();
+    for stores in [vec![fast.clone()], vec![fast.clone(), slow.clone()], vec![slow, fast]] {
+        let start = towpath_store::sys::clock::now();
+        assert!(copied(&of(&stores, Known::default())).await.unwrap() == data);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    assert!(times[1] < 2.0 * times[0] && times[2] < 2.0 * times[0] + 4.0, "{times:?}");
+}
+
+#[tokio::test]
+async fn dropping_a_read_gives_its_place_back() {
+    let data = pattern(SIZE);
+    let store = source(&data, Faults::default()).await;
+    let held = store.hold("read_into");
+    let replicas = of(&[store], Known::default());
+    let file = replicas.open(&Caller::local(), &StorePath::root(), OpenOptions::default()).await.unwrap();
+    file.metadata().await.unwrap();
+    for _ in 0..20 {
+        assert!(file.read(0, 1000).now_or_never().is_none());
+    }
+    drop(held);
+    assert_eq!(file.read(5, 1000).await.unwrap(), data[5..1005]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_several_sources() {
+    let replicas = of(&[source(&pattern(10), Faults::default()).await], Known::default());
+    let path = StorePath::root();
+    let created = replicas.create(&Caller::local(), &path, CreateOptions::default()).await;
+    assert_eq!(created.err().unwrap().fault(), Fault::Unsupported);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Under any sequence of failures a copy either arrives exactly right, or says that no source is left and leaves nothing.
+    #[test]
+    fn each_byte_arrives_right_or_nothing_does(
+        size in 0..12_000_000_usize,
+        seeds in prop::collection::vec((any::<u64>(), 0..400_u32, 0..200_u32, prop::option::of(0..30_u64)), 1..5),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let data = pattern(size);
+            let mut stores = Vec::new();
+            for (seed, errors_per_mille, short_reads_per_mille, crash_after) in seeds {
+                let delays = (500, std::time::Duration::from_millis(seed % 3000));
+                let faults = Faults { seed, errors_per_mille, short_reads_per_mille, crash_after, delays_per_mille: delays.0, longest_delay: delays.1, ..Faults::default() };
+                stores.push(source(&data, faults).await);
+            }
+            let replicas = of(&stores, Known::default());
+            match copied(&replicas).await {
+                Ok(arrived) => {
+                    assert!(arrived == data);
+                    assert_eq!(replicas.shares().iter().map(|share| share.bytes).sum::<u64>(), size as u64);
+                }
+                Err(_) => assert!(replicas.shares().iter().all(|share| share.error.is_some())),
+            }
+        });
+    }
+}

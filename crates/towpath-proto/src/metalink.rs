@@ -1,0 +1,135 @@
+//! Metalinks (RFC 5854): a document that says where copies of files are, how large they are, and what their digests are.
+//!
+//! Such a document comes from anywhere, so it may name only what is harmless to whoever follows it: files by relative paths without `..` (RFC 5854,
+//! 4.1.2.1), and sources by the schemes of remote storages. Other sources (`ftp:`, `file:`, torrents) are passed over, signatures are not checked, and the
+//! document is not fetched anew from its `origin`.
+
+use crate::{
+    checksum::{Algorithm, Digest, Digests},
+    http::dav::{Element, InvalidXml, Limits},
+    url::Url,
+};
+
+/// The namespace of Metalink 4.
+const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
+
+/// The most of a document that is read: thousands of files with a dozen sources each.
+pub const LIMITS: Limits = Limits { bytes: 8 << 20, depth: 16, elements: 100_000 };
+
+/// The most sources of one file that are used.
+pub const MAX_SOURCES: usize = 64;
+
+/// A file that a Metalink describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its name: a relative path without `.` and `..`, with single slashes.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: Option<u64>,
+    /// Its digests, of those algorithms that are known here.
+    pub digests: Digests,
+    /// Where it is, the best first; never empty.
+    pub sources: Vec<Url>,
+}
+
+/// Why a Metalink cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMetalink {
+    /// It is no XML that could be one.
+    #[error("it is no Metalink: {0}")]
+    Xml(#[from] InvalidXml),
+    /// Its root is something else, or it is of version 3.
+    #[error("it is no Metalink 4 (RFC 5854)")]
+    Namespace,
+    /// It describes nothing.
+    #[error("it describes no file")]
+    Empty,
+    /// A name leads out of the directory.
+    #[error("it names a file by a path that leads elsewhere, which is refused")]
+    Name,
+    /// Two files have one name.
+    #[error("two of its files have one name")]
+    Twice,
+    /// A size that is no number.
+    #[error("the size of one of its files is no number")]
+    Size,
+    /// A digest that cannot be one.
+    #[error("one of its digests has the wrong length or characters")]
+    Digest,
+    /// No source of a file can be used.
+    #[error("a file has no source of a kind that is known (root, http, https, dav, davs, s3)")]
+    Sources,
+}
+
+/// The files that a Metalink describes.
+///
+/// # Errors
+/// [`InvalidMetalink`]: nothing of a document is used that is wrong in a part.
+pub fn parse(document: &[u8]) -> Result<Vec<Described>, InvalidMetalink> {
+    let root = Element::parse_with_attributes(document, LIMITS)?;
+    if root.name.local != "metalink" || root.name.namespace != NAMESPACE {
+        return Err(InvalidMetalink::Namespace);
+    }
+    let files = root.children.iter().filter(|child| is(child, "file"));
+    let files = files.map(Described::of).collect::<Result<Vec<_>, _>>()?;
+    let mut names: Vec<_> = files.iter().map(|file| &file.name).collect();
+    names.sort_unstable();
+    match names.windows(2).any(|pair| pair[0] == pair[1]) {
+        _ if files.is_empty() => Err(InvalidMetalink::Empty),
+        true => Err(InvalidMetalink::Twice),
+        false => Ok(files),
+    }
+}
+
+fn is(element: &Element, local: &str) -> bool {
+    element.name.local == local && element.name.namespace == NAMESPACE
+}
+
+impl Described {
+    fn of(element: &Element) -> Result<Self, InvalidMetalink> {
+        let children = |local: &'static str| element.children.iter().filter(move |child| is(child, local));
+        let size = children("size").next().map(|size| size.text.trim().parse().map_err(|_| InvalidMetalink::Size));
+        let mut digests = Digests::new();
+        for hash in children("hash") {
+            // Of those in `pieces` each is of a part, and others (`sha-1`, `sha-512`) are not computed here.
+            let Some(algorithm) = hash.attribute("type").and_then(algorithm) else { continue };
+            digests.insert(Digest::from_hex(algorithm, hash.text.trim()).map_err(|_| InvalidMetalink::Digest)?);
+        }
+        let mut sources: Vec<_> = children("url").filter_map(source).collect();
+        // The sort is stable: of equal ones those that were named first.
+        sources.sort_by_key(|(priority, _)| *priority);
+        let mut sources: Vec<_> = sources.into_iter().map(|(_, url)| url).collect();
+        sources.dedup();
+        sources.truncate(MAX_SOURCES);
+        if sources.is_empty() {
+            return Err(InvalidMetalink::Sources);
+        }
+        let name = name(element.attribute("name").unwrap_or_default())?;
+        Ok(Self { name, size: size.transpose()?, digests, sources })
+    }
+}
+
+/// A digest by its name among the hash functions that RFC 5854 takes from IANA, or by ours.
+fn algorithm(name: &str) -> Option<Algorithm> {
+    match name.to_ascii_lowercase().as_str() {
+        "sha-256" => Some(Algorithm::Sha256),
+        other => other.parse().ok(),
+    }
+}
+
+/// A source and its priority: 1 is the best, 999999 the worst and that of those without one (RFC 5854, 4.2.16.1).
+fn source(element: &Element) -> Option<(u32, Url)> {
+    let url = element.text.trim().parse().ok()?;
+    let priority = element.attribute("priority").and_then(|priority| priority.parse().ok());
+    Some((priority.filter(|priority| (1..=999_999).contains(priority)).unwrap_or(999_999), url))
+}
+
+/// A name that stays below the directory it is put in.
+fn name(text: &str) -> Result<String, InvalidMetalink> {
+    let is_harmless = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= 255;
+    let is_relative = text.split('/').all(is_harmless) && !text.contains(|c: char| c.is_control() || c == '\\');
+    if is_relative { Ok(text.to_owned()) } else { Err(InvalidMetalink::Name) }
+}
+
+#[cfg(test)]
+mod tests;
