@@ -47,8 +47,8 @@ pub(super) struct OpenFile {
 pub(super) enum FileAccess {
     /// For reading.
     Read(Arc<dyn ReadHandle>),
-    /// For writing.
-    Write(Writing),
+    /// For writing; other handles may share it.
+    Write(Arc<Writing>),
     /// To be fetched from another server.
     Pull(Box<Pull>),
 }
@@ -193,7 +193,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// `HandleNotOpen` if it is open for reading.
-    pub(super) fn writing(&self) -> Result<&Writing, Refusal> {
+    pub(super) fn writing(&self) -> Result<&Arc<Writing>, Refusal> {
         match &self.access {
             FileAccess::Write(writing) => Ok(writing),
             FileAccess::Read(_) | FileAccess::Pull(_) => {

@@ -5,13 +5,16 @@
 //! changes it in place, visible at once, and readers of the old version are told that it changed.
 //! A connection that ends takes its uploads with it, but for those with a key (`towpath.resume` in the opaque part): what came of
 //! them stays, and the answer to the next `open` with that key tells what that is.
+//! An `open` with `towpath.share` gives one more handle of a file that is being written, mostly to another session of the same client, which so
+//! sends one file over several connections. All such handles are alike: one `close` commits, `keep` only gives the handle back, and the upload is
+//! there as long as one of them.
 //! What is part of a third-party copy is a matter of [`super::third_party`].
 
 use std::sync::Arc;
 
 use towpath_proto::xrootd::{
     OpenOptions, PathAndCgi,
-    request::{Ending, Open},
+    request::{Ending, Open, Shared},
     response::OpenReply,
 };
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, ResumeKey, StorePath};
@@ -22,7 +25,7 @@ use super::{
     files::{FileAccess, OpenFile, Slot, Writing},
     metadata, names, third_party,
 };
-use crate::access::{Activity, Identity};
+use crate::access::{Activity, Identity, Person};
 
 /// Answers `open`; the file goes into `slot`, which is given back if it cannot be opened.
 pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> Served {
@@ -35,7 +38,9 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
         let checksum = found.as_ref().filter(|_| asks).and_then(metadata::known_checksum);
         let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
         let present = match &file.access {
-            FileAccess::Write(writing) if writing.is_resumable() => Some(writing.handle.present().await?),
+            FileAccess::Write(writing) if writing.is_resumable() && shared(&request.path)?.is_none() => {
+                Some(writing.handle.present().await?)
+            }
             _ => None,
         };
         slot.opened(file);
@@ -52,13 +57,15 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
     let (mut identity, path) = exchange.subject(&request.path).await?;
     let store = &exchange.session.service.store;
     let is_part_of_copy = third_party::is_part_of_copy(request);
-    let access = if request.options.creates() && is_part_of_copy {
+    let access = if let Some(shared) = shared(&request.path)? {
+        FileAccess::Write(share(exchange, &identity, &path, shared)?)
+    } else if request.options.creates() && is_part_of_copy {
         FileAccess::Pull(Box::new(third_party::pull(exchange, request, &identity, &path).await?))
     } else if request.options.creates() {
-        FileAccess::Write(create(exchange, &identity, &path, request).await?)
+        FileAccess::Write(Arc::new(create(exchange, &identity, &path, request).await?))
     } else if request.options.writes() {
         identity.check(Activity::Modify, &path)?;
-        FileAccess::Write(Writing::update(store.update(&identity.caller, &path).await?))
+        FileAccess::Write(Arc::new(Writing::update(store.update(&identity.caller, &path).await?)))
     } else {
         if is_part_of_copy {
             identity = third_party::reader(exchange, request, identity, &path).await?;
@@ -94,6 +101,25 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The open file that this one is to share.
+fn shared(path: &PathAndCgi) -> Result<Option<Shared>, Refusal> {
+    let Some(value) = path.cgi_value(Shared::KEY) else { return Ok(None) };
+    let message = || format!("{} is not 40 hexadecimal digits", Shared::KEY);
+    Shared::decode(value).map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
+}
+
+/// A file that is being written, for one more handle: to whom it belongs, and who knows the session's id.
+fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Shared) -> Result<Arc<Writing>, Refusal> {
+    let asking = &exchange.session;
+    let session = asking.service.sessions.find(shared.session_id, asking.peer);
+    let slot = session.and_then(|session| session.files.find(shared.handle).ok());
+    let file = slot.as_ref().and_then(|slot| slot.file().ok());
+    let is_same =
+        |file: &&OpenFile| file.path == *path && Person::of(&file.identity.caller) == Person::of(&identity.caller);
+    let writing = file.filter(is_same).and_then(|file| file.writing().ok());
+    writing.cloned().ok_or_else(|| Refusal::new(Fault::HandleNotOpen, "there is no such file open for writing"))
 }
 
 /// The size that the client says the file will have.

@@ -8,7 +8,7 @@ use towpath_proto::{
     checksum::{Algorithm, Digest},
     xrootd::{
         PathAndCgi,
-        request::{Fattr, Query, config_words},
+        request::{Fattr, Query, Shared, config_words},
         response::Text,
     },
 };
@@ -95,6 +95,8 @@ fn config_value(session: &Session, word: &[u8]) -> Option<String> {
         b"tpc" if session.service.third_party.settings.enabled => "1".into(),
         // Ours: an upload can be opened with `towpath.resume=KEY`.
         b"towpath.resume" if session.service.store.capabilities().resume => "1".into(),
+        // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
+        word if word == Shared::KEY.as_bytes() => "1".into(),
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, PageFlags, PathId, Request, RequestHeader, WritevOptions,
+    ErrorCode, FileHandle, PathId, Request, RequestHeader, WritevOptions,
     page::{self, Page},
     request::{PgWrite, Write, Writev},
     response::PgWriteStatus,
@@ -185,8 +185,9 @@ async fn serve(exchange: &Exchange, incoming: &Incoming, turns: Vec<Turn>, piece
         turns_taken.push(turn.wait().await);
     }
     let written = write_all(incoming, pieces).await;
-    if written.is_err() {
-        incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(Writing::spoil);
+    // Data that broke off are missed by who sent them: if other connections carry the upload too, they can come again.
+    if matches!(written, Err(Failure::Refused(_))) {
+        incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(|writing| writing.spoil());
     }
     let bad_pages = written?;
     if incoming.sync {
@@ -221,7 +222,7 @@ async fn write_all(incoming: &Incoming, mut pieces: mpsc::Receiver<Piece>) -> Re
 }
 
 fn writing(extent: &Extent) -> Result<&Writing, Refusal> {
-    extent.slot.file()?.writing()
+    Ok(extent.slot.file()?.writing()?)
 }
 
 async fn write_piece(incoming: &Incoming, piece: Piece, bad_pages: &mut Vec<Page>) -> Result<(), Failure> {
@@ -283,9 +284,9 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
     let Some(extent) = incoming.extents.first() else { return exchange.done() };
     let writing = writing(extent)?;
     let mut known = writing.bad_pages();
-    if request.flags.contains(PageFlags::retry) {
-        known.retain(|page| page.offset != request.offset || bad.contains(page));
-    }
+    // Marked as sent again (one page), or all of it because the connection was lost that brought the damaged ones.
+    let end = request.offset + page::decoded_len(request.offset, u64::from(request.length)).unwrap_or(0);
+    known.retain(|page| !(request.offset..end).contains(&page.offset) || bad.contains(page));
     if !remember(&mut known, &bad) {
         writing.spoil();
         return Err(too_many_damaged().into());

@@ -14,5 +14,6 @@ mod peer;
 mod pipelining;
 mod reads;
 mod resuming;
+mod sharing;
 mod third_party;
 mod writes;

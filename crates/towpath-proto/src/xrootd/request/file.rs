@@ -7,7 +7,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use super::{Layout, RequestHeader};
 use crate::checksum::{Digest, Digests};
 use crate::xrootd::wire::Parameters;
-use crate::xrootd::{DecodeError, FileHandle, Mode, OpenOptions, OpenOptions2, PathAndCgi, RequestCode, Target};
+use crate::xrootd::{
+    DecodeError, FileHandle, Mode, OpenOptions, OpenOptions2, PathAndCgi, RequestCode, SessionId, Target,
+};
 
 /// `open`: open a file, perhaps creating it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,6 +44,42 @@ impl Layout for Open {
         parameters.put(4, self.mode.0.to_be_bytes()).put(6, self.options.0.to_be_bytes());
         parameters.put(8, self.options2.0.to_be_bytes()).put(16, self.template.0);
         self.path.encode(payload);
+    }
+}
+
+/// A file that is open for writing, in whichever session: an `open` that names it in its opaque part gives one more handle for it, so that
+/// one file is written over several connections. Towpath's own addition, for servers that tell that they know it ([`Self::KEY`] as a word of
+/// `query config`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Where it is open.
+    pub session_id: SessionId,
+    /// Its handle there.
+    pub handle: FileHandle,
+}
+
+impl Shared {
+    /// The key in the opaque part of the `open`.
+    pub const KEY: &str = "towpath.share";
+
+    /// What stands in the opaque part: the key, and 40 hexadecimal digits, those of the session's id first. It is as secret as that.
+    pub fn pair(&self) -> String {
+        let mut pair = format!("{}=", Self::KEY);
+        for byte in self.session_id.0.iter().chain(&self.handle.0) {
+            let written = write!(pair, "{byte:02x}");
+            debug_assert!(written.is_ok(), "a string grows as needed");
+        }
+        pair
+    }
+
+    /// The value of the key, understood; none if it is not 40 hexadecimal digits.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let digits = value.iter().map(|byte| char::from(*byte).to_digit(16)).collect::<Option<Vec<_>>>()?;
+        let bytes: Vec<u8> =
+            digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |all, one| all << 4 | *one as u8)).collect();
+        let (session_id, handle) = bytes.split_first_chunk()?;
+        let handle = handle.try_into().ok().filter(|_| digits.len() % 2 == 0)?;
+        Some(Self { session_id: SessionId(*session_id), handle: FileHandle(handle) })
     }
 }
 
@@ -175,5 +213,27 @@ impl Layout for Truncate {
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(4, self.target.handle().0).put(8, self.size.to_be_bytes());
         self.target.encode(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_file_is_read_as_it_is_written() {
+        let shared = Shared { session_id: SessionId(*b"0123456789abcdeX"), handle: FileHandle([0, 1, 0xa, 0xff]) };
+        let pair = shared.pair();
+        assert_eq!(pair, "towpath.share=3031323334353637383961626364655800010aff");
+        let value = pair.split_once('=').unwrap().1.as_bytes();
+        assert_eq!(Shared::decode(value), Some(shared));
+        let wrong = [
+            &value[1..],
+            &value[2..],
+            &[value, b"0"].concat(),
+            &[value, b"00"].concat(),
+            &[b"g", &value[1..]].concat(),
+        ];
+        assert!(wrong.iter().all(|wrong| Shared::decode(wrong).is_none()));
     }
 }
