@@ -10,12 +10,16 @@ mod failing_store;
 mod faults;
 #[path = "it/http_own.rs"]
 mod http_own;
+#[path = "it/http_parts.rs"]
+mod http_parts;
 #[path = "it/http_peers.rs"]
 mod http_peers;
 #[path = "it/http_reads.rs"]
 mod http_reads;
 #[path = "it/http_uploads.rs"]
 mod http_uploads;
+#[path = "it/lanes.rs"]
+mod lanes;
 #[path = "it/listings.rs"]
 mod listings;
 #[path = "it/own.rs"]

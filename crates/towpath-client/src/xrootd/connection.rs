@@ -68,6 +68,13 @@ pub(super) enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    /// Whether the connection was lost, or never made.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::EarlyLoss(_) | Self::NotSent(_))
+    }
+}
+
 /// The end of a request.
 #[derive(Debug)]
 pub(super) struct Finished {
@@ -95,6 +102,8 @@ pub(super) struct Exchange {
     pub sink: Sink,
     /// Its share of the bytes underway, given back when it is answered.
     pub permit: Option<OwnedSemaphorePermit>,
+    /// Its place among the payloads that wait to be sent, given back when the kernel has taken the payload.
+    pub place: Option<OwnedSemaphorePermit>,
     /// It may take long by its nature.
     pub patient: bool,
 }
@@ -103,7 +112,7 @@ impl Exchange {
     /// A request whose answer has at most `limit` bytes.
     pub(super) fn new(request: impl Into<Request>, limit: usize) -> Self {
         let sink = Sink::answer(limit);
-        Self { request: request.into(), payload: Payload::None, sink, permit: None, patient: false }
+        Self { request: request.into(), payload: Payload::None, sink, permit: None, place: None, patient: false }
     }
 }
 
@@ -327,7 +336,7 @@ impl Connection {
     /// Sends a request behind those submitted before.
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
-        let Exchange { request, payload, sink, permit, patient } = exchange;
+        let Exchange { request, payload, sink, permit, place, patient } = exchange;
         let deadline = clock::now() + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));
         let waiting =
@@ -348,7 +357,7 @@ impl Connection {
         let mut head = BytesMut::new();
         request.encode(stream_id, &mut head);
         // The writer is gone only when the connection is lost, and then the request has been ended already, or is now.
-        if self.queue.send(writer::Outgoing { head: head.freeze(), payload }).is_err()
+        if self.queue.send(writer::Outgoing { head: head.freeze(), payload, place }).is_err()
             && let Some(waiting) = self.shared.take(stream_id)
         {
             waiting.finish(Err(Failure::NotSent(closed())));

@@ -13,7 +13,7 @@ use std::sync::{
 use bytes::Bytes;
 use tokio::{
     runtime::Handle,
-    sync::{oneshot, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
 };
 use towpath_proto::xrootd::{
     FileHandle, Request,
@@ -31,10 +31,16 @@ use slots::Slots;
 /// Longest answer to an open, in bytes: handle, stat text, and whatever else a server may add.
 const OPEN_ANSWER_BYTES: usize = 64 << 10;
 
+/// Pieces of spread uploads that wait in one session to be sent: one on its way into the kernel, and one that follows without a pause. What
+/// waits longer waits for whichever session has room, so that fast ones get more.
+const WAITING_PIECES: usize = 2;
+
 /// One connection and the files open in it.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
+    /// Free places for pieces that wait to be sent.
+    places: Arc<Semaphore>,
     slots: Mutex<Slots>,
     /// Bytes of file data underway, by which bulk transfers choose a session.
     load: AtomicUsize,
@@ -53,6 +59,7 @@ impl Session {
         let connection = Connection::start(dial, &runtime);
         Self {
             connection,
+            places: Arc::new(Semaphore::new(WAITING_PIECES)),
             slots: Mutex::default(),
             load: AtomicUsize::new(0),
             carried: AtomicUsize::new(0),
@@ -112,12 +119,26 @@ impl Session {
         Load { session: Arc::clone(self), bytes }
     }
 
+    /// Waits until a piece of a spread upload can be sent soon. None if that will never be.
+    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).acquire_owned().await.ok()
+    }
+
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends an open. With `guess`, a handle is guessed where that is safe.
     pub(super) fn open(self: &Arc<Self>, open: Open, guess: bool) -> Arc<OpenFile> {
+        self.start_open(open, guess, None)
+    }
+
+    /// Sends one more open of a file that is being written. With `parting` it is closed, unless it is closed otherwise.
+    pub(super) fn open_again(self: &Arc<Self>, open: Open, parting: Option<Ending>) -> Arc<OpenFile> {
+        self.start_open(open, false, parting)
+    }
+
+    fn start_open(self: &Arc<Self>, open: Open, guess: bool, parting: Option<Ending>) -> Arc<OpenFile> {
         let mut exchange = Exchange::new(Request::from(open), OPEN_ANSWER_BYTES);
         // A file may have to come from tape.
         exchange.patient = true;
@@ -134,8 +155,9 @@ impl Session {
             guess: guessed.filter(|_| guess),
             answered,
             closed: AtomicBool::new(false),
+            parting: parting.clone(),
         });
-        self.runtime.spawn(settle(Arc::clone(self), Arc::downgrade(&file), pending, guessed, answer));
+        self.runtime.spawn(settle(Arc::clone(self), Arc::downgrade(&file), pending, guessed, (answer, parting)));
         file
     }
 
@@ -174,7 +196,7 @@ async fn settle(
     file: Weak<OpenFile>,
     pending: Pending,
     guess: Option<FileHandle>,
-    answer: watch::Sender<Option<Result<OpenReply, Failure>>>,
+    (answer, parting): (watch::Sender<Option<Result<OpenReply, Failure>>>, Option<Ending>),
 ) {
     let finished = pending.finished().await;
     let reply = finished.outcome.and_then(|_| {
@@ -182,7 +204,8 @@ async fn settle(
     });
     let handle = reply.as_ref().ok().map(|reply| reply.handle);
     // An upload that can be taken up again must not become visible, whole or not.
-    let ending = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| Ending::Keep);
+    let resumable = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| Ending::Keep);
+    let ending = parting.or(resumable);
     session.slots().opened(guess, handle);
     match (file.upgrade(), handle) {
         // The file's own drop closes it.
@@ -228,6 +251,8 @@ pub(super) struct OpenFile {
     guess: Option<FileHandle>,
     answered: watch::Receiver<Option<Result<OpenReply, Failure>>>,
     closed: AtomicBool,
+    /// How it is closed if nothing else is said.
+    parting: Option<Ending>,
 }
 
 /// By which handle to name a file in a request that leaves now.
@@ -264,6 +289,11 @@ impl OpenFile {
         matches!(&*self.answered.borrow(), Some(Ok(reply)) if reply.present.is_some())
     }
 
+    /// How it is closed if nothing else is said.
+    pub(super) fn parting(&self) -> Option<Ending> {
+        self.parting.clone().or_else(|| self.is_resumable().then_some(Ending::Keep))
+    }
+
     /// The handle, if the file is known to be open and no close has been sent.
     pub(super) fn open_handle(&self) -> Option<FileHandle> {
         match self.naming() {
@@ -298,7 +328,6 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let ending = self.is_resumable().then_some(Ending::Keep);
-        self.start_close(ending);
+        self.start_close(self.parting());
     }
 }

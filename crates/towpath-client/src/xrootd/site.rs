@@ -13,7 +13,7 @@ use tokio::{
     runtime::Handle,
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
 };
-use towpath_proto::xrootd::{SessionId, auth::Offer, request::Query};
+use towpath_proto::xrootd::{ServerFlags, SessionId, auth::Offer, request::Query};
 use towpath_store::{Blame, Error, Fault, Kind, Result, Secret};
 
 use super::{
@@ -64,17 +64,34 @@ struct Nature {
     is_ours: bool,
     /// Uploads can be taken up again.
     resumes: bool,
+    sharing: Option<Sharing>,
+}
+
+/// How a file that is being written can be opened once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Our own server gives a further handle of what another one names.
+    ByHandle,
+    /// XRootD's own takes another open of the same name.
+    ByName,
 }
 
 impl Nature {
     /// Of a server that does not know the question, or answers it as others do.
-    const FOREIGN: Self = Self { is_ours: false, resumes: false };
+    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None };
 
-    /// What the values of `version` and `towpath.resume` tell, a line each; a word that means nothing is echoed.
+    /// What the values of `version`, `towpath.resume` and `towpath.share` tell, a line each; a word that means nothing is echoed.
     fn of_answer(answer: &[u8]) -> Self {
         let mut lines = answer.split(|byte| *byte == b'\n');
-        let is_ours = lines.next().is_some_and(|version| version.starts_with(b"towpath"));
-        Self { is_ours, resumes: is_ours && lines.next() == Some(b"1") }
+        let version = lines.next().unwrap_or_default();
+        if version.starts_with(b"towpath") {
+            let mut is_known = || lines.next() == Some(b"1");
+            let resumes = is_known();
+            return Self { is_ours: true, resumes, sharing: is_known().then_some(Sharing::ByHandle) };
+        }
+        // As `v5.5.3`; others that speak the protocol have other words for themselves.
+        let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
+        Self { sharing: is_xrootd.then_some(Sharing::ByName), ..Self::FOREIGN }
     }
 }
 
@@ -153,6 +170,14 @@ impl Site {
         }
     }
 
+    /// The sessions of all lanes that bulk data may use now, started where they are missing. Returns at once.
+    ///
+    /// # Errors
+    /// TLS cannot be configured.
+    pub(super) fn sessions(&self) -> Result<Vec<Arc<Session>>> {
+        (0..self.dialer.lanes()).map(|lane| self.session(lane)).collect()
+    }
+
     /// The session of a lane, started if there is none or if it was lost. Returns at once.
     ///
     /// # Errors
@@ -206,11 +231,20 @@ impl Site {
         self.nature.get().map(|nature| nature.resumes)
     }
 
+    /// How the server lets a file be opened once more that is being written in `session`, as far as it is known to.
+    pub(super) fn sharing(&self, session: &Session) -> Option<Sharing> {
+        let flags = session.established()?.flags;
+        // What a proxy has open twice, it may have open twice elsewhere.
+        let is_proxy = flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache);
+        let sharing = self.nature.get()?.sharing?;
+        (sharing == Sharing::ByHandle || !is_proxy).then_some(sharing)
+    }
+
     /// Whether the server is towpath: then it shows an upload only once it is closed, and understands promises. It is asked until it answers;
     /// before that it may be so, and what stands under the name of an upload must be taken for another file.
     pub(super) async fn may_be_ours(&self) -> bool {
         let asked = self.nature.get_or_try_init(|| async {
-            let words = Query::Config(Bytes::from_static(b"version towpath.resume"));
+            let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share"));
             let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {

@@ -5,10 +5,12 @@
 //! with the close what was promised, and compares before it shows the file; another one is asked afterwards for size and digest, and
 //! what does not hold is removed.
 //!
-//! A write handle does not survive the loss of its connection: the server gives the file up (it is opened with
-//! persist-on-successful-close), so writes end with `Unavailable` and the upload has to start again. With a key
-//! ([`CreateOptions::resume`]) our own server keeps what came, and tells with the answer to the next open what that is.
+//! A large file goes over all connections of the site ([`lanes`]), and the loss of one costs nothing. A write handle does not survive the loss of
+//! the last one: the server gives the file up (it is opened with persist-on-successful-close), so writes end with `Unavailable` and the upload has
+//! to start again. With a key ([`CreateOptions::resume`]) our own server keeps what came, and tells with the answer to the next open what that is.
 
+mod lanes;
+mod pieces;
 mod target;
 
 use std::sync::{
@@ -18,13 +20,13 @@ use std::sync::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 use towpath_proto::{
     checksum::{Digest, Extent},
     xrootd::{
-        FileHandle, Mode, OpenOptions as OpenFlags, PageFlags, Request, StatOptions, Target as Subject,
-        page::{self, Page},
-        request::{Ending, Open, PgWrite, Promise, Stat, Sync, Truncate, Write},
-        response::{Body, OpenReply, PgWriteStatus, StatInfo},
+        FileHandle, Mode, OpenOptions as OpenFlags, Request, StatOptions, Target as Subject,
+        request::{Ending, Open, Promise, Stat, Sync, Truncate},
+        response::{Body, OpenReply, StatInfo},
     },
 };
 use towpath_store::{
@@ -34,20 +36,18 @@ use towpath_store::{
 
 use super::{
     ask::{Origin, path_and_cgi, with_pair},
-    connection::{Answer, Exchange, Failure, Finished, Payload},
+    connection::{Exchange, Failure, Finished},
     metadata,
     read::{Check, fetch},
-    session::Session,
+    session::{OpenFile, Session},
     site::Site,
     store::XrootdStore,
 };
+use lanes::Lanes;
 use target::Target;
 
 /// The longest piece sent in one request, in bytes; longer ones are split.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
-
-/// How often a damaged page is sent again.
-const PAGE_RETRIES: usize = 3;
 
 /// A file being written at a site.
 #[derive(Debug)]
@@ -55,6 +55,9 @@ pub(super) struct Upload {
     target: Target,
     site: Arc<Site>,
     handle: FileHandle,
+    lanes: Lanes,
+    /// What names the file within the server, once that was asked.
+    id: OnceCell<u64>,
     /// What was there when it began.
     present: Vec<Extent>,
     /// How large the file has become by what was written, if it was new.
@@ -148,9 +151,11 @@ impl Upload {
         let present = reply.present.unwrap_or_default();
         let are_apart = present.is_sorted_by(|one, next| one.end() < next.offset());
         let upload = Self {
+            lanes: Lanes::new(Arc::clone(&target.file)),
             target,
             site,
             handle: reply.handle,
+            id: OnceCell::new(),
             size: AtomicU64::new(present.last().map_or(0, Extent::end)),
             present,
             finished: AtomicBool::new(false),
@@ -166,28 +171,29 @@ impl Upload {
         &self.target.file.session
     }
 
-    /// Sends a request about the open file, again as long as the server asks to wait.
-    async fn ask(&self, exchange: impl Fn() -> Exchange) -> Result<Finished> {
-        let mut pursuit = self.target.store.origin.pursuit(false);
-        loop {
-            if self.finished.load(Ordering::Acquire) {
-                return Err(not_open());
-            }
-            let mut finished = self.session().submit(exchange()).finished().await;
-            match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
-                Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
-                Err(failure @ Failure::Wait { .. }) => {
-                    self.target.store.origin.after(&mut pursuit, &self.site, failure).await?;
-                }
-                Err(failure) => return Err(self.error(failure)),
-            }
+    /// Sends a request about the file over one of its connections, and gives which.
+    async fn ask_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Finished)> {
+        let file = self.remaining().file;
+        let handle = file.open_handle().unwrap_or(self.handle);
+        match self.ask(&file, None, || exchange(handle)).await {
+            Ok(finished) => Ok((file, finished)),
+            Err(failure) => Err(self.error(&file, failure)),
         }
     }
 
-    /// What a failure means for a file that cannot be opened again.
-    fn error(&self, failure: Failure) -> Error {
+    /// What the server says of the file that `file` is an open of.
+    async fn stat(&self, file: &OpenFile) -> Result<StatInfo> {
+        let handle = file.open_handle().unwrap_or(self.handle);
+        let request = Stat { options: StatOptions::NONE, wants: 0, target: Subject::Handle(handle) };
+        let asked = self.ask(file, None, || Exchange::new(Request::from(request.clone()), 64 << 10)).await;
+        let finished = asked.map_err(|failure| self.error(file, failure))?;
+        StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| file.session.garbled(&error))
+    }
+
+    /// What a failure of a request on `file` means for one that cannot be opened again.
+    fn error(&self, file: &OpenFile, failure: Failure) -> Error {
         match failure {
-            Failure::Refused(reply) => super::recovery::refusal(&self.session().host, &reply),
+            Failure::Refused(reply) => super::recovery::refusal(&file.session.host, &reply),
             Failure::Fatal(error) => error,
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
                 let rest = match self.target.file.is_resumable() {
@@ -198,59 +204,9 @@ impl Upload {
                 Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
             }
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
-                Error::new(Fault::Protocol, format!("{}: unexpected answer to a write", self.session().host))
+                Error::new(Fault::Protocol, format!("{}: unexpected answer to a write", file.session.host))
             }
         }
-    }
-
-    /// Writes at most [`MAX_REQUEST_BYTES`].
-    async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
-        let _room = self.site.room(data.len()).await?;
-        let _load = self.session().loaded(data.len());
-        if !self.site.wants_pages(self.session()) {
-            let request = Write { handle: self.handle, offset, length: data.len() as u32, ..Write::default() };
-            self.ask(|| Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request.clone(), 0) })
-                .await?;
-            return Ok(());
-        }
-        let range = ByteRange { offset, length: data.len() };
-        for page in self.pages(range, &data, PageFlags::NONE).await? {
-            self.resend(page, range, &data).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends a range as pages; the pages that arrived damaged.
-    async fn pages(&self, range: ByteRange, data: &Bytes, flags: PageFlags) -> Result<Vec<Page>> {
-        let checksums: Arc<[[u8; page::CRC_BYTES]]> =
-            page_slices(range.offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect();
-        let length = page::encoded_len(range.offset, range.length as u64) as u32;
-        let request = PgWrite { handle: self.handle, offset: range.offset, flags, length, ..PgWrite::default() };
-        let payload = || Payload::pages(range.offset, data.clone(), Arc::clone(&checksums));
-        let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
-        let finished = self.ask(|| Exchange { payload: payload(), ..Exchange::new(request.clone(), limit) }).await?;
-        let Ok(Answer::Status(status)) = &finished.outcome else { return Ok(Vec::new()) };
-        let status = PgWriteStatus::from_body(status, Bytes::from(finished.buffer));
-        Ok(status.map_err(|error| self.session().garbled(&error))?.bad_pages)
-    }
-
-    /// Sends one page of `data` again until it arrives whole.
-    async fn resend(&self, page: Page, range: ByteRange, data: &Bytes) -> Result<()> {
-        let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
-        let end = start.map(|start| start.saturating_add(page.length)).filter(|end| *end <= data.len());
-        let (Some(start), Some(end)) = (start, end) else {
-            return Err(self.session().garbled(&"it asks for a page again that was not sent"));
-        };
-        let range = ByteRange { offset: page.offset, length: page.length };
-        for _ in 0..PAGE_RETRIES {
-            tracing::warn!(host = &*self.session().host, path = %self.target.path, offset = page.offset, "damaged page");
-            if self.pages(range, &data.slice(start..end), PageFlags::retry).await?.is_empty() {
-                return Ok(());
-            }
-        }
-        let host = &self.session().host;
-        let message = format!("{host}: the page at {} arrived damaged {} times", page.offset, PAGE_RETRIES + 1);
-        Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network))
     }
 
     /// Closes the file, and gives its metadata if they are as promised.
@@ -267,7 +223,9 @@ impl Upload {
         if self.target.is_new && self.site.is_known_to_be_ours() {
             return self.close_with_promise(Promise { size, digests: expected.digests.clone() }).await;
         }
-        self.target.close(None).await.map_err(|failure| self.error(failure))?;
+        let target = self.remaining();
+        self.gather(&target).await;
+        target.close(None).await.map_err(|failure| self.error(&target.file, failure))?;
         let stat = self.target.store.stat(&self.target.caller, &self.target.path);
         let (metadata, digest) = futures::future::join(stat, self.check_digests(expected)).await;
         let mut metadata = metadata?;
@@ -280,9 +238,10 @@ impl Upload {
 
     /// Closes the file if it is as promised.
     async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
-        let answer =
-            self.target.close(Some(Ending::Commit(promise.clone()))).await.map_err(|failure| self.error(failure))?;
-        let stat = StatInfo::decode(answer).map_err(|error| self.session().garbled(&error))?;
+        let target = self.remaining();
+        let answer = target.close(Some(Ending::Commit(promise.clone()))).await;
+        let answer = answer.map_err(|failure| self.error(&target.file, failure))?;
+        let stat = StatInfo::decode(answer).map_err(|error| target.file.session.garbled(&error))?;
         let mut metadata = metadata::of_stat(&stat);
         promise.digests.iter().for_each(|digest| metadata.digests.insert(*digest));
         Ok(metadata)
@@ -317,7 +276,7 @@ impl Drop for Upload {
         if self.settled.load(Ordering::Acquire) {
             return;
         }
-        let target = self.target.clone();
+        let target = self.remaining();
         let underway = target.start_clear();
         self.target.spawn(async move { target.clear_abandoned(underway).await });
     }
@@ -356,15 +315,6 @@ fn pairs(options: &CreateOptions) -> Result<Option<String>> {
     let message = "an upload with a resume key must say how large the file will be";
     let size = size.ok_or_else(|| Error::new(Fault::InvalidArgument, message))?;
     Ok(Some(format!("{size}&{}={key}", OpenReply::RESUME_KEY)))
-}
-
-/// `data`, which lie at `offset`, page by page.
-fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
-    let data = data.clone();
-    page::pages(offset, data.len() as u64).map(move |page| {
-        let start = (page.offset - offset) as usize;
-        data.slice(start..start + page.length)
-    })
 }
 
 fn mismatch(promised: &Digest, found: &Digest) -> Error {
@@ -408,32 +358,30 @@ impl WriteHandle for Upload {
             return Ok(Bytes::new());
         }
         let range = ByteRange { offset, length };
-        let attempt = fetch(&self.site, self.session(), self.handle, range, Vec::new(), Check::Pages).await;
-        attempt.whole().map_err(|failure| self.error(failure).at(&self.target.path))
+        let file = self.remaining().file;
+        let handle = file.open_handle().unwrap_or(self.handle);
+        let attempt = fetch(&self.site, &file.session, handle, range, Vec::new(), Check::Pages).await;
+        attempt.whole().map_err(|failure| self.error(&file, failure).at(&self.target.path))
     }
 
     async fn set_size(&self, size: u64) -> Result<()> {
         if i64::try_from(size).is_err() {
             return Err(Error::new(Fault::InvalidArgument, "no file can have this size").at(&self.target.path));
         }
-        let request = Truncate { target: Subject::Handle(self.handle), size };
-        let asked = self.ask(|| Exchange::new(request.clone(), 64)).await;
+        let request = |handle| Truncate { target: Subject::Handle(handle), size };
+        let asked = self.ask_about(|handle| Exchange::new(request(handle), 64)).await;
         asked.map_err(|error| error.at(&self.target.path))?;
         self.size.store(size, Ordering::Release);
         Ok(())
     }
 
     async fn sync(&self) -> Result<()> {
-        let request = Sync { handle: self.handle };
-        let asked = self.ask(|| Exchange { patient: true, ..Exchange::new(request.clone(), 64) }).await;
+        let asked = self.ask_about(|handle| Exchange { patient: true, ..Exchange::new(Sync { handle }, 64) }).await;
         asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
     }
 
     async fn metadata(&self) -> Result<Metadata> {
-        let request = Stat { options: StatOptions::NONE, wants: 0, target: Subject::Handle(self.handle) };
-        let finished = self.ask(|| Exchange::new(Request::from(request.clone()), 64 << 10)).await;
-        let finished = finished.map_err(|error| error.at(&self.target.path))?;
-        let stat = StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| self.session().garbled(&error))?;
+        let stat = self.stat(&self.remaining().file).await.map_err(|error| error.at(&self.target.path))?;
         Ok(metadata::of_stat(&stat))
     }
 
@@ -443,7 +391,7 @@ impl WriteHandle for Upload {
         }
         let checked = self.close_and_check(&expected).await;
         if checked.is_err()
-            && let Err(left) = self.target.clear(self.target.start_clear()).await
+            && let Err(left) = self.target.clear(self.remaining().start_clear()).await
         {
             tracing::warn!(path = %self.target.path, error = %left, "a failed upload could not be removed");
         }
@@ -455,7 +403,7 @@ impl WriteHandle for Upload {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let cleared = self.target.clear(self.target.start_abandon()).await;
+        let cleared = self.target.clear(self.remaining().start_abandon()).await;
         self.settled.store(true, Ordering::Release);
         cleared.map_err(|error| error.at(&self.target.path))
     }

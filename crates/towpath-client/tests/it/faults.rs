@@ -2,16 +2,20 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy},
-    net::TcpStream,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
+use tokio_util::sync::CancellationToken;
 use towpath_client::ClientOptions;
 use towpath_store::{Blame, CreateOptions, Fault, OpenOptions, sys::net};
 
@@ -20,47 +24,84 @@ use crate::peer::{Xrootd, caller, content, options, path, store_at};
 /// A way to a server that breaks: connection number `n` is cut after `cuts[n]` bytes of the server; further ones are not.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    connections: Arc<AtomicUsize>,
+    connections: Arc<Mutex<Vec<Arc<Passed>>>>,
+}
+
+/// What went over one connection.
+#[derive(Default)]
+struct Passed {
+    /// Bytes of the client.
+    sent: AtomicUsize,
+    is_cut: AtomicBool,
+    /// It is to be cut.
+    cut: CancellationToken,
 }
 
 impl Proxy {
     pub(crate) fn start(server: u16, cuts: Vec<usize>) -> Self {
+        Self::relaying(server, move |number| [usize::MAX, cuts.get(number).copied().unwrap_or(usize::MAX)])
+    }
+
+    /// Connection number `n` is cut after `cuts[n]` bytes of the client.
+    pub(crate) fn start_for_uploads(server: u16, cuts: Vec<usize>) -> Self {
+        Self::relaying(server, move |number| [cuts.get(number).copied().unwrap_or(usize::MAX), usize::MAX])
+    }
+
+    /// `cuts` gives the most bytes of client and server that a connection passes on.
+    fn relaying(server: u16, cuts: impl Fn(usize) -> [usize; 2] + Send + 'static) -> Self {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let connections = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(Mutex::new(Vec::new()));
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let number = counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(relay(client, server, cuts.get(number).copied()));
+                let passed = Arc::new(Passed::default());
+                let mut counted = counted.lock().unwrap();
+                tokio::spawn(relay(client, server, cuts(counted.len()), Arc::clone(&passed)));
+                counted.push(passed);
             }
         });
         Self { port, connections }
     }
+
+    /// Bytes that the client sent, over each connection.
+    pub(crate) fn sent(&self) -> Vec<usize> {
+        self.connections.lock().unwrap().iter().map(|passed| passed.sent.load(Ordering::SeqCst)).collect()
+    }
+
+    /// Cuts a connection now.
+    pub(crate) fn cut_now(&self, number: usize) {
+        self.connections.lock().unwrap()[number].cut.cancel();
+    }
+
+    /// Connections that were cut.
+    pub(crate) fn cut(&self) -> usize {
+        self.connections.lock().unwrap().iter().filter(|passed| passed.is_cut.load(Ordering::SeqCst)).count()
+    }
 }
 
-async fn relay(client: TcpStream, server: u16, cut: Option<usize>) {
+async fn relay(client: TcpStream, server: u16, cuts: [usize; 2], passed: Arc<Passed>) {
     let Ok(server) = net::connect(([127, 0, 0, 1], server).into()).await else { return };
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let answers = async {
-        let mut left = cut.unwrap_or(usize::MAX);
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(received) = from_server.read(&mut buffer).await {
-            let passed = received.min(left);
-            if received == 0 || to_client.write_all(&buffer[..passed]).await.is_err() {
-                break;
-            }
-            left -= passed;
-            if left == 0 {
-                break;
-            }
-        }
-    };
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let answered = AtomicUsize::new(0);
     // Whichever ends first takes both directions with it.
     tokio::select! {
-        () = answers => {}
-        _ = copy(&mut from_client, &mut to_server) => {}
+        () = passed.cut.cancelled() => passed.is_cut.store(true, Ordering::SeqCst),
+        () = pass(from_server, to_client, cuts[1], &answered, &passed.is_cut) => {}
+        () = pass(from_client, to_server, cuts[0], &passed.sent, &passed.is_cut) => {}
+    }
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, cut: usize, passed: &AtomicUsize, is_cut: &AtomicBool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(received @ 1..) = from.read(&mut buffer).await {
+        let count = received.min(cut - passed.load(Ordering::SeqCst));
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+        if passed.fetch_add(count, Ordering::SeqCst) + count == cut {
+            return is_cut.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -81,7 +122,7 @@ async fn a_download_survives_lost_connections() {
     let reads = (0..8).map(|number| file.read(number * 1_000_000, 1_000_000));
     let pieces = tokio::time::timeout(Duration::from_secs(60), futures::future::try_join_all(reads)).await;
     assert!(pieces.expect("the client hangs").unwrap().concat() == data);
-    assert_eq!(proxy.connections.load(Ordering::SeqCst), 5);
+    assert_eq!(proxy.sent().len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
-    sync::{mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
 };
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES};
 
@@ -102,6 +102,8 @@ impl Buf for Pages {
 pub(super) struct Outgoing {
     pub(super) head: Bytes,
     pub(super) payload: Payload,
+    /// Given back when the payload is sent.
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 /// Sends `first`, then orders of the reader as they come, and requests once the gate is open. Ends when nobody can
@@ -119,13 +121,13 @@ pub(super) async fn run(
         if !open && gate.try_recv().is_ok() {
             open = true;
         }
-        let mut payload = Payload::None;
+        let (mut payload, mut place) = (Payload::None, None);
         while batch.len() < GATHER_BYTES {
             if let Ok(order) = orders.try_recv() {
                 batch.extend_from_slice(&order);
             } else if open && let Ok(outgoing) = queue.try_recv() {
                 batch.extend_from_slice(&outgoing.head);
-                payload = outgoing.payload;
+                (payload, place) = (outgoing.payload, outgoing.place);
                 if !matches!(payload, Payload::None) {
                     break;
                 }
@@ -134,6 +136,7 @@ pub(super) async fn run(
             }
         }
         send(&mut output, &mut batch, payload).await?;
+        drop(place);
         tokio::select! {
             biased;
             order = orders.recv() => match order {

@@ -79,8 +79,8 @@ impl Target {
 
     /// Sends what makes the file go away, in one flight; what can be taken up again stays. Returns at once.
     pub(super) fn start_clear(&self) -> Clearing {
-        if self.file.is_resumable() {
-            return Clearing { closing: self.file.start_close(Some(Ending::Keep)), removing: None };
+        if let Some(parting) = self.file.parting() {
+            return Clearing { closing: self.file.start_close(Some(parting)), removing: None };
         }
         let shown = self.shown.load(Ordering::Acquire);
         // A handle that was closed may be another file's by now.
@@ -99,7 +99,7 @@ impl Target {
 
     /// As [`Self::start_clear`], and nothing stays.
     pub(super) fn start_abandon(&self) -> Clearing {
-        if self.file.is_resumable() {
+        if self.file.parting().is_some() {
             return Clearing { closing: self.file.start_close(Some(Ending::Abandon)), removing: None };
         }
         self.start_clear()

@@ -1,0 +1,132 @@
+//! Data on their way out: pieces as pages with checksums, sent again where they arrive damaged or not at all.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+use towpath_proto::xrootd::{
+    PageFlags,
+    page::{self, Page},
+    request::{PgWrite, Write},
+    response::PgWriteStatus,
+};
+use towpath_store::{Blame, ByteRange, Error, Fault, Result};
+
+use super::{Upload, lanes::Lane, not_open};
+use crate::xrootd::{
+    connection::{Answer, Exchange, Failure, Finished, Payload},
+    session::OpenFile,
+};
+
+/// How often a damaged page is sent again.
+const PAGE_RETRIES: usize = 3;
+
+impl Upload {
+    /// Writes at most [`super::MAX_REQUEST_BYTES`], over another connection if the one that was chosen is lost.
+    pub(super) async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
+        let _room = self.site.room(data.len()).await?;
+        let mut lane = self.lane(offset, data.len()).await;
+        loop {
+            let failure = match self.send(&mut lane, offset, &data).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let other = failure.is_loss().then(|| self.lanes.alive(Some(&lane.file))).flatten();
+            let Some(other) = other else { return Err(self.error(&lane.file, failure)) };
+            tracing::debug!(path = %self.target.path, offset, ?failure, "a piece goes over another connection");
+            lane = self.lane_of(other, data.len());
+        }
+    }
+
+    /// Sends a piece once.
+    async fn send(&self, lane: &mut Lane, offset: u64, data: &Bytes) -> Result<(), Failure> {
+        let place = lane.place.take();
+        let Lane { file, handle, .. } = &*lane;
+        if !self.site.wants_pages(&file.session) {
+            let request = Write { handle: *handle, offset, length: data.len() as u32, ..Write::default() };
+            let exchange = || Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request.clone(), 0) };
+            return self.ask(file, place, exchange).await.map(drop);
+        }
+        let range = ByteRange { offset, length: data.len() };
+        for page in self.pages(lane, place, range, data, PageFlags::NONE).await? {
+            self.resend(lane, page, range, data).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a range as pages; the pages that arrived damaged.
+    async fn pages(
+        &self,
+        lane: &Lane,
+        place: Option<OwnedSemaphorePermit>,
+        range: ByteRange,
+        data: &Bytes,
+        flags: PageFlags,
+    ) -> Result<Vec<Page>, Failure> {
+        let Lane { file, handle, .. } = lane;
+        let checksums: Arc<[[u8; page::CRC_BYTES]]> =
+            page_slices(range.offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect();
+        let length = page::encoded_len(range.offset, range.length as u64) as u32;
+        let request = PgWrite { handle: *handle, offset: range.offset, flags, length, ..PgWrite::default() };
+        let payload = || Payload::pages(range.offset, data.clone(), Arc::clone(&checksums));
+        let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
+        let exchange = || Exchange { payload: payload(), ..Exchange::new(request.clone(), limit) };
+        let finished = self.ask(file, place, exchange).await?;
+        let Ok(Answer::Status(status)) = &finished.outcome else { return Ok(Vec::new()) };
+        let status = PgWriteStatus::from_body(status, Bytes::from(finished.buffer));
+        Ok(status.map_err(|error| Failure::Fatal(file.session.garbled(&error)))?.bad_pages)
+    }
+
+    /// Sends one page of `data` again until it arrives whole.
+    async fn resend(&self, lane: &Lane, page: Page, range: ByteRange, data: &Bytes) -> Result<(), Failure> {
+        let file = &lane.file;
+        let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
+        let end = start.map(|start| start.saturating_add(page.length)).filter(|end| *end <= data.len());
+        let (Some(start), Some(end)) = (start, end) else {
+            return Err(Failure::Fatal(file.session.garbled(&"it asks for a page again that was not sent")));
+        };
+        let range = ByteRange { offset: page.offset, length: page.length };
+        let host = &file.session.host;
+        for _ in 0..PAGE_RETRIES {
+            tracing::warn!(host = &**host, path = %self.target.path, offset = page.offset, "damaged page");
+            if self.pages(lane, None, range, &data.slice(start..end), PageFlags::retry).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        let message = format!("{host}: the page at {} arrived damaged {} times", page.offset, PAGE_RETRIES + 1);
+        Err(Failure::Fatal(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)))
+    }
+
+    /// Sends a request about the open file, again as long as the server asks to wait.
+    pub(super) async fn ask(
+        &self,
+        file: &OpenFile,
+        mut place: Option<OwnedSemaphorePermit>,
+        exchange: impl Fn() -> Exchange,
+    ) -> Result<Finished, Failure> {
+        let mut pursuit = self.target.store.origin.pursuit(false);
+        loop {
+            if self.finished.load(Ordering::Acquire) {
+                return Err(Failure::Fatal(not_open()));
+            }
+            let mut finished = file.session.submit(Exchange { place: place.take(), ..exchange() }).finished().await;
+            match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
+                Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
+                Err(failure @ Failure::Wait { .. }) => {
+                    let waited = self.target.store.origin.after(&mut pursuit, &self.site, failure).await;
+                    waited.map_err(Failure::Fatal)?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+}
+
+/// `data`, which lie at `offset`, page by page.
+fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
+    let data = data.clone();
+    page::pages(offset, data.len() as u64).map(move |page| {
+        let start = (page.offset - offset) as usize;
+        data.slice(start..start + page.length)
+    })
+}
