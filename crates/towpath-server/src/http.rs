@@ -25,6 +25,7 @@ mod locking;
 mod locks;
 mod media_type;
 mod namespace;
+mod parts;
 mod propfind;
 mod proppatch;
 mod pulse;

@@ -1,4 +1,4 @@
-//! PUT: a whole file, or a piece of one ([`super::uploads`]). It becomes visible when it is whole and all that was promised holds.
+//! PUT: a whole file, or a piece of one ([`super::uploads`], [`super::parts`]). It becomes visible when it is whole and all that was promised holds.
 //!
 //! `X-OC-Mtime` gives the file its time (ownCloud; rclone sends it). A missing parent is 409, as RFC 4918 §9.7.1 has it, unless the
 //! setting `http.create_parents` says otherwise.
@@ -15,10 +15,11 @@ use super::{
     digests,
     exchange::Exchange,
     locking,
+    parts::Step,
     refusal::Refusal,
     respond::{self, value},
     upload::{self, Intake, Promise},
-    uploads::{Key, Upload, Uploads},
+    uploads::{Key, Name, Upload, Uploads},
 };
 use crate::access::Activity;
 
@@ -34,15 +35,16 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
 }
 
 /// A PUT that may go on.
-struct Put<'a> {
-    exchange: &'a Exchange,
+pub(super) struct Put<'a> {
+    pub(super) exchange: &'a Exchange,
     existing: Option<Metadata>,
     piece: Option<ContentRange>,
     length: Option<u64>,
-    promised: Digests,
+    pub(super) promised: Digests,
     promised_of_content: Digests,
     mtime_ns: Option<i64>,
-    resume: Option<ResumeKey>,
+    pub(super) resume: Option<ResumeKey>,
+    step: Option<Step>,
 }
 
 impl<'a> Put<'a> {
@@ -80,14 +82,17 @@ impl<'a> Put<'a> {
             promised_of_content: digests::promised_of_content(exchange)?,
             mtime_ns: mtime(exchange)?,
             resume: resume_key(exchange)?,
+            step: Step::of(exchange)?,
             exchange,
         })
     }
 
     async fn carry_out(self, body: Incoming) -> Result<Response<Content>, Refusal> {
-        match self.piece {
-            None => self.whole(body).await,
-            Some(piece) => self.piece(body, piece).await,
+        match (self.piece, self.step) {
+            (None, None) => self.whole(body).await,
+            (Some(piece), None) => self.piece(body, piece).await,
+            (Some(piece), Some(step)) => self.take_step(body, piece, step).await,
+            (None, Some(_)) => Err(Refusal::bad_request("Towpath-Upload needs a Content-Range")),
         }
     }
 
@@ -101,7 +106,11 @@ impl<'a> Put<'a> {
     }
 
     /// Starts the file.
-    async fn create(&self, size: Option<u64>, resume: Option<ResumeKey>) -> Result<Arc<dyn WriteHandle>, Refusal> {
+    pub(super) async fn create(
+        &self,
+        size: Option<u64>,
+        resume: Option<ResumeKey>,
+    ) -> Result<Arc<dyn WriteHandle>, Refusal> {
         let options = CreateOptions {
             overwrite: self.overwrite(),
             parents: self.exchange.service.http.settings.create_parents,
@@ -123,7 +132,7 @@ impl<'a> Put<'a> {
         if only_new || self.exchange.may(Activity::Modify).is_err() { Overwrite::Refuse } else { Overwrite::Replace }
     }
 
-    async fn commit(
+    pub(super) async fn commit(
         &self,
         handle: &dyn WriteHandle,
         size: u64,
@@ -148,7 +157,8 @@ impl<'a> Put<'a> {
     async fn piece(self, body: Incoming, piece: ContentRange) -> Result<Response<Content>, Refusal> {
         let uploads = &self.exchange.service.http.uploads;
         let size = piece.size().unwrap_or(0);
-        let key = Key::new(self.exchange.caller(), self.exchange.path(), size, self.resume);
+        let name = self.resume.map_or(Name::None, Name::Resume);
+        let key = Key::new(self.exchange.caller(), self.exchange.path(), size, name);
         let Some(range) = piece.offsets() else {
             upload::text(self.exchange, body).await?;
             return match size {
@@ -163,6 +173,22 @@ impl<'a> Put<'a> {
         if !self.exchange.store().capabilities().write_any_order && range.start != upload.end_of_first() {
             return Ok(incomplete(Some(&upload)));
         }
+        self.take(body, range, &upload, || uploads.close(&key)).await?;
+        if upload.is_whole(size) {
+            self.finish(uploads, &key, &upload, size).await
+        } else {
+            Ok(incomplete(Some(&upload)))
+        }
+    }
+
+    /// Takes the bytes of `range`; `close` takes the upload out.
+    pub(super) async fn take(
+        &self,
+        body: Incoming,
+        range: Range<u64>,
+        upload: &Upload,
+        close: impl FnOnce() -> Option<Arc<Upload>>,
+    ) -> Result<(), Refusal> {
         let promise = Promise { length: Some(range.end - range.start), digests: self.promised_of_content.clone() };
         if !promise.digests.is_empty() {
             upload.forget(&range);
@@ -172,16 +198,11 @@ impl<'a> Put<'a> {
         let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
         if !damaged {
             upload.wrote(range.start..range.start + intake.written())?;
-        } else if self.resume.is_some() && uploads.close(&key).is_some() {
+        } else if upload.resume.is_some() && close().is_some() {
             // What was written of it would be found and taken for right.
             upload.handle.abort().await?;
         }
-        outcome?;
-        if upload.is_whole(size) {
-            self.finish(uploads, &key, &upload, size).await
-        } else {
-            Ok(incomplete(Some(&upload)))
-        }
+        outcome.map(drop)
     }
 
     async fn open(&self, uploads: &Uploads, key: &Key, size: u64) -> Result<Arc<Upload>, Refusal> {
@@ -191,7 +212,7 @@ impl<'a> Put<'a> {
                 let resume = self.resume.filter(|_| self.exchange.store().capabilities().resume);
                 let handle = self.create(Some(size), resume).await?;
                 let present = handle.present().await?;
-                Ok(uploads.open(key.clone(), handle, &present)?)
+                Ok(uploads.open(key.clone(), handle, resume, &present)?)
             }
         }
     }

@@ -11,10 +11,11 @@
 //! piece. An upload belongs to the one who sends it (for anonymous callers, to their address), its path and its size; it is given up
 //! when no request has been about it for [`IDLE`], and when the server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that stand for one
 //! version of the source) what came stays even then, if the store can keep it; without, nobody could tell whether the source is still the same. At most [`UPLOADS`] are open at once, of one caller
-//! [`UPLOADS_OF_ONE`].
+//! [`UPLOADS_OF_ONE`]. How towpath's own client says what it wants with `Towpath-Upload` is told in [`super::parts`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    fmt,
     net::IpAddr,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -24,7 +25,10 @@ use std::{
 use towpath_proto::checksum::{Digests, Extent};
 use towpath_store::{
     Caller, Error, Fault, Result, ResumeKey, StorePath, WriteHandle,
-    sys::clock::{self, Instant},
+    sys::{
+        clock::{self, Instant},
+        random,
+    },
 };
 
 use crate::access::Person;
@@ -41,8 +45,14 @@ const UPLOADS: usize = 1024;
 /// Uploads of one caller that may be open at once, so that nobody keeps others from theirs.
 const UPLOADS_OF_ONE: usize = 128;
 
+/// How long nobody may have been about an upload that another one of the same source takes the place of: its client was killed.
+const TAKEN_OVER: Duration = Duration::from_secs(3);
+
 /// Pieces with gaps between them that one upload may have.
 const EXTENTS: usize = 1024;
+
+/// Of more extents that are present there would be no room for new pieces. They may come again.
+pub(super) const PRESENT_EXTENTS: usize = EXTENTS / 2;
 
 /// Whose upload it is, and of what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,7 +60,41 @@ pub(super) struct Key {
     owner: Owner,
     path: StorePath,
     size: u64,
-    resume: Option<ResumeKey>,
+    name: Name,
+}
+
+/// What tells an upload from others of the same file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    /// Nothing.
+    None,
+    /// The version of its source.
+    Resume(ResumeKey),
+    /// What its client was told when it began.
+    Begun(UploadId),
+}
+
+/// Names an upload that was begun as such. It prints as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct UploadId(u128);
+
+impl UploadId {
+    /// One that nobody can guess.
+    pub(super) fn new() -> Self {
+        Self(u128::from_be_bytes(random::bytes()))
+    }
+
+    /// The one that prints as `text`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
+    }
+}
+
+impl fmt::Display for UploadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
 }
 
 /// Who sends an upload. Without a token there is only the address.
@@ -62,11 +106,11 @@ struct Owner {
 
 impl Key {
     /// The key of an upload of `size` bytes by `caller`.
-    pub(super) fn new(caller: &Caller, path: &StorePath, size: u64, resume: Option<ResumeKey>) -> Self {
+    pub(super) fn new(caller: &Caller, path: &StorePath, size: u64, name: Name) -> Self {
         let person = Person::of(caller);
         let address = caller.address.filter(|_| person.is_anonymous());
         let owner = Owner { person, address };
-        Self { owner, path: path.clone(), size, resume }
+        Self { owner, path: path.clone(), size, name }
     }
 }
 
@@ -79,6 +123,8 @@ pub(super) struct Uploads(Arc<Mutex<HashMap<Key, Arc<Upload>>>>);
 pub(super) struct Upload {
     /// Where its bytes go.
     pub(super) handle: Arc<dyn WriteHandle>,
+    /// The name under which what came of it stays.
+    pub(super) resume: Option<ResumeKey>,
     state: Mutex<State>,
 }
 
@@ -100,12 +146,40 @@ impl Uploads {
         lock(&self.0).get(key).map(Arc::clone)
     }
 
-    /// Opens the upload of that key with a new `handle`, in which something may be `present`; if another request was faster, its upload, and
-    /// `handle` is dropped.
+    /// Makes way for an upload of the same source to the same place as `key`'s, of a client that takes it up again under the name `resume`.
+    ///
+    /// # Errors
+    /// `Overloaded` if another client is about it.
+    pub(super) fn make_way(&self, key: &Key, resume: ResumeKey) -> Result<()> {
+        let mut uploads = lock(&self.0);
+        let is_same = |other: &Key, upload: &Upload| {
+            (&other.owner, &other.path, other.size) == (&key.owner, &key.path, key.size)
+                && upload.resume == Some(resume)
+        };
+        let is_in_use =
+            |upload: &Arc<Upload>| Arc::strong_count(upload) > 1 || lock(&upload.state).touched.elapsed() < TAKEN_OVER;
+        if uploads.iter().any(|(other, upload)| is_same(other, upload) && is_in_use(upload)) {
+            return Err(Error::new(
+                Fault::Overloaded,
+                "an upload of this file is under way: try again in some seconds",
+            ));
+        }
+        uploads.retain(|other, upload| !is_same(other, upload));
+        Ok(())
+    }
+
+    /// Opens the upload of that key with a new `handle`, in which something may be `present`; what came of it stays under the name `resume`. If another request was faster, its upload,
+    /// and `handle` is dropped.
     ///
     /// # Errors
     /// `Overloaded` if too many are open.
-    pub(super) fn open(&self, key: Key, handle: Arc<dyn WriteHandle>, present: &[Extent]) -> Result<Arc<Upload>> {
+    pub(super) fn open(
+        &self,
+        key: Key,
+        handle: Arc<dyn WriteHandle>,
+        resume: Option<ResumeKey>,
+        present: &[Extent],
+    ) -> Result<Arc<Upload>> {
         let mut uploads = lock(&self.0);
         let of_one = uploads.keys().filter(|other| other.owner == key.owner).count();
         if (uploads.len() >= UPLOADS || of_one >= UPLOADS_OF_ONE) && !uploads.contains_key(&key) {
@@ -114,10 +188,10 @@ impl Uploads {
         match uploads.entry(key.clone()) {
             Entry::Occupied(open) => Ok(Arc::clone(open.get())),
             Entry::Vacant(place) => {
-                // Of more there would be no room for new pieces. They may come again.
-                let extents = present.iter().take(EXTENTS / 2).map(|extent| extent.offset()..extent.end()).collect();
+                let extents =
+                    present.iter().take(PRESENT_EXTENTS).map(|extent| extent.offset()..extent.end()).collect();
                 let state = State { extents, promised: Digests::new(), touched: clock::now() };
-                let upload = Arc::clone(place.insert(Arc::new(Upload { handle, state: Mutex::new(state) })));
+                let upload = Arc::clone(place.insert(Arc::new(Upload { handle, resume, state: Mutex::new(state) })));
                 tokio::spawn(give_up_when_idle(Arc::downgrade(&self.0), key));
                 Ok(upload)
             }
@@ -261,8 +335,8 @@ mod tests {
         let store = MemoryStore::new(1 << 20);
         let (caller, path) = (Caller::local(), StorePath::parse(b"/f").unwrap());
         let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
-        let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, None));
-        let upload = uploads.open(key.clone(), handle, &[]).unwrap();
+        let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, Name::None));
+        let upload = uploads.open(key.clone(), handle, None, &[]).unwrap();
         tokio::time::sleep(3 * IDLE).await;
         assert!(uploads.get(&key).is_some(), "a long piece is under way");
         drop(upload);
@@ -278,7 +352,7 @@ mod tests {
         let uploads = Uploads::default();
         let open = async |octet, size| {
             let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();
-            uploads.open(Key::new(&caller(octet), &path, size, None), handle, &[]).map(drop)
+            uploads.open(Key::new(&caller(octet), &path, size, Name::None), handle, None, &[]).map(drop)
         };
         for size in 0..UPLOADS_OF_ONE as u64 {
             open(1, size).await.unwrap();

@@ -251,3 +251,67 @@ async fn who_waits_to_be_invited_is_not_invited_to_be_refused() {
     let answer = site.say(request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
+
+/// What towpath's own client does with large files.
+#[tokio::test]
+async fn an_upload_in_parts_is_begun_and_ended() {
+    const KEY: (&str, &str) = ("towpath-resume", "000102030405060708090a0b0c0d0e0f");
+    const NONE: (&str, &str) = ("content-range", "bytes */300000");
+    let pattern = Pattern::new(9);
+    let site = Site::in_directory();
+    let begun = site.ask("PUT /file", &[NONE, KEY, ("towpath-upload", "begin")], "").await.expect(StatusCode::OK);
+    assert_eq!((&*begun.text(), begun.field("towpath-resume")), ("", KEY.1));
+    let id = begun.field("towpath-upload").to_owned();
+    let part = async |site: &Site, id: &str, range: &str, body| {
+        site.ask("PUT /file", &[("content-range", range), ("towpath-upload", id)], body).await
+    };
+    part(&site, &id, "bytes 200000-299999/300000", pattern.bytes(200_000, 100_000)).await.expect(StatusCode::ACCEPTED);
+    part(&site, &id, NONE.1, Bytes::new()).await.expect(StatusCode::CONFLICT);
+    // Another one of the same source does not push it aside while it is in use.
+    site.ask("PUT /file", &[NONE, KEY, ("towpath-upload", "begin")], "").await.expect(StatusCode::TOO_MANY_REQUESTS);
+    let site = site.restarted().await;
+    part(&site, &id, "bytes 0-9/300000", pattern.bytes(0, 10)).await.expect(StatusCode::GONE);
+    let begun = site.ask("PUT /file", &[NONE, KEY, ("towpath-upload", "begin")], "").await.expect(StatusCode::OK);
+    let sums = Hasher::digest(towpath_proto::checksum::Algorithms::DEFAULT, &pattern.bytes(200_000, 100_000));
+    let [crc32c, adler32] = [Algorithm::Crc32c, Algorithm::Adler32].map(|algorithm| sums.get(algorithm).unwrap());
+    assert_eq!(begun.text(), format!("200000 100000 {crc32c} {adler32}\n"));
+    let id = begun.field("towpath-upload").to_owned();
+    part(&site, &id, "bytes 0-199999/300000", pattern.bytes(0, 200_000)).await.expect(StatusCode::ACCEPTED);
+    assert!(!site.exists("/file").await, "it is whole, and its client has not said that it is to be shown");
+    part(&site, &id, NONE.1, Bytes::new()).await.expect(StatusCode::CREATED);
+    pattern.check(0, &site.get("/file").await.body);
+    part(&site, &id, NONE.1, Bytes::new()).await.expect(StatusCode::GONE);
+    for (name, value) in [("towpath-upload", "x"), ("towpath-upload", "abandon"), ("towpath-upload", &id[1..])] {
+        site.ask("PUT /file", &[NONE, (name, value)], "").await.expect(StatusCode::BAD_REQUEST);
+    }
+    site.ask("PUT /file", &[("towpath-upload", "begin")], "").await.expect(StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn an_upload_in_parts_that_is_abandoned_or_wrong_leaves_nothing() {
+    let site = Site::in_directory();
+    let begin = [
+        ("content-range", "bytes */3"),
+        ("towpath-upload", "begin"),
+        ("towpath-resume", "000102030405060708090a0b0c0d0e0f"),
+    ];
+    for is_abandoned in [true, false] {
+        let begun = site.ask("PUT /file", &begin, "").await.expect(StatusCode::OK);
+        let id = begun.field("towpath-upload");
+        site.ask("PUT /file", &[("content-range", "bytes 0-2/3"), ("towpath-upload", id)], "abc").await;
+        assert_eq!(site.staged(), 2);
+        let abandon = format!("abandon {id}");
+        match is_abandoned {
+            true => site
+                .ask("PUT /file", &[begin[0], ("towpath-upload", &abandon)], "")
+                .await
+                .expect(StatusCode::NO_CONTENT),
+            false => site
+                .ask("PUT /file", &[begin[0], ("towpath-upload", id), ("digest", "adler32=024d0128")], "")
+                .await
+                .expect(StatusCode::UNPROCESSABLE_ENTITY),
+        };
+        assert_eq!(site.staged(), 0);
+        assert!(!site.exists("/file").await);
+    }
+}

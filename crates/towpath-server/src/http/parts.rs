@@ -1,0 +1,157 @@
+//! Uploads in parts, as towpath's own client makes them of large files: over several connections, and taken up again where they broke off.
+//!
+//! Each step is a `PUT` of the file with `Content-Range`, as in [`super::uploads`], and says with `Towpath-Upload` which it is. Another server takes no
+//! notice of that, so they are sent to no other.
+//!
+//! | `Towpath-Upload` | `Content-Range` | answer |
+//! | --- | --- | --- |
+//! | `begin` | `bytes */300` | 200, `Towpath-Upload: ID`; the body tells what is present, a line each: offset, length, CRC32C and Adler32 in hexadecimal. `Towpath-Resume` as in the request if what comes stays |
+//! | `ID` | `bytes 0-99/300` | 202: stored |
+//! | `ID` | `bytes */300` | 201 or 204: the file is whole, all that was promised holds, and it is visible; 409 if bytes are missing |
+//! | `keep ID` | `bytes */300` | 204: it ends, and stays if it can |
+//! | `abandon ID` | `bytes */300` | 204: nothing stays |
+//!
+//! What is present was read back and compared ([`towpath_store::WriteHandle::present`]), so `begin` takes as long as that. An upload with the same
+//! `Towpath-Resume` of a client that has not been heard for three seconds gives way; else the answer is 429.
+
+use std::fmt::Write as _;
+
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::Incoming;
+use towpath_proto::{
+    checksum::{Algorithm, Extent},
+    http::range::ContentRange,
+};
+use towpath_store::Fault;
+
+use super::{
+    body::Content,
+    exchange::Exchange,
+    put::Put,
+    refusal::Refusal,
+    respond::{self, value},
+    upload,
+    uploads::{Key, Name, PRESENT_EXTENTS, UploadId},
+};
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Begin,
+    /// A part, or the end if there is none.
+    Part(UploadId),
+    Keep(UploadId),
+    Abandon(UploadId),
+}
+
+impl Step {
+    /// What the request says with `Towpath-Upload`; none if it says nothing.
+    pub(super) fn of(exchange: &Exchange) -> Result<Option<Self>, Refusal> {
+        let Some(text) = exchange.custom_field("towpath-upload") else { return Ok(None) };
+        let step = match text.trim() {
+            "begin" => Some(Self::Begin),
+            text => match text.split_once(' ') {
+                None => UploadId::parse(text).map(Self::Part),
+                Some(("keep", id)) => UploadId::parse(id).map(Self::Keep),
+                Some(("abandon", id)) => UploadId::parse(id).map(Self::Abandon),
+                Some(_) => None,
+            },
+        };
+        step.map(Some)
+            .ok_or_else(|| Refusal::bad_request("Towpath-Upload is `begin`, an id, or `keep` or `abandon` and an id"))
+    }
+}
+
+impl Put<'_> {
+    /// Does what the request says.
+    pub(super) async fn take_step(
+        self,
+        body: Incoming,
+        piece: ContentRange,
+        step: Step,
+    ) -> Result<Response<Content>, Refusal> {
+        let size = piece.size().unwrap_or(0);
+        match (step, piece.offsets()) {
+            (Step::Begin, _) => {
+                upload::text(self.exchange, body).await?;
+                self.begin_upload(size).await
+            }
+            (Step::Part(id), Some(range)) => {
+                let (uploads, key) = (&self.exchange.service.http.uploads, self.key(size, id));
+                let upload = uploads.get(&key).ok_or_else(not_open)?;
+                self.take(body, range, &upload, || uploads.close(&key)).await?;
+                Ok(respond::empty(StatusCode::ACCEPTED))
+            }
+            (Step::Part(id), None) => {
+                upload::text(self.exchange, body).await?;
+                self.end_upload(size, id).await
+            }
+            (Step::Keep(id) | Step::Abandon(id), _) => {
+                upload::text(self.exchange, body).await?;
+                let upload = self.exchange.service.http.uploads.close(&self.key(size, id)).ok_or_else(not_open)?;
+                if matches!(step, Step::Abandon(_)) {
+                    upload.handle.abort().await?;
+                }
+                // Gone before the answer: the client may begin anew.
+                drop(upload);
+                Ok(respond::empty(StatusCode::NO_CONTENT))
+            }
+        }
+    }
+
+    fn key(&self, size: u64, id: UploadId) -> Key {
+        Key::new(self.exchange.caller(), self.exchange.path(), size, Name::Begun(id))
+    }
+
+    async fn begin_upload(&self, size: u64) -> Result<Response<Content>, Refusal> {
+        let can = self.exchange.store().capabilities();
+        if !can.write_any_order {
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this storage takes files in order only"));
+        }
+        let resume = self.resume.filter(|_| can.resume);
+        let (uploads, id) = (&self.exchange.service.http.uploads, UploadId::new());
+        let key = self.key(size, id);
+        if let Some(resume) = resume {
+            uploads.make_way(&key, resume)?;
+        }
+        let handle = self.create(Some(size), resume).await?;
+        let present = handle.present().await?;
+        uploads.open(key, handle, resume, &present)?;
+        let mut text = String::new();
+        present.iter().take(PRESENT_EXTENTS).for_each(|extent| line(extent, &mut text));
+        let mut response = respond::with_status(StatusCode::OK, Content::text(text));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, respond::TEXT);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert("towpath-upload", value(id));
+        if let Some(resume) = resume {
+            headers.insert("towpath-resume", value(resume));
+        }
+        Ok(response)
+    }
+
+    async fn end_upload(&self, size: u64, id: UploadId) -> Result<Response<Content>, Refusal> {
+        let (uploads, key) = (&self.exchange.service.http.uploads, self.key(size, id));
+        let upload = uploads.get(&key).ok_or_else(not_open)?;
+        if !upload.is_whole(size) {
+            return Err(Refusal::new(StatusCode::CONFLICT, "bytes of the file are missing").of(Fault::Truncated));
+        }
+        uploads.close(&key).ok_or_else(not_open)?;
+        self.commit(&*upload.handle, size, self.promised.clone()).await
+    }
+}
+
+/// What is said of bytes that are present.
+fn line(extent: &Extent, text: &mut String) {
+    let digests = extent.digests();
+    let [crc32c, adler32] = [Algorithm::Crc32c, Algorithm::Adler32].map(|algorithm| digests.get(algorithm));
+    if let (Some(crc32c), Some(adler32)) = (crc32c, adler32) {
+        let written = writeln!(text, "{} {} {crc32c} {adler32}", extent.offset(), extent.bytes());
+        debug_assert!(written.is_ok(), "a string grows as needed");
+    }
+}
+
+fn not_open() -> Refusal {
+    Refusal::new(StatusCode::GONE, "no such upload is open: it ended, or another one took its place")
+        .of(Fault::HandleNotOpen)
+}
