@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | `store`, `stat`, `listing`, `namespace`, `digest` |
 //! | a file being read, ranges of it | `read`, `vector` |
-//! | a file being written, its PUT, and the way between | `upload`, `put`, `conduit` |
+//! | a file being written, its PUT, and the way between; a large one in parts | `upload`, `put`, `conduit`; `parts` |
 //! | copies between this site and another | `third_party` |
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
 //! | one question over all its attempts: again, elsewhere, later | `site`, `pursuit`, `place`; `facts` are what was learnt |
@@ -26,6 +26,7 @@ mod digest;
 mod facts;
 mod listing;
 mod namespace;
+mod parts;
 mod payload;
 mod place;
 mod pool;

@@ -50,6 +50,10 @@ pub(super) struct Facts {
     pub(super) quota: Fact,
     /// It is towpath's own server: uploads are staged, and conditions kept up to the moment in which they become visible.
     pub(super) is_towpath: Fact,
+    /// It takes large files in parts ([`super::parts`]).
+    pub(super) takes_parts: Fact,
+    /// Uploads with a key can be taken up again.
+    pub(super) resumes: Fact,
     /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no version, a
     /// wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are ignored.
     pub(super) is_xrootd: Fact,

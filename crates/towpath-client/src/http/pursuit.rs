@@ -64,6 +64,11 @@ impl Pursuit {
         }
     }
 
+    /// The same, but waits that the server asks for last at most `patience` in all.
+    pub(super) fn for_at_most(self, patience: Duration) -> Self {
+        Self { patience: self.patience.min(patience), ..self }
+    }
+
     /// Where to ask now.
     pub(super) fn place(&self) -> &Place {
         &self.place

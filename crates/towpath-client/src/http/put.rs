@@ -21,7 +21,7 @@ const LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1000)];
 
 /// What was under the name of an upload before it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Before {
     Nothing,
     Something(Metadata),
@@ -41,7 +41,7 @@ impl Before {
 }
 
 /// A file to be put somewhere.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Put {
     pub(super) store: HttpStore,
     pub(super) caller: Caller,
@@ -84,7 +84,7 @@ impl Put {
         self.accepted(answer, conduit.taken_bytes()).await
     }
 
-    async fn ask(&self, question: &Question) -> Result<Answer> {
+    pub(super) async fn ask(&self, question: &Question) -> Result<Answer> {
         let site = &self.store.site;
         site.ask(&self.caller, &mut site.pursuit(&self.store.place(&self.path)), question).await
     }
@@ -115,7 +115,7 @@ impl Put {
     }
 
     /// What the answer tells of the new file.
-    async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
+    pub(super) async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
         if answer.status.is_success() {
             let (mut metadata, _) = describe::of_headers(&answer.headers, size);
             // A digest in the answer may also be of the answer's own body.
@@ -125,14 +125,23 @@ impl Put {
             answer.discard().await;
             return Ok(metadata);
         }
+        Err(self.refused(answer).await)
+    }
+
+    /// Why the server refused.
+    pub(super) async fn refused(&self, answer: Answer) -> Error {
         let status = answer.status;
-        let error = refusal::of(answer, &Method::PUT, &self.store.site.credentials(&self.caller)?).await;
+        let credentials = match self.store.site.credentials(&self.caller) {
+            Ok(credentials) => credentials,
+            Err(error) => return error,
+        };
+        let error = refusal::of(answer, &Method::PUT, &credentials).await;
         match status {
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(self.explain(error).await),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => self.explain(error).await,
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN if self.is_directory().await => {
-                Err(Error::new(Fault::IsDirectory, "it is a directory"))
+                Error::new(Fault::IsDirectory, "it is a directory")
             }
-            _ => Err(error),
+            _ => error,
         }
     }
 
@@ -149,7 +158,7 @@ impl Put {
     }
 
     /// Makes the parent directory, unless it is there.
-    async fn make_parents(&self) -> Result<()> {
+    pub(super) async fn make_parents(&self) -> Result<()> {
         let Some(parent) = self.path.parent() else { return Ok(()) };
         match self.store.stat_path(&self.caller, &parent).await {
             Err(error) if error.fault() == Fault::NotFound => self.store.make_directories(&self.caller, &parent).await,
@@ -299,7 +308,7 @@ fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
 }
 
 /// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.
-fn modified(mtime_ns: i64) -> String {
+pub(super) fn modified(mtime_ns: i64) -> String {
     let (seconds, nanoseconds) = (mtime_ns.div_euclid(1_000_000_000), mtime_ns.rem_euclid(1_000_000_000));
     if nanoseconds == 0 { seconds.to_string() } else { format!("{seconds}.{nanoseconds:09}") }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, RwLock, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
@@ -96,6 +96,8 @@ pub(super) struct Site {
     tokens: Arc<Tokens>,
     /// What clears away what dropped uploads left.
     pub(super) background: TaskTracker,
+    /// Held while the site is told that an upload ended.
+    pub(super) farewells: Arc<RwLock<()>>,
     pools: Arc<Pools>,
     places: Arc<Semaphore>,
     /// What signs its requests, in place of a token.
@@ -194,6 +196,7 @@ impl Site {
             options: Arc::clone(options),
             tokens: Arc::clone(tokens),
             background: background.clone(),
+            farewells: Arc::default(),
             facts: Arc::default(),
             pools: Arc::clone(pools),
             signer: None,

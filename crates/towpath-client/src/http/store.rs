@@ -15,8 +15,9 @@ use towpath_store::{
 
 use super::{
     listing,
+    parts::Parts,
     place::Place,
-    put::Before,
+    put::{Before, Put},
     read::RemoteFile,
     site::{Site, Sites},
     stat,
@@ -31,7 +32,8 @@ const ROOM_CHECKED_BYTES: u64 = 1 << 30;
 ///
 /// What it can do is learnt from its answers; before the first one, [`Store::capabilities`] tells what may be. Some promises depend on the
 /// server. One that ignores `If-None-Match` or `Overwrite: F` is looked at before; what happens between is not seen. One
-/// that shows uploads while they are written is cleaned of those that failed.
+/// that shows uploads while they are written is cleaned of those that failed. Only at towpath's own can uploads be taken up again, if its storage can; before the
+/// first one that is thought possible.
 #[derive(Clone)]
 pub struct HttpStore {
     pub(super) site: Arc<Site>,
@@ -98,7 +100,7 @@ impl Store for HttpStore {
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
-            resume: false,
+            resume: facts.is_towpath.possible() && facts.takes_parts.possible() && facts.resumes.possible(),
         }
     }
 
@@ -133,7 +135,13 @@ impl Store for HttpStore {
                 Err(_) => Before::Unknown,
             },
         };
-        Ok(Arc::new(Upload::new(self.clone(), caller.clone(), path.clone(), options, before)))
+        let put = Put { store: self.clone(), caller: caller.clone(), path: path.clone(), options, before };
+        if let Some(size) = put.size_in_parts()?
+            && let Some(parts) = Parts::begin(&put, size).await.map_err(|error| error.at(path))?
+        {
+            return Ok(Arc::new(parts));
+        }
+        Ok(Arc::new(Upload::new(put)))
     }
 
     async fn update(&self, _caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {

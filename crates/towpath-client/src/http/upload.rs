@@ -11,16 +11,9 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
-use towpath_store::{
-    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, StorePath,
-    WriteHandle,
-};
+use towpath_store::{Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, WriteHandle};
 
-use super::{
-    conduit::Conduit,
-    put::{Before, Put},
-    store::HttpStore,
-};
+use super::{conduit::Conduit, put::Put};
 
 /// What is gathered before a PUT starts: files up to here go in one request that can be sent again.
 const GATHERED_BYTES: usize = 1 << 20;
@@ -62,16 +55,9 @@ enum Accepted {
 }
 
 impl Upload {
-    /// A file at `path` of which nothing is sent yet; `before` was there a moment ago.
-    pub(super) fn new(
-        store: HttpStore,
-        caller: Caller,
-        path: StorePath,
-        options: CreateOptions,
-        before: Before,
-    ) -> Self {
-        let algorithms = Algorithms::DEFAULT.union(options.digests);
-        let put = Put { store, caller, path, options, before };
+    /// A file of which nothing is sent yet.
+    pub(super) fn new(put: Put) -> Self {
+        let algorithms = Algorithms::DEFAULT.union(put.options.digests);
         let state = State { hasher: Hasher::new(algorithms), stage: Stage::Gathering { pieces: Vec::new() } };
         Self { put: Arc::new(put), state: Mutex::new(state), next: watch::Sender::new(0) }
     }

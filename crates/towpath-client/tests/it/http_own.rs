@@ -1,11 +1,14 @@
 //! The HTTP client against our own server: every promise of a store, and TLS.
 
-use towpath_store::Fault;
+use std::time::Duration;
+
+use towpath_client::ClientOptions;
+use towpath_store::{CreateOptions, Fault, ResumeKey};
 use towpath_testkit::conformance::{self, Fixture};
 
 use crate::{
     own::{check_trust, serve, serve_directory},
-    peer::options,
+    peer::{caller, options, path},
     web::store,
 };
 
@@ -26,7 +29,14 @@ async fn the_promises_of_a_store_are_kept_for_a_directory() {
 }
 
 async fn check_promises(port: u16) {
-    let store = store(&format!("http://127.0.0.1:{port}/"), &options());
+    // Few retries, and no long waits: a key that is in use is in use.
+    let options = ClientOptions { retries: 1, patience: Duration::from_secs(4), ..options() };
+    let store = store(&format!("http://127.0.0.1:{port}/"), &options);
+    // By an upload with a key the client learns what it speaks to.
+    store.stat(&caller(), &path("/")).await.unwrap();
+    let resume = Some(ResumeKey::new([1; 16]));
+    let options = CreateOptions { resume, size_hint: Some(10), ..CreateOptions::default() };
+    store.create(&caller(), &path("/upload"), options).await.unwrap().abort().await.unwrap();
     let fixture = Fixture { heard_as, ..Fixture::new(store) };
     conformance::check(&fixture).await;
 }

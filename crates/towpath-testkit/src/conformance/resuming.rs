@@ -97,8 +97,10 @@ pub(super) async fn an_upload_goes_on_where_it_broke_off(bench: Bench) {
     let file = create(&bench, &path).await;
     assert_eq!(missing(&present(&*file).await), [(3_000_000, 4_000_000), (4_000_005, SIZE)]);
     assert_eq!(ok(file.metadata().await).size, 4_000_005);
-    Pattern::new(PATTERN).check(2_999_990, &ok(file.read(2_999_990, 10).await));
-    assert_eq!(ok(file.read(3_000_000, 10).await), [0; 10].as_slice(), "a gap reads as zeros");
+    if bench.store.capabilities().write_any_order {
+        Pattern::new(PATTERN).check(2_999_990, &ok(file.read(2_999_990, 10).await));
+        assert_eq!(ok(file.read(3_000_000, 10).await), [0; 10].as_slice(), "a gap reads as zeros");
+    }
     finish(&bench, &*file, &path).await;
 }
 

@@ -260,7 +260,7 @@ async fn an_upload_in_parts_is_begun_and_ended() {
     let pattern = Pattern::new(9);
     let site = Site::in_directory();
     let begun = site.ask("PUT /file", &[NONE, KEY, ("towpath-upload", "begin")], "").await.expect(StatusCode::OK);
-    assert_eq!((&*begun.text(), begun.field("towpath-resume")), ("", KEY.1));
+    assert_eq!((begun.text(), begun.field("towpath-resume")), ("", KEY.1));
     let id = begun.field("towpath-upload").to_owned();
     let part = async |site: &Site, id: &str, range: &str, body| {
         site.ask("PUT /file", &[("content-range", range), ("towpath-upload", id)], body).await

@@ -1,0 +1,324 @@
+//! Large new files at a towpath server: parts of a file, each a PUT of its own, over as many connections as there are questions at a time, in any
+//! order; and what broke off goes on. The server's `http/parts.rs` tells what is said. No other server takes such parts: there a file is one PUT.
+//!
+//! A part that is lost is sent again. The end of the upload is said with the digests of all that was sent and of what was there, and the server compares them
+//! before it shows the file.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode, header};
+use tokio::runtime::Handle;
+use towpath_proto::{
+    checksum::{Algorithm, Algorithms, Digest, Digests, Extent, ExtentDigests, Holes},
+    http::digest::{write_digest, write_repr_digest},
+};
+use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTENTS, Metadata, Result, WriteHandle};
+
+use super::{answer::Answer, payload::Payload, pursuit::Failure, put::Put, site::Question};
+
+/// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less. Those with a key always do.
+const LEAST_BYTES: u64 = 64 << 20;
+
+/// The longest part, in bytes; longer pieces are cut.
+const MAX_PART_BYTES: usize = 8 << 20;
+
+/// The longest answer to the beginning: what is present.
+const PRESENT_BYTES: usize = MAX_PRESENT_EXTENTS * 64;
+
+/// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that its client is gone.
+const IN_USE_WAIT: Duration = Duration::from_secs(12);
+
+const UPLOAD: HeaderName = HeaderName::from_static("towpath-upload");
+const RESUME: HeaderName = HeaderName::from_static("towpath-resume");
+
+/// A large file being written.
+#[derive(Debug)]
+pub(super) struct Parts {
+    put: Arc<Put>,
+    size: u64,
+    /// What the server calls the upload.
+    id: String,
+    /// What came stays when the upload breaks off.
+    is_resumable: bool,
+    present: Vec<Extent>,
+    written: Mutex<ExtentDigests>,
+    finished: AtomicBool,
+}
+
+impl Parts {
+    /// Begins an upload of a file of `size` bytes, or takes one up again; none if the server does not know how.
+    ///
+    /// # Errors
+    /// Why the file cannot be made, `Overloaded` if an upload with the same key is under way.
+    pub(super) async fn begin(put: &Put, size: u64) -> Result<Option<Self>> {
+        let facts = &put.store.site.facts;
+        let resume = put.options.resume;
+        // What a dropped one left is known to the server then.
+        drop(put.store.site.farewells.write().await);
+        let mut question = step(put, "begin", &format!("bytes */{size}"));
+        if let Some(key) = resume {
+            question = question.with(RESUME, key.to_string());
+        }
+        // Begun twice, the second one would find the first one under way.
+        question.repeatable = resume.is_none() && question.repeatable;
+        let answer = put.insist(&question, IN_USE_WAIT).await?;
+        let Some(id) = answer.field(UPLOAD).filter(|_| answer.status == StatusCode::OK).map(str::to_owned) else {
+            // 308 is what it says to a part that it takes for another one's.
+            if answer.status.is_success() || answer.status == StatusCode::PERMANENT_REDIRECT {
+                facts.takes_parts.learn(false);
+                answer.discard().await;
+                return Ok(None);
+            }
+            return Err(put.refused(answer).await);
+        };
+        let is_resumable = resume.is_some() && answer.field(RESUME).is_some();
+        if resume.is_some() {
+            facts.resumes.learn(is_resumable);
+        }
+        let root = answer.place.root();
+        let text = answer.whole(PRESENT_BYTES).await.map_err(error_of)?;
+        let garbled = || {
+            Error::new(Fault::Protocol, format!("{root}: what it says is present cannot be")).blamed_on(Blame::Storage)
+        };
+        let present = extents(&text, size).ok_or_else(garbled)?;
+        let mut written = ExtentDigests::new(Algorithms::DEFAULT);
+        present.iter().for_each(|extent| written.insert(*extent));
+        let (written, finished) = (Mutex::new(written), AtomicBool::new(false));
+        Ok(Some(Self { put: Arc::new(put.clone()), size, id, is_resumable, present, written, finished }))
+    }
+
+    fn written(&self) -> MutexGuard<'_, ExtentDigests> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.finished.load(Ordering::Acquire) {
+            true => Err(Error::new(Fault::HandleNotOpen, "the upload is finished").at(&self.put.path)),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends one part.
+    async fn part(&self, offset: u64, data: Bytes) -> Result<()> {
+        let Some(last) = (offset + data.len() as u64).checked_sub(1) else { return Ok(()) };
+        let mut question = step(&self.put, &self.id, &format!("bytes {offset}-{last}/{}", self.size));
+        question.payload = Payload::Whole(data.clone());
+        let sums = Extent::of(Algorithms::DEFAULT, offset, &data);
+        let answer = self.put.insist(&question, Duration::MAX).await?;
+        if answer.status != StatusCode::ACCEPTED {
+            return Err(self.lost(self.put.refused(answer).await));
+        }
+        answer.discard().await;
+        sums.into_iter().for_each(|sums| self.written().insert(sums));
+        Ok(())
+    }
+
+    /// Of an upload that the server does not know any more it says what that means.
+    fn lost(&self, error: Error) -> Error {
+        if error.fault() != Fault::HandleNotOpen {
+            return error;
+        }
+        let rest =
+            if self.is_resumable { "what came stays, and it can be taken up again" } else { "it has to start again" };
+        Error::new(Fault::Unavailable, format!("{}; {rest}", error.message())).blamed_on(Blame::Storage)
+    }
+
+    async fn end(&self, expected: &Expectation, digests: &Digests) -> Result<Metadata> {
+        let mut question = step(&self.put, &self.id, &format!("bytes */{}", self.size));
+        for (name, value) in [("digest", write_digest(digests)), ("repr-digest", write_repr_digest(digests))] {
+            if let Some(value) = value {
+                question = question.with(HeaderName::from_static(name), value);
+            }
+        }
+        if let Some(mtime_ns) = expected.mtime_ns {
+            question = question.with(HeaderName::from_static("x-oc-mtime"), super::put::modified(mtime_ns));
+        }
+        question.repeatable = false;
+        let answer = self.put.insist(&question, Duration::MAX).await?;
+        let told = self.put.accepted(answer, self.size).await.map_err(|error| self.lost(error))?;
+        self.put.verify(told, self.size, digests, expected).await
+    }
+}
+
+/// Why an answer did not come whole.
+fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
+        Failure::Redirect(_) => Error::new(Fault::Protocol, "the server redirects in the middle of an answer"),
+    }
+}
+
+/// One step of an upload.
+fn step(put: &Put, what: &str, range: &str) -> Question {
+    let mut question =
+        Question::new(&put.store.site, Method::PUT).with(UPLOAD, what).with(header::CONTENT_RANGE, range);
+    if put.only_new() {
+        question = question.with(header::IF_NONE_MATCH, "*");
+    }
+    question.wait = put.store.site.options.patience;
+    question
+}
+
+/// What the server says is present; none if that cannot be.
+fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let (offset, bytes) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
+        let mut digests = Digests::new();
+        for algorithm in [Algorithm::Crc32c, Algorithm::Adler32] {
+            digests.insert(Digest::from_hex(algorithm, words.next()?).ok()?);
+        }
+        offset.checked_add(bytes).filter(|end| *end <= size && bytes > 0)?;
+        Extent::from_digests(offset, bytes, &digests).filter(|_| words.next().is_none())
+    };
+    let extents: Vec<_> = std::str::from_utf8(text).ok()?.lines().map(line).collect::<Option<_>>()?;
+    let are_apart = extents.is_sorted_by(|one, next| one.end() < next.offset());
+    (are_apart && extents.len() <= MAX_PRESENT_EXTENTS).then_some(extents)
+}
+
+impl Put {
+    /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they are missing.
+    async fn insist(&self, question: &Question, patience: Duration) -> Result<Answer> {
+        let site = &self.store.site;
+        let mut pursuit = site.pursuit(&self.store.place(&self.path)).for_at_most(patience);
+        let answer = site.ask(&self.caller, &mut pursuit, question).await?;
+        match answer.status {
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND if self.options.parents => {
+                answer.discard().await;
+                self.make_parents().await?;
+                self.ask(question).await
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// The size of a file that goes in parts; none of one that does not.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key without a size.
+    pub(super) fn size_in_parts(&self) -> Result<Option<u64>> {
+        let (facts, options) = (&self.store.site.facts, &self.options);
+        if !facts.is_towpath.certain() || !facts.takes_parts.possible() {
+            return Ok(None);
+        }
+        match options.size_hint {
+            None if options.resume.is_some() => {
+                let message = "an upload with a resume key must say how large the file will be";
+                Err(Error::new(Fault::InvalidArgument, message).at(&self.path))
+            }
+            size => Ok(size.filter(|size| {
+                *size >= LEAST_BYTES || (*size > 0 && options.resume.is_some() && facts.resumes.possible())
+            })),
+        }
+    }
+
+    /// Ends the upload that the server calls `id`: `how` is `keep` or `abandon`.
+    async fn leave(&self, how: &str, size: u64, id: &str) -> Result<()> {
+        let question = step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
+        self.ask(&question).await?.discard().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl WriteHandle for Parts {
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.check_open()?;
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
+            let message = "the file is longer than was said when it was created";
+            return Err(Error::new(Fault::InvalidArgument, message).at(&self.put.path));
+        }
+        let parts = (0..data.len())
+            .step_by(MAX_PART_BYTES)
+            .map(|start| self.part(offset + start as u64, data.slice(start..data.len().min(start + MAX_PART_BYTES))));
+        futures::future::try_join_all(parts).await.map(drop).map_err(|error| error.at(&self.put.path))
+    }
+
+    async fn present(&self) -> Result<Vec<Extent>> {
+        Ok(self.present.clone())
+    }
+
+    async fn read(&self, _offset: u64, _length: usize) -> Result<Bytes> {
+        Err(Error::new(Fault::Unsupported, "HTTP uploads cannot be read back while they are written")
+            .at(&self.put.path))
+    }
+
+    async fn set_size(&self, size: u64) -> Result<()> {
+        self.check_open()?;
+        match size == self.size {
+            true => Ok(()),
+            false => Err(Error::new(Fault::Unsupported, "HTTP uploads are as long as was said when they began")
+                .at(&self.put.path)),
+        }
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.check_open()
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        self.check_open()?;
+        let end = self.written().extents().map(Extent::end).max().unwrap_or(0);
+        Ok(Metadata::new(FileKind::File, end))
+    }
+
+    async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        self.check_open()?;
+        self.finished.store(true, Ordering::Release);
+        let found = self.written().finish(self.size, Holes::Refuse);
+        let checked = async {
+            let missing = |_| Error::new(Fault::Truncated, format!("not all of {} bytes were written", self.size));
+            let digests = found.map_err(missing)?;
+            expected.check_size(self.size)?;
+            expected.check_digests(&digests)?;
+            self.end(&expected, &digests).await
+        };
+        let outcome = checked.await;
+        if let Err(error) = &outcome
+            // What became of one that got no answer is not known: it may be shown already.
+            && error.fault() != Fault::Unavailable
+        {
+            let how = if self.is_resumable && error.fault() != Fault::ChecksumMismatch { "keep" } else { "abandon" };
+            // What is wrong with it has been said.
+            let _ = self.put.leave(how, self.size, &self.id).await;
+        }
+        outcome.map_err(|error| error.at(&self.put.path))
+    }
+
+    async fn abort(&self) -> Result<()> {
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.put.leave("abandon", self.size, &self.id).await.map_err(|error| error.at(&self.put.path))
+    }
+}
+
+impl Drop for Parts {
+    /// Tells the server; without a runtime there is nothing left that could, and it finds out by itself.
+    fn drop(&mut self) {
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (put, size, id) = (Arc::clone(&self.put), self.size, self.id.clone());
+        let how = if self.is_resumable { "keep" } else { "abandon" };
+        let site = Arc::clone(&put.store.site);
+        // None while another one begins, which then has to be told that this one is under way.
+        let farewell = Arc::clone(&site.farewells).try_read_owned();
+        let leaving = async move {
+            if let Err(error) = put.leave(how, size, &id).await {
+                tracing::warn!(path = %put.path, %error, "the server could not be told that an upload ended");
+            }
+            drop(farewell);
+        };
+        site.background.spawn_on(leaving, &runtime);
+    }
+}
