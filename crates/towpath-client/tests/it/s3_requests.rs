@@ -191,6 +191,20 @@ async fn an_object_that_is_not_what_was_sent_is_removed() {
 }
 
 #[tokio::test]
+async fn what_another_put_there_meanwhile_stays() {
+    for (size, fault) in [(7, None), (8, Some(Fault::Changed))] {
+        let web = Web::start(move |asked, before| match asked.method.as_str() {
+            "HEAD" if before > 2 => reply(200).with("etag", "\"other\"").body(Bytes::from(vec![0; size])),
+            _ => empty_bucket(asked),
+        });
+        let client = client(&web);
+        let file = begin(&*store_of(&client), &Bytes::from_static(b"content"), Overwrite::Replace).await.unwrap();
+        assert_eq!(file.commit(Expectation::default()).await.err().map(|error| error.fault()), fault);
+        assert!(!web.methods().contains(&"DELETE".to_owned()));
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_has_too_much_to_do_is_asked_again() {
     let web = Web::start(|asked, before| match before {
         0 => reply(503).body("<Error><Code>SlowDown</Code></Error>"),
