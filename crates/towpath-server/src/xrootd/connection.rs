@@ -104,12 +104,16 @@ impl Connection {
         let session = Arc::clone(&self.session);
         let mut ended = std::pin::pin!(session.ended.cancelled());
         let mut silence = Silence::new(session.service.limits.idle.0, session.service.limits.stall.0);
+        if !self.outbox.joins_answers() {
+            // The end of the login.
+            self.flush().await?;
+        }
         loop {
             while let Some(incoming) = self.next_request().await? {
                 self.take(incoming).await?;
                 self.long_request = None;
                 self.discard_data().await?;
-                if self.out.len() >= COLLECT_BYTES {
+                if self.out.len() >= COLLECT_BYTES || !self.outbox.joins_answers() {
                     self.flush().await?;
                 }
             }

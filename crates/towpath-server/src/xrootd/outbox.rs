@@ -101,9 +101,15 @@ impl Outbox {
         self.plain
     }
 
+    /// Whether answers may leave together. Not in TLS: of two answers in one record XRootD's client (seen with 5.5.3) sees the second only when
+    /// more comes, because its socket tells it nothing of what the TLS library holds.
+    pub(super) fn joins_answers(&self) -> bool {
+        self.plain
+    }
+
     /// As [`Self::send`], for the answers of tasks: short ones leave together with those that other tasks have ready by now.
     pub(super) async fn send_together(&self, frames: &[u8]) -> io::Result<()> {
-        if frames.len() > SHORT_BYTES {
+        if frames.len() > SHORT_BYTES || !self.joins_answers() {
             return self.send(frames).await;
         }
         let number = {

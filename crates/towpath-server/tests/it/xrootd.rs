@@ -16,4 +16,5 @@ mod reads;
 mod resuming;
 mod sharing;
 mod third_party;
+mod tls;
 mod writes;
