@@ -138,6 +138,9 @@ pub(crate) struct Copy {
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
+    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
+    #[arg(long)]
+    pub explain: bool,
     /// No progress.
     #[arg(long, short = 'q')]
     pub quiet: bool,
@@ -181,6 +184,9 @@ pub(crate) struct Sync {
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
+    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
+    #[arg(long)]
+    pub explain: bool,
     /// No progress.
     #[arg(long, short = 'q')]
     pub quiet: bool,

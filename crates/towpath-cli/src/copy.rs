@@ -8,12 +8,12 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, jobs};
+use towpath_mover::{Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Watch, jobs};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
-    descriptors,
+    descriptors, explain,
     failure::{Failure, Tally, complain, is_out_of_reach, print_error},
     location::Places,
     output,
@@ -43,6 +43,8 @@ pub(crate) struct Total {
     pub(crate) bytes: u64,
     pub(crate) skipped: u64,
     pub(crate) failed: Tally,
+    /// What the time was spent on; none if nobody watched.
+    pub(crate) account: Option<Account>,
 }
 
 /// What the user said of how files are copied, and of what is told about them.
@@ -80,9 +82,17 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         }
     };
     progress.finish();
-    let seconds = start.elapsed().as_secs_f64();
+    report(arguments, &total, start.elapsed().as_secs_f64())?;
+    total.failed.outcome()
+}
+
+/// Says what came of all, and why it took so long.
+fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> {
     if arguments.json {
-        let line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failed.count, "seconds": seconds});
+        let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failed.count, "seconds": seconds});
+        if let Some(account) = &total.account {
+            line["explained"] = explain::to_json(account);
+        }
         writeln!(std::io::stdout(), "{line}")?;
     } else if !arguments.quiet && total.files + total.skipped > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
@@ -91,7 +101,10 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         // As all that is said on that stream: if nobody reads it, nothing is lost.
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{skipped}");
     }
-    total.failed.outcome()
+    if let Some(account) = &total.account {
+        explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
+    }
+    Ok(())
 }
 
 /// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
@@ -116,6 +129,7 @@ pub(crate) async fn run_jobs(
 ) -> Result<Total, Failure> {
     let mut total = Total::default();
     let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
+    let watch = Watch::begin(mover);
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
     while let Some(outcome) = outcomes.next().await {
@@ -135,6 +149,7 @@ pub(crate) async fn run_jobs(
             break;
         }
     }
+    total.account = Some(watch.account());
     Ok(total)
 }
 

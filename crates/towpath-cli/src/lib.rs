@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod copy;
 mod descriptors;
+mod explain;
 mod failure;
 mod interrupt;
 mod list;

@@ -16,6 +16,7 @@ use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 use crate::{
     args::Sync,
     copy::{Manner, Total, max_files, run_jobs, umask},
+    explain,
     failure::{Failure, complain},
     location::Places,
     output,
@@ -83,6 +84,9 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     }
     progress.finish();
     teller.tell_total(&total, start.elapsed().as_secs_f64(), arguments.quiet)?;
+    if let Some(account) = &total.account {
+        explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
+    }
     total.failed.outcome().and(removed)
 }
 

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -25,34 +25,53 @@ pub const MAX_LANES: usize = 64;
 pub(crate) struct Dialer {
     options: Arc<ClientOptions>,
     lanes: AtomicUsize,
+    asks_for_far_ends: AtomicBool,
+    connected: AtomicU64,
     taps: Mutex<Vec<Weak<Tap>>>,
 }
 
 /// Lets the dialer look at a connection as long as the connection's owner keeps it.
 #[derive(Debug)]
 pub(crate) struct Tap {
+    number: u64,
     host: Arc<str>,
     port: u16,
     /// A second descriptor of the socket.
     socket: OwnedFd,
+    /// Bytes of file data that are asked for, or offered, and not there.
+    underway: Arc<AtomicUsize>,
+    /// What the server said of its end.
+    far: Mutex<Option<TcpInfo>>,
 }
 
 /// What a connection that lives is doing.
 #[derive(Debug, Clone)]
 pub struct Connection {
+    /// No other connection of the client has this number.
+    pub number: u64,
     /// The server's name or address, as it was called.
     pub host: Arc<str>,
     /// The server's port.
     pub port: u16,
+    /// Whether it has file data to carry: some are asked for, or offered, and not there.
+    pub has_work: bool,
     /// What the kernel knows of it.
     pub info: TcpInfo,
+    /// What the server's kernel knew of it when it was asked for the last time ([`crate::Client::ask_far_ends`]); none if it did not say.
+    pub far: Option<TcpInfo>,
 }
 
 impl Dialer {
     /// No connections yet.
     pub(crate) fn new(options: Arc<ClientOptions>) -> Self {
         let lanes = AtomicUsize::new(options.connections.clamp(1, MAX_LANES));
-        Self { options, lanes, taps: Mutex::default() }
+        Self {
+            options,
+            lanes,
+            asks_for_far_ends: AtomicBool::new(false),
+            connected: AtomicU64::new(0),
+            taps: Mutex::default(),
+        }
     }
 
     /// Connections to use for bulk data to one site, side by side.
@@ -65,18 +84,42 @@ impl Dialer {
         self.lanes.store(lanes.clamp(1, MAX_LANES), Ordering::Relaxed);
     }
 
+    /// Whether somebody wants to know about the far ends of connections.
+    pub(crate) fn asks_for_far_ends(&self) -> bool {
+        self.asks_for_far_ends.load(Ordering::Relaxed)
+    }
+
+    /// From now on somebody wants to know about them.
+    pub(crate) fn ask_for_far_ends(&self) {
+        self.asks_for_far_ends.store(true, Ordering::Relaxed);
+    }
+
     /// Connects to the first address of `host` that answers. [`ClientOptions::reach`] is asked about each address, so a name that changes its
-    /// meaning leads nowhere else. The tap is to be dropped when the connection ends.
+    /// meaning leads nowhere else. The tap is to be dropped when the connection ends; its owner counts in
+    /// `underway` the bytes of file data that it has for the connection.
     ///
     /// # Errors
     /// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Else `Unavailable`
     /// and `TimedOut`.
-    pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, Arc<Tap>)> {
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        underway: &Arc<AtomicUsize>,
+    ) -> Result<(TcpStream, Arc<Tap>)> {
         let stream = connect(host, port, &self.options).await?;
         let duplicate = stream.as_fd().try_clone_to_owned();
         let socket =
             duplicate.map_err(|error| Error::from_errno(error.raw_os_error().unwrap_or(0), "watching a connection"))?;
-        let tap = Arc::new(Tap { host: host.into(), port, socket });
+        let number = self.connected.fetch_add(1, Ordering::Relaxed);
+        let tap = Arc::new(Tap {
+            number,
+            host: host.into(),
+            port,
+            socket,
+            underway: Arc::clone(underway),
+            far: Mutex::default(),
+        });
         let mut taps = self.taps();
         taps.retain(|tap| tap.strong_count() > 0);
         taps.push(Arc::downgrade(&tap));
@@ -88,13 +131,34 @@ impl Dialer {
         let taps: Vec<_> = self.taps().iter().filter_map(Weak::upgrade).collect();
         let look = |tap: &Arc<Tap>| {
             let info = net::tcp_info(&tap.socket).ok()?;
-            Some(Connection { host: Arc::clone(&tap.host), port: tap.port, info })
+            let has_work = tap.underway.load(Ordering::Relaxed) > 0;
+            Some(Connection {
+                has_work,
+                number: tap.number,
+                host: Arc::clone(&tap.host),
+                port: tap.port,
+                info,
+                far: *tap.far(),
+            })
         };
         taps.iter().filter_map(look).collect()
     }
 
     fn taps(&self) -> MutexGuard<'_, Vec<Weak<Tap>>> {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tap {
+    /// Takes note of what the server says of its end, if it does.
+    pub(crate) fn told(&self, line: &[u8]) {
+        if let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) {
+            *self.far() = Some(info);
+        }
+    }
+
+    fn far(&self) -> MutexGuard<'_, Option<TcpInfo>> {
+        self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +215,7 @@ mod tests {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let dialer = Dialer::new(Arc::new(ClientOptions::default()));
-        let (_stream, tap) = dialer.connect("127.0.0.1", port).await.unwrap();
+        let (_stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
         let seen = dialer.connections();
         assert!(matches!(seen.as_slice(), [one] if &*one.host == "127.0.0.1" && one.port == port), "{seen:?}");
         drop(tap);

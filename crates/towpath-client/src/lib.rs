@@ -72,6 +72,13 @@ impl Client {
         self.dialer.connections()
     }
 
+    /// Asks each xroot server what its kernel knows of the connections that live; [`Self::connections`] has the answers. Over HTTP our servers say so
+    /// with each answer from the first call on. Ends when all have answered, which takes a round trip, or are lost.
+    pub async fn ask_far_ends(&self) {
+        self.dialer.ask_for_far_ends();
+        self.xrootd.ask_far_ends().await;
+    }
+
     /// How many connections each site has for bulk data, side by side. They are made when there is something for them to do.
     pub fn lanes(&self) -> usize {
         self.dialer.lanes()

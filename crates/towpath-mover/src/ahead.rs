@@ -13,6 +13,8 @@ pub(crate) struct Ahead {
     observer: Arc<dyn Observer>,
     /// Bytes of files that have begun.
     bytes: AtomicU64,
+    /// Bytes that have been written.
+    moved: AtomicU64,
     /// Lists of jobs that have not come to their end.
     lists: AtomicUsize,
 }
@@ -31,7 +33,7 @@ pub(crate) struct List(Arc<Ahead>);
 impl Ahead {
     /// Nothing yet.
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { observer, bytes: AtomicU64::new(0), lists: AtomicUsize::new(0) })
+        Arc::new(Self { observer, bytes: AtomicU64::new(0), moved: AtomicU64::new(0), lists: AtomicUsize::new(0) })
     }
 
     /// A file of `size` bytes begins.
@@ -47,6 +49,11 @@ impl Ahead {
         List(Arc::clone(self))
     }
 
+    /// Bytes that have been written.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Relaxed)
+    }
+
     /// Bytes that are ahead; none as long as nobody can know.
     pub(crate) fn bytes(&self) -> Option<u64> {
         (self.lists.load(Relaxed) == 0).then(|| self.bytes.load(Relaxed))
@@ -57,6 +64,7 @@ impl Begun<'_> {
     /// `bytes` of it have been written.
     pub(crate) fn moved(&self, bytes: u64) {
         self.ahead.observer.moved(bytes);
+        self.ahead.moved.fetch_add(bytes, Relaxed);
         self.ahead.bytes.fetch_sub(bytes, Relaxed);
         self.left.fetch_sub(bytes, Relaxed);
     }

@@ -18,6 +18,8 @@ use crate::{
     Job, Mover,
     ahead::Begun,
     clash, extents,
+    mover::FILE_BYTES,
+    stage::Stage,
     window::{Room, Turn},
 };
 
@@ -71,6 +73,8 @@ pub(crate) fn first_bytes(job: &Job) -> u64 {
 /// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
 pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied> {
     let Job { from, to, .. } = job;
+    let held = FILE_BYTES + first_bytes(job);
+    let mut stay = mover.stages.enter(Stage::Open, held);
     let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
     let explain = |error: Error| {
@@ -103,12 +107,14 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         let begun = mover.ahead.begin(missing.iter().map(|range| range.end - range.start).sum());
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
         let head = async {
+            stay.pass(Stage::Read);
             first.as_mut().await;
             let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
+            stay.pass(Stage::Write);
             if present.is_empty() {
                 put(&*target, 0, data, next, &begun).await?;
             }
-            drop(room);
+            drop((room, stay));
             Ok(())
         };
         let rest = move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, &begun);
@@ -163,9 +169,11 @@ async fn move_rest(
         })
         .try_for_each_concurrent(None, |(piece, room)| async move {
             let length = piece.end - piece.start;
+            let mut stay = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
+            stay.pass(Stage::Write);
             put(target, piece.start, data, length, begun).await?;
-            drop(room);
+            drop((room, stay));
             Ok(())
         })
         .await
@@ -184,19 +192,23 @@ async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64,
 
 async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn WriteHandle) -> Result<Copied> {
     let Job { from, to, .. } = job;
+    let held = FILE_BYTES + first_bytes(job);
     let mut digests = metadata.digests.clone();
     if let Some(algorithm) = mover.options.checksum
         && digests.get(algorithm).is_none()
     {
+        let _stay = mover.stages.enter(Stage::Check, held);
         digests.insert(from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?);
     }
     // A storage that sets no times says when the copy was made.
     let mtime_ns = metadata.mtime_ns.filter(|_| to.store.capabilities().set_mtime);
     let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns };
+    let mut stay = mover.stages.enter(Stage::Commit, held);
     let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
     if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
         && arrived.digests.get(promised.algorithm()).is_none()
     {
+        stay.pass(Stage::Check);
         arrived.digests.insert(insist(job, &promised).await?);
     }
     let mut verified = Digests::default();

@@ -4,6 +4,7 @@
 //! the bytes in flight ([`window`]), each by [`file::copy`]: read and written in pieces, compared at the end with what the source knows of itself.
 //! What was not copied comes as [`Missed`], with its error; the others go on.
 
+mod account;
 mod ahead;
 mod clash;
 mod compare;
@@ -11,18 +12,23 @@ mod existing;
 mod extents;
 mod file;
 mod filter;
+mod ledger;
 mod mover;
 mod pace;
 mod place;
 mod removal;
 mod replicas;
+mod stage;
 mod sync;
 mod third_party;
 mod tree;
 mod tuner;
+mod verdict;
 mod walk;
+mod watch;
 mod window;
 
+pub use account::{Account, Cause, Leg, LegTotal};
 pub use compare::{Compare, Why};
 pub use file::{Copied, Route};
 pub use filter::{Filter, PatternError};
@@ -34,7 +40,9 @@ pub use replicas::{Known, Replicas, Share};
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, jobs};
+pub use verdict::Verdict;
 pub use walk::{Batch, Unlisted, Walk};
+pub use watch::Watch;
 
 use towpath_store::{Error, Result, StorePath};
 

@@ -1,26 +1,38 @@
 //! Many files at once.
 
-use std::{fmt, sync::Arc, task::Poll};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    task::Poll,
+};
 
 use futures::{Stream, StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 use towpath_proto::checksum::Algorithm;
-use towpath_store::{Overwrite, Result};
+use towpath_store::{
+    Overwrite, Result,
+    sys::{clock, processor},
+};
 
 use crate::{
     Job, Jobs, Missed,
     ahead::Ahead,
     existing,
     file::{self, Copied},
+    ledger::Look,
     pace::{self, Pace},
+    stage::Stages,
     third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
 };
 
 /// What a file takes of the window beside its bytes: requests and answers are not free either.
-const FILE_BYTES: u64 = 4 << 10;
+pub(crate) const FILE_BYTES: u64 = 4 << 10;
 
 /// What holds for all files of one copy.
 #[derive(Debug, Clone)]
@@ -69,6 +81,11 @@ pub enum Outcome {
 pub struct Mover {
     pub(crate) options: Options,
     pub(crate) ahead: Arc<Ahead>,
+    pub(crate) stages: Stages,
+    /// Files that ended, well or not.
+    files: AtomicU64,
+    /// Whether sources, and destinations, are at servers.
+    is_remote: [AtomicBool; 2],
     window: Window,
     pace: Pace,
     pub(crate) third_party_places: Semaphore,
@@ -80,7 +97,16 @@ impl Mover {
         let pace = Pace::new(options.client.clone(), options.window_bytes);
         let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
         let third_party_places = Semaphore::new(third_party::COPIES);
-        Arc::new(Self { options, ahead: Ahead::new(observer), window, pace, third_party_places })
+        Arc::new(Self {
+            options,
+            ahead: Ahead::new(observer),
+            stages: Stages::new(),
+            files: AtomicU64::new(0),
+            is_remote: Default::default(),
+            window,
+            pace,
+            third_party_places,
+        })
     }
 
     /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
@@ -150,7 +176,26 @@ impl Mover {
         if let Some(copied) = third_party::copy(job, self).await? {
             return Ok(Some(copied));
         }
-        file::copy(job, self, room).await.map(Some)
+        for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
+            is_remote.fetch_or(place.is_remote(), Relaxed);
+        }
+        let copied = file::copy(job, self, room).await;
+        self.files.fetch_add(1, Relaxed);
+        copied.map(Some)
+    }
+
+    /// What is seen of it now.
+    pub(crate) fn look(&self) -> Look {
+        Look {
+            at: clock::now(),
+            moved: self.ahead.moved(),
+            files: self.files.load(Relaxed),
+            held: self.stages.area(),
+            window: self.window.limit(),
+            threads: processor::time_wanted(),
+            is_remote: self.is_remote.each_ref().map(|is_remote| is_remote.load(Relaxed)),
+            connections: self.options.client.as_ref().map(|client| client.connections()).unwrap_or_default(),
+        }
     }
 }
 

@@ -61,6 +61,11 @@ impl Window {
         self.grant();
     }
 
+    /// The bound.
+    pub(crate) fn limit(&self) -> u64 {
+        self.state().limit
+    }
+
     /// Bytes that have been in flight, and are no longer.
     pub(crate) fn moved(&self) -> u64 {
         self.state().moved

@@ -6,5 +6,6 @@ pub mod http;
 pub mod metalink;
 pub mod reach;
 pub mod s3;
+pub mod tcp;
 pub mod url;
 pub mod xrootd;

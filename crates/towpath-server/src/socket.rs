@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    os::fd::{AsRawFd, RawFd},
     pin::Pin,
     task::{Context, Poll},
 };
@@ -36,6 +37,15 @@ impl Socket {
         match self {
             Socket::Plain(stream) => stream.local_addr(),
             Socket::Tls(stream) => stream.get_ref().get_ref().0.local_addr(),
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Socket::Plain(stream) => stream.as_raw_fd(),
+            Socket::Tls(stream) => stream.get_ref().get_ref().0.as_raw_fd(),
         }
     }
 }

@@ -40,6 +40,7 @@ mod write;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::AsRawFd as _,
     sync::Arc,
 };
 
@@ -78,11 +79,13 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
 }
 
 async fn serve_session(session: Arc<Session>, admitted: Admitted) {
+    let socket = admitted.socket.as_raw_fd();
     let (receiving, sending) = split(admitted.socket);
     let outbox = Outbox::new(sending, &session.service, session.ended.clone());
     let connection = Connection {
         session,
         receiving,
+        socket,
         framer: admitted.framer,
         outbox: Arc::new(outbox),
         tasks: JoinSet::new(),

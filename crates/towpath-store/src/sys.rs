@@ -5,4 +5,5 @@
 pub mod clock;
 pub mod disk;
 pub mod net;
+pub mod processor;
 pub mod random;

@@ -6,10 +6,14 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
+use http::HeaderMap;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -17,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use towpath_proto::url::Endpoint;
+use towpath_proto::{tcp::TCP_INFO_FIELD, url::Endpoint};
 use towpath_store::{
     Blame, Error, Fault, Result,
     sys::clock::{self, Instant},
@@ -74,13 +78,31 @@ struct Idle {
 /// One connection. Dropping it closes it.
 pub(super) struct Connection {
     pub(super) sender: SendRequest<Payload>,
+    /// What watches it.
+    tap: Weak<Tap>,
+    /// One while a request is not answered to its end.
+    underway: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
+}
+
+impl Connection {
+    /// Takes note of what an answer says of the server's end of the connection.
+    pub(super) fn note_far_end(&self, headers: &HeaderMap) {
+        if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
+            tap.told(line.as_bytes());
+        }
+    }
 }
 
 impl Pools {
     /// No connections yet.
     pub(super) fn new(options: Arc<ClientOptions>, dialer: Arc<Dialer>) -> Self {
         Self { options, dialer, tls: OnceLock::new(), pools: Mutex::default() }
+    }
+
+    /// Whether somebody wants to know about the far ends of connections.
+    pub(super) fn asks_for_far_ends(&self) -> bool {
+        self.dialer.asks_for_far_ends()
     }
 
     /// How many lanes a site has.
@@ -105,6 +127,7 @@ impl Pools {
             // The end of the last answer may not have got through to the connection's task yet. Or the server answered before it had
             // all of the last request, and takes the rest slowly or never.
             if matches!(timeout(READY_WAIT, kept.sender.ready()).await, Ok(Ok(()))) {
+                kept.underway.store(1, Relaxed);
                 return Ok(kept);
             }
         }
@@ -113,13 +136,14 @@ impl Pools {
 
     async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
         let options = &self.options;
-        let connected = self.dialer.connect(&endpoint.host, endpoint.port).await;
+        let underway = Arc::new(AtomicUsize::new(1));
+        let connected = self.dialer.connect(&endpoint.host, endpoint.port, &underway).await;
         let (stream, tap) = connected.map_err(|error| match error.fault() {
             Fault::PermissionDenied => Failure::Fatal(error),
             _ => Failure::NotSent(error),
         })?;
         if !endpoint.tls {
-            return serve(endpoint, stream, tap).await;
+            return serve(endpoint, stream, (tap, underway)).await;
         }
         let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
         let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
@@ -130,7 +154,7 @@ impl Pools {
                 _ => Failure::Fatal(error),
             }
         })?;
-        serve(endpoint, encrypted, tap).await
+        serve(endpoint, encrypted, (tap, underway)).await
     }
 }
 
@@ -141,6 +165,7 @@ impl Pool {
             return;
         }
         let now = clock::now();
+        connection.underway.store(0, Relaxed);
         let mut idle = self.idle();
         idle.retain(|kept| now - kept.since < KEPT && !kept.connection.sender.is_closed());
         if idle.len() < MAX_IDLE {
@@ -160,7 +185,11 @@ impl Pool {
     }
 }
 
-async fn serve<T>(endpoint: &Endpoint, stream: T, tap: Arc<Tap>) -> Result<Connection, Failure>
+async fn serve<T>(
+    endpoint: &Endpoint,
+    stream: T,
+    (tap, underway): (Arc<Tap>, Arc<AtomicUsize>),
+) -> Result<Connection, Failure>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -176,13 +205,14 @@ where
         Failure::NotSent(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
     })?;
     let name = endpoint.to_string();
+    let watched = Arc::downgrade(&tap);
     let serving = tokio::spawn(async move {
         let _tap = tap;
         if let Err(error) = connection.await {
             tracing::debug!(server = name, %error, "connection ended");
         }
     });
-    Ok(Connection { sender, _serving: AbortOnDropHandle::new(serving) })
+    Ok(Connection { sender, tap: watched, underway, _serving: AbortOnDropHandle::new(serving) })
 }
 
 impl fmt::Debug for Pools {

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
-use towpath_proto::{http::date, url::Endpoint};
+use towpath_proto::{http::date, tcp::TCP_INFO_FIELD, url::Endpoint};
 use towpath_store::{
     Blame, Caller, Error, Fault, Result, Secret,
     sys::{clock, random},
@@ -327,6 +327,9 @@ impl Site {
         headers.insert(header::HOST, place.host_field()?);
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        if self.pools.asks_for_far_ends() {
+            headers.insert(TCP_INFO_FIELD, HeaderValue::from_static("?"));
+        }
         headers.extend(question.headers.clone());
         if self.signer.is_some() && question.method == Method::HEAD {
             headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
@@ -368,6 +371,7 @@ impl Site {
         };
         match sent {
             Some(Ok(response)) => {
+                connection.note_far_end(response.headers());
                 // An upload that is answered before it is whole cannot go on, and its connection is of no more use.
                 let pool = question.payload.is_sent().then_some(pool);
                 Ok(Answer::new(response, place.clone(), (connection, pool), permit, self.options.stall))

@@ -18,7 +18,7 @@ mod writer;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 
@@ -41,6 +41,7 @@ use super::{
     flight::{Established, reserved},
     sink::Sink,
 };
+use crate::dial::Tap;
 
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
@@ -177,6 +178,8 @@ struct Shared {
     table: Mutex<Table>,
     /// What the server said of itself, once the session is ready.
     established: OnceLock<Established>,
+    /// The connection's own, once there is one.
+    tap: OnceLock<Weak<Tap>>,
     /// Told when the session is ready, and when it is lost.
     settled: Notify,
     stall: Duration,
@@ -325,6 +328,7 @@ impl Connection {
         let shared = Arc::new(Shared {
             table: Mutex::new(table),
             established: OnceLock::new(),
+            tap: OnceLock::new(),
             settled: Notify::new(),
             stall: dial.stall,
             patience: dial.patience,
@@ -395,6 +399,11 @@ impl Connection {
     pub(super) fn established(&self) -> Option<&Established> {
         self.shared.established.get()
     }
+
+    /// What watches the connection; none before it is there, and after it is lost.
+    pub(super) fn tap(&self) -> Option<Arc<Tap>> {
+        self.shared.tap.get()?.upgrade()
+    }
 }
 
 /// The failure of a request that came after the loss.
@@ -433,6 +442,7 @@ mod tests {
         let shared = Shared {
             table: Mutex::new(table),
             established: OnceLock::new(),
+            tap: OnceLock::new(),
             settled: Notify::new(),
             stall: Duration::ZERO,
             patience: Duration::ZERO,

@@ -15,10 +15,13 @@ use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
 };
-use towpath_proto::xrootd::{
-    FileHandle, Request,
-    request::{Close, Ending, Open},
-    response::{Body, OpenReply},
+use towpath_proto::{
+    tcp::{MAX_TCP_INFO_BYTES, TCP_INFO_WORD},
+    xrootd::{
+        FileHandle, Request,
+        request::{Close, Ending, Open, Query},
+        response::{Body, OpenReply},
+    },
 };
 use towpath_store::{Blame, Error, Fault};
 
@@ -43,7 +46,7 @@ pub(super) struct Session {
     places: Arc<Semaphore>,
     slots: Mutex<Slots>,
     /// Bytes of file data underway, by which bulk transfers choose a session.
-    load: AtomicUsize,
+    load: Arc<AtomicUsize>,
     /// Bytes of file data that are no longer underway.
     carried: AtomicUsize,
     /// `host:port`, for messages.
@@ -56,12 +59,13 @@ impl Session {
     /// Starts a session; returns at once.
     pub(super) fn start(dial: Dial, runtime: Handle) -> Self {
         let host = dial.plan.host.as_str().into();
+        let load = Arc::clone(&dial.underway);
         let connection = Connection::start(dial, &runtime);
         Self {
             connection,
             places: Arc::new(Semaphore::new(WAITING_PIECES)),
             slots: Mutex::default(),
-            load: AtomicUsize::new(0),
+            load,
             carried: AtomicUsize::new(0),
             host,
             runtime,
@@ -91,6 +95,17 @@ impl Session {
     /// Whether requests can be submitted with a chance of success.
     pub(super) fn is_alive(&self) -> bool {
         self.connection.is_alive()
+    }
+
+    /// Asks the server what its kernel knows of the connection, for whoever watches it ([`crate::Client::connections`]). Other servers than
+    /// ours do not say.
+    pub(super) async fn ask_far_end(&self) {
+        let Some(tap) = self.connection.tap().filter(|_| self.established().is_some()) else { return };
+        let question = Query::Config(Bytes::from_static(TCP_INFO_WORD));
+        let finished = self.submit(Exchange::new(question, MAX_TCP_INFO_BYTES)).finished().await;
+        if finished.outcome.is_ok() {
+            tap.told(&finished.buffer);
+        }
     }
 
     /// Where the connection lives.

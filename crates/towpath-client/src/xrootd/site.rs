@@ -9,6 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use futures::future;
 use tokio::{
     runtime::Handle,
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
@@ -259,6 +260,15 @@ impl Site {
         asked.await.map_or(true, |nature| nature.is_ours)
     }
 
+    /// Asks the server about its end of each lane; at once, because the answer to one does not depend on another.
+    pub(super) async fn ask_far_ends(&self) {
+        if self.nature.get().is_some_and(|nature| !nature.is_ours) {
+            return;
+        }
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        future::join_all(lanes.iter().flatten().map(|session| session.ask_far_end())).await;
+    }
+
     /// Remembers what the sessions found out.
     fn learn(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,6 +329,7 @@ impl Site {
             tls,
             connect_timeout: self.options.connect_timeout,
             dialer: Arc::clone(&self.dialer),
+            underway: Arc::default(),
             stall: self.options.stall,
             patience: self.options.patience,
         })

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+use futures::future;
 use tokio_util::task::TaskTracker;
 use towpath_store::{Result, Secret};
 
@@ -71,6 +72,12 @@ impl Sites {
         }
         let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), self)));
         Arc::clone(site)
+    }
+
+    /// Asks all servers about their ends of the connections.
+    pub(crate) async fn ask_far_ends(&self) {
+        let sites: Vec<_> = self.sites.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        future::join_all(sites.iter().map(|site| site.ask_far_ends())).await;
     }
 
     /// Whether the server at `place` has said, to anybody, that uploads can be taken up again, or cannot.

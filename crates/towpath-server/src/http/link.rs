@@ -1,6 +1,10 @@
 //! What the requests of one connection share.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsRawFd as _, RawFd},
+    sync::Arc,
+};
 
 use super::{
     pulse::{Owed, Pulse},
@@ -13,6 +17,8 @@ use crate::{Buffers, Room, Service, Socket};
 pub(super) struct Link {
     /// The other end.
     pub(super) peer: SocketAddr,
+    /// The number of the socket, which is open as long as requests are answered.
+    pub(super) socket: RawFd,
     /// Whether what is sent is encrypted.
     pub(super) encrypted: bool,
     /// Whether the client keeps up.
@@ -44,6 +50,7 @@ impl Link {
     pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr) -> Self {
         Self {
             peer,
+            socket: socket.as_raw_fd(),
             encrypted: socket.is_encrypted(),
             pulse: Arc::new(Pulse::new()),
             outbox: Arc::default(),

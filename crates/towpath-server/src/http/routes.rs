@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
+use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
+use towpath_store::sys::net;
 
 use super::{
     account::Account,
@@ -29,6 +31,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let verb = Verb::of(request.method());
     let path = request.uri().path().to_owned();
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
+    let asks_for_tcp = request.headers().contains_key(TCP_INFO_FIELD);
     let (outcome, mut account) = carry_out(service, &link, verb, request, account).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
         tell_operator(link.peer, refusal.fault(), refusal.text());
@@ -36,6 +39,13 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
         refusal.into_response()
     });
     response.headers_mut().insert(header::SERVER, SERVER);
+    if asks_for_tcp
+        && let Ok(info) = net::tcp_info(&link.socket)
+        // Between two answers there is nothing to send by the nature of things.
+        && let Ok(value) = HeaderValue::try_from(TcpInfo { is_starved: false, ..info }.to_string())
+    {
+        response.headers_mut().insert(TCP_INFO_FIELD, value);
+    }
     if verb == Verb::Head {
         *response.body_mut() = Content::Empty;
     }

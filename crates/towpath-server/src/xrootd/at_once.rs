@@ -46,7 +46,7 @@ impl Connection {
             },
             Request::Close(request) => self.close(header.stream_id, request.handle),
             Request::Query(Query::Config(words)) => {
-                Some(query::config(&self.session, words).map(|values| self.ok(header.stream_id, &values)))
+                Some(query::config(&self.session, words, self.socket).map(|values| self.ok(header.stream_id, &values)))
             }
             _ => None,
         };

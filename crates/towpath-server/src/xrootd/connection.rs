@@ -4,7 +4,7 @@
 //! sixteen reads in flight costs one receive and one send. Everything else becomes a task, of which there are only so many: then
 //! the reader stops reading, and TCP slows the client down. Data of writes are received here, see [`super::write`].
 
-use std::{io, pin::Pin, sync::Arc, time::Duration};
+use std::{io, os::fd::RawFd, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, BytesMut};
 use tokio::{
@@ -60,6 +60,8 @@ pub(super) enum End {
 pub(super) struct Connection {
     pub(super) session: Arc<Session>,
     pub(super) receiving: Receiving,
+    /// The number of the socket that it and the outbox share, to ask the kernel about it.
+    pub(super) socket: RawFd,
     pub(super) framer: RequestFramer,
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: JoinSet<()>,

@@ -1,18 +1,22 @@
 //! `query`: configuration, checksums, space, and what else one may ask.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, os::fd::RawFd};
 
 use bytes::{Bytes, BytesMut};
 use tokio_util::sync::CancellationToken;
 use towpath_proto::{
     checksum::{Algorithm, Digest},
+    tcp::TCP_INFO_WORD,
     xrootd::{
         PathAndCgi,
         request::{Fattr, Query, Shared, config_words},
         response::Text,
     },
 };
-use towpath_store::{Error, Fault, FileKind, StorePath, sys::clock};
+use towpath_store::{
+    Error, Fault, FileKind, StorePath,
+    sys::{clock, net},
+};
 
 use super::{
     exchange::{Exchange, Refusal, Served},
@@ -36,10 +40,9 @@ const MAX_WORDS: usize = 64;
 /// Reads that may wait in one connection, for clients that ask (`pio_max`).
 const PIO_MAX: u32 = 5;
 
-/// Answers `query`.
+/// Answers `query`, but for questions about the configuration, which are answered at once.
 pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
     match request {
-        Query::Config(words) => exchange.ok(&config(&exchange.session, &words)?),
         Query::Checksum(path) => checksum(exchange, &path).await,
         Query::ChecksumCancel(path) => {
             let (identity, path) = exchange.subject(&path).await?;
@@ -63,17 +66,17 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
 }
 
 /// The values of configuration words, a line each, and no NUL at the end: uproot takes the last line for a number. A word that means
-/// nothing here is echoed: 'not supported'.
+/// nothing here is echoed: 'not supported'. The connection on which they leave is `socket`.
 ///
 /// # Errors
 /// More than [`MAX_WORDS`].
-pub(super) fn config(session: &Session, words: &[u8]) -> Result<Bytes, Refusal> {
+pub(super) fn config(session: &Session, words: &[u8], socket: RawFd) -> Result<Bytes, Refusal> {
     let mut text = BytesMut::new();
     for (number, word) in config_words(words).enumerate() {
         if number >= MAX_WORDS {
             return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_WORDS} words in one request")));
         }
-        match config_value(session, word) {
+        match config_value(session, word, socket) {
             Some(value) => text.extend_from_slice(value.as_bytes()),
             None => text.extend_from_slice(word),
         }
@@ -82,7 +85,7 @@ pub(super) fn config(session: &Session, words: &[u8]) -> Result<Bytes, Refusal> 
     Ok(text.freeze())
 }
 
-fn config_value(session: &Session, word: &[u8]) -> Option<String> {
+fn config_value(session: &Session, word: &[u8], socket: RawFd) -> Option<String> {
     Some(match word {
         b"readv_iov_max" => vector::MAX_ELEMENTS.to_string(),
         b"readv_ior_max" => vector::MAX_ELEMENT_BYTES.to_string(),
@@ -97,6 +100,8 @@ fn config_value(session: &Session, word: &[u8]) -> Option<String> {
         b"towpath.resume" if session.service.store.capabilities().resume => "1".into(),
         // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
+        // Ours: what holds up the data that we send is known here alone.
+        TCP_INFO_WORD => net::tcp_info(&socket).ok()?.to_string(),
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),

@@ -11,7 +11,8 @@ use std::{
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-pub use info::{TcpInfo, tcp_info};
+pub use info::tcp_info;
+pub use towpath_proto::tcp::TcpInfo;
 
 /// How many connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 4096;

@@ -1,6 +1,9 @@
 //! From a host name to a running connection: TCP, TLS where it is wanted, and then the two tasks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -29,6 +32,8 @@ pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) tls: Option<Tls>,
     pub(in crate::xrootd) connect_timeout: Duration,
     pub(in crate::xrootd) dialer: Arc<Dialer>,
+    /// Bytes of file data that the session has for the connection.
+    pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
 }
@@ -43,7 +48,11 @@ type Output = Box<dyn AsyncWrite + Send + Unpin>;
 pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedReceiver<writer::Outgoing>) {
     let host = dial.plan.host.clone();
     let failure = match open(dial).await {
-        Ok((input, output, flight, _tap)) => serve(host, &shared, input, output, flight, queue).await,
+        Ok((input, output, flight, tap)) => {
+            // It lives as long as this call.
+            let _ = shared.tap.set(Arc::downgrade(&tap));
+            serve(host, &shared, input, output, flight, queue).await
+        }
         Err(failure) => setup_failed(failure),
     };
     tracing::debug!(?failure, "connection ended");
@@ -61,7 +70,7 @@ pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
 }
 
 async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFailure> {
-    let connected = dial.dialer.connect(&dial.host, dial.port).await;
+    let connected = dial.dialer.connect(&dial.host, dial.port, &dial.underway).await;
     let (mut stream, tap) = connected.map_err(|error| match error.fault() {
         Fault::PermissionDenied => SetupFailure::Fatal(error),
         _ => SetupFailure::Broken(error),

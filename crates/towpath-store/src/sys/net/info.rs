@@ -2,81 +2,74 @@
 
 #![allow(unsafe_code, reason = "getsockopt has no safe form for this option")]
 
-use std::{io, mem::size_of, os::fd::AsRawFd, time::Duration};
+use std::{fs, io, mem::size_of, os::fd::AsRawFd, sync::OnceLock, time::Duration};
+
+use towpath_proto::tcp::{Control, TcpInfo};
 
 /// Bytes of `struct tcp_info` that are read here; older kernels fill in less, and the rest stays zero.
 const INFO_BYTES: usize = 232;
 
-/// One look at a TCP connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TcpInfo {
-    /// The smallest round trip of the last minutes; zero if none has been measured.
-    pub min_rtt: Duration,
-    /// The smoothed round trip.
-    pub rtt: Duration,
-    /// What may be in flight from here, in bytes: the congestion window.
-    pub congestion_window: u64,
-    /// What the other end permits to be in flight, in bytes.
-    pub peer_window: u64,
-    /// Bytes received, in order.
-    pub received: u64,
-    /// Bytes sent that were acknowledged.
-    pub acknowledged: u64,
-    /// Bytes sent, those sent again included.
-    pub sent: u64,
-    /// Bytes sent again.
-    pub resent: u64,
-    /// How fast the last bytes were delivered, in bytes per second.
-    pub delivery_rate: u64,
-    /// How long there was something to send.
-    pub busy: Duration,
-    /// How long of it the other end's window held it up.
-    pub limited_by_peer: Duration,
-    /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
-    pub limited_by_buffer: Duration,
-}
+/// Bytes of the name of a congestion control, at most (`TCP_CA_NAME_MAX`).
+const CONTROL_BYTES: usize = 16;
 
 /// Asks the kernel about the connection `socket`.
 ///
 /// # Errors
 /// The system's: it is no TCP socket.
 pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
-    let mut bytes = [0_u8; INFO_BYTES];
-    let mut length = size_of::<[u8; INFO_BYTES]>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives throughout the call, and then how many it wrote to `length`.
-    let outcome = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            bytes.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(TcpInfo::from_bytes(&bytes)) }
+    let bytes: [u8; INFO_BYTES] = option(socket, libc::TCP_INFO)?;
+    let name: [u8; CONTROL_BYTES] = option(socket, libc::TCP_CONGESTION)?;
+    let name = name.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
+    let control = name.map_or(Control::Other, Control::of_name);
+    let [most_send_buffer, most_receive_buffer] = most_buffers();
+    Ok(TcpInfo { control, most_send_buffer, most_receive_buffer, ..from_bytes(&bytes) })
 }
 
-impl TcpInfo {
-    fn from_bytes(bytes: &[u8; INFO_BYTES]) -> Self {
-        let word = |at: usize| u64::from(u32::from_ne_bytes(field(bytes, at)));
-        let long = |at: usize| u64::from_ne_bytes(field(bytes, at));
-        let micros = Duration::from_micros;
-        // A window that has not been measured yet is all ones.
-        let min_rtt = Some(word(148)).filter(|micros| *micros != u64::from(u32::MAX));
-        Self {
-            min_rtt: micros(min_rtt.unwrap_or(0)),
-            rtt: micros(word(68)),
-            congestion_window: word(80) * word(16),
-            peer_window: word(228),
-            received: long(128),
-            acknowledged: long(120),
-            sent: long(200),
-            resent: long(208),
-            delivery_rate: long(160),
-            busy: micros(long(168)),
-            limited_by_peer: micros(long(176)),
-            limited_by_buffer: micros(long(184)),
-        }
+fn option<const N: usize>(socket: &impl AsRawFd, name: libc::c_int) -> io::Result<[u8; N]> {
+    let mut bytes = [0_u8; N];
+    let mut length = size_of::<[u8; N]>() as libc::socklen_t;
+    let to = bytes.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives throughout the call, and then how many it wrote to `length`.
+    let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, to, &raw mut length) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
+}
+
+/// The largest buffers that the kernel gives a connection of its own accord, to send and to receive, in bytes; zero if it does not tell. They are
+/// read once: who changes them starts programs anew.
+fn most_buffers() -> [u64; 2] {
+    static MOST: OnceLock<[u64; 2]> = OnceLock::new();
+    let read = |name| {
+        let triple = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        triple.split_ascii_whitespace().nth(2).and_then(|most| most.parse().ok()).unwrap_or(0)
+    };
+    *MOST.get_or_init(|| ["tcp_wmem", "tcp_rmem"].map(read))
+}
+
+fn from_bytes(bytes: &[u8; INFO_BYTES]) -> TcpInfo {
+    let word = |at: usize| u64::from(u32::from_ne_bytes(field(bytes, at)));
+    let long = |at: usize| u64::from_ne_bytes(field(bytes, at));
+    let micros = Duration::from_micros;
+    // A round trip that has not been measured yet is all ones.
+    let min_rtt = Some(word(148)).filter(|micros| *micros != u64::from(u32::MAX));
+    let (threshold, window) = (word(76), word(80));
+    TcpInfo {
+        min_rtt: micros(min_rtt.unwrap_or(0)),
+        rtt: micros(word(68)),
+        congestion_window: window * word(16),
+        peer_window: word(228),
+        received: long(128),
+        out_of_order: word(224),
+        acknowledged: long(120),
+        sent: long(200),
+        resent: long(208),
+        delivery_rate: long(160),
+        busy: micros(long(168)),
+        limited_by_peer: micros(long(176)),
+        limited_by_buffer: micros(long(184)),
+        // BBR sets the threshold when its startup ends, too.
+        is_in_slow_start: window < threshold,
+        is_starved: word(144) == 0 && word(24) < window,
+        ..TcpInfo::default()
     }
 }
 
@@ -106,6 +99,8 @@ mod tests {
         assert!(info.min_rtt <= info.rtt * 2, "{info:?}");
         assert!(info.congestion_window >= 10 * 500 && info.peer_window > 0, "{info:?}");
         assert!(info.delivery_rate > 0, "{info:?}");
+        assert!(info.is_in_slow_start && info.busy > Duration::ZERO, "{info:?}");
+        assert!(info.most_send_buffer >= 4096 && info.most_receive_buffer >= 4096, "{info:?}");
     }
 
     #[test]

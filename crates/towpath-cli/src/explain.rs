@@ -1,0 +1,90 @@
+//! What a copy spent its time on, for people and for programs. docs/verdict.md has the vocabulary.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use towpath_mover::{Account, Leg, LegTotal, Verdict};
+
+/// A share of the time below this is not worth a line.
+const LEAST_SHARE: f64 = 0.005;
+
+/// After so many seconds a copy was long enough to say what held it up, even if nobody asked.
+const LONG_S: f64 = 10.0;
+
+/// Says on the standard error stream what the time was spent on if it is `wanted`, and the verdict alone of a long copy unless that is to be
+/// `silent`. If nobody reads it, nothing is lost.
+pub(crate) fn tell(account: &Account, wanted: bool, silent: bool) {
+    let _ = match wanted {
+        true => write(account, &mut io::stderr()),
+        false if account.seconds >= LONG_S && !silent => write_verdict(account, &mut io::stderr()),
+        false => Ok(()),
+    };
+}
+
+/// Writes the shares of the time, largest first, and the verdict.
+fn write(account: &Account, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "where {:.2} s went:", account.seconds)?;
+    for (cause, leg, seconds) in account.spent() {
+        let share = seconds / account.seconds.max(1e-9);
+        if share >= LEAST_SHARE {
+            let leg = leg.map_or("", |leg| match leg {
+                Leg::In => " (from the source)",
+                Leg::Out => " (to the destination)",
+            });
+            writeln!(out, "  {:>5.1} %  {:>8.2} s  {}{leg}", share * 100.0, seconds, cause.name())?;
+        }
+    }
+    write_verdict(account, out)
+}
+
+/// Writes the verdict alone, in one line.
+fn write_verdict(account: &Account, out: &mut impl Write) -> io::Result<()> {
+    match Verdict::on(account) {
+        Some(verdict) => writeln!(out, "verdict: {verdict}"),
+        None => Ok(()),
+    }
+}
+
+/// The same for programs.
+pub(crate) fn to_json(account: &Account) -> Value {
+    let spent: Vec<_> = account
+        .spent()
+        .into_iter()
+        .map(|(cause, leg, seconds)| json!({"cause": cause.name(), "leg": leg.map(leg_name), "seconds": seconds}))
+        .collect();
+    let verdict = Verdict::on(account).map(|verdict| {
+        json!({
+            "cause": verdict.cause.name(),
+            "leg": verdict.leg.map(leg_name),
+            "share": verdict.share,
+            "finding": verdict.finding,
+            "remedy": verdict.remedy,
+        })
+    });
+    json!({
+        "seconds": account.seconds,
+        "spent": spent,
+        "verdict": verdict,
+        "legs": {"in": account.leg(Leg::In).map(leg_to_json), "out": account.leg(Leg::Out).map(leg_to_json)},
+    })
+}
+
+fn leg_name(leg: Leg) -> &'static str {
+    match leg {
+        Leg::In => "in",
+        Leg::Out => "out",
+    }
+}
+
+fn leg_to_json(leg: &LegTotal) -> Value {
+    json!({
+        "bytes": leg.bytes,
+        "connections": leg.connections,
+        "min_rtt_s": leg.round_trip.as_secs_f64(),
+        "best_rate_bytes_per_s": leg.best_rate,
+        "resent_bytes": leg.resent_bytes,
+        "congestion_control": leg.control.name(),
+        "most_send_buffer_bytes": leg.most_send_buffer,
+        "most_receive_buffer_bytes": leg.most_receive_buffer,
+    })
+}

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const RTT: Duration = Duration::from_millis(100);
+
+/// A leg that carried 10 MB in a second, whose sender's congestion window was all that held it up.
+fn leg() -> Carried {
+    Carried {
+        bytes: 10_000_000,
+        connections: 4,
+        round_trip: RTT,
+        stretch: 1.0,
+        is_told: true,
+        idle: 0.0,
+        unasked: 0.0,
+        by_window: 0.0,
+        by_receiver: 0.0,
+        by_buffer: 0.0,
+        opening: 0.0,
+        resent: 0.0,
+        control: Control::Cubic,
+        most_send_buffer: 4 << 20,
+        most_receive_buffer: 6 << 20,
+    }
+}
+
+/// A second of a copy in which 10 MB were moved, and waited in one stage.
+fn stretch(stage: Stage) -> Stretch {
+    Stretch {
+        seconds: 1.0,
+        moved: 10_000_000,
+        held: Occupancy::default().with(stage, 16e6),
+        is_of_small_files: false,
+        processor: 0.5,
+        window: 64 << 20,
+        inbound: None,
+        outbound: None,
+    }
+}
+
+fn download(carried: Carried) -> Stretch {
+    Stretch { inbound: Some(carried), ..stretch(Stage::Read) }
+}
+
+fn upload(carried: Carried) -> Stretch {
+    Stretch { outbound: Some(carried), ..stretch(Stage::Write) }
+}
+
+/// What most of a stretch is put down to.
+fn cause(stretch: &Stretch) -> (Cause, Option<Leg>) {
+    let mut account = Account::default();
+    account.add(stretch);
+    let (cause, leg, _) = account.spent()[0];
+    (cause, leg)
+}
+
+#[test]
+fn between_disks_it_is_the_one_before_which_bytes_gather() {
+    assert_eq!(cause(&stretch(Stage::Read)), (Cause::SourceRead, None));
+    assert_eq!(cause(&stretch(Stage::Write)), (Cause::DestinationWrite, None));
+    assert_eq!(cause(&stretch(Stage::Check)), (Cause::Checksum, None));
+    assert_eq!(cause(&Stretch { held: Occupancy::default(), ..stretch(Stage::Read) }), (Cause::Listing, None));
+    assert_eq!(cause(&Stretch { processor: 0.99, ..stretch(Stage::Read) }), (Cause::Processor, None));
+}
+
+#[test]
+fn small_files_are_held_up_by_what_each_costs() {
+    let small = |stage| Stretch { is_of_small_files: true, ..stretch(stage) };
+    assert_eq!(cause(&small(Stage::Open)), (Cause::FileOverhead, None));
+    assert_eq!(cause(&small(Stage::Commit)), (Cause::FileOverhead, None));
+    assert_eq!(cause(&stretch(Stage::Commit)), (Cause::DestinationWrite, None));
+    let idle = Stretch { inbound: Some(Carried { idle: 0.9, ..leg() }), ..small(Stage::Open) };
+    assert_eq!(cause(&idle), (Cause::FileOverhead, None));
+    let full = Stretch { inbound: Some(leg()), ..small(Stage::Open) };
+    assert_eq!(cause(&full), (Cause::Bandwidth, Some(Leg::In)), "many small files can fill a path");
+}
+
+#[test]
+fn the_sender_says_what_held_it_up() {
+    type Change = fn(&mut Carried);
+    let table: [(Change, Cause); 7] = [
+        (|leg| leg.by_buffer = 0.8, Cause::SenderWindow),
+        (|leg| leg.by_window = 0.8, Cause::ReceiverWindow),
+        (|leg| leg.opening = 0.8, Cause::SlowStart),
+        (|leg| leg.resent = 0.01, Cause::Loss),
+        (|leg| (leg.resent, leg.stretch) = (0.01, 1.6), Cause::Bandwidth),
+        (|leg| (leg.resent, leg.control) = (0.02, Control::Bbr), Cause::Bandwidth),
+        (|leg| (leg.resent, leg.control) = (0.3, Control::Bbr), Cause::Loss),
+    ];
+    for (change, expected) in table {
+        let mut carried = leg();
+        change(&mut carried);
+        assert_eq!(cause(&download(carried.clone())), (expected, Some(Leg::In)), "{carried:?}");
+        assert_eq!(cause(&upload(carried.clone())), (expected, Some(Leg::Out)), "{carried:?}");
+    }
+}
+
+#[test]
+fn a_network_with_room_is_not_to_blame() {
+    assert_eq!(cause(&download(Carried { idle: 0.8, ..leg() })), (Cause::SourceRead, None));
+    assert_eq!(cause(&upload(Carried { idle: 0.8, ..leg() })), (Cause::DestinationWrite, None));
+    assert_eq!(cause(&upload(Carried { by_receiver: 0.8, ..leg() })), (Cause::DestinationWrite, None));
+}
+
+/// Both ends are far, and what travels is no queue: 100 MB/s over 100 ms are 10 MB.
+#[test]
+fn what_travels_does_not_wait() {
+    let both = |read, write, out: Carried| Stretch {
+        held: Occupancy::default().with(Stage::Read, read).with(Stage::Write, write),
+        inbound: Some(Carried { bytes: 100_000_000, ..leg() }),
+        outbound: Some(Carried { bytes: 100_000_000, ..out }),
+        ..stretch(Stage::Read)
+    };
+    let far = || Carried { round_trip: RTT * 2, ..leg() };
+    assert_eq!(cause(&both(20e6, 22e6, far())), (Cause::Bandwidth, Some(Leg::In)));
+    assert_eq!(cause(&both(12e6, 30e6, far())), (Cause::Bandwidth, Some(Leg::Out)));
+}
+
+#[test]
+fn a_window_of_the_mover_that_turns_over_is_what_holds_it_up() {
+    let window = 64 << 20;
+    let full = Stretch {
+        held: Occupancy::default().with(Stage::Read, window as f64),
+        window,
+        ..download(Carried { bytes: 10 * window, idle: 0.9, ..leg() })
+    };
+    assert_eq!(cause(&full), (Cause::MoverWindow, None));
+}
+
+#[test]
+fn who_does_not_say_is_known_by_growth_alone() {
+    let silent = |bytes| download(Carried { bytes, is_told: false, ..leg() });
+    let mut account = Account::default();
+    for bytes in [1_000_000, 2_000_000, 4_000_000, 4_100_000, 3_900_000, 4_000_000, 4_000_000] {
+        account.add(&silent(bytes));
+    }
+    let spent = [(Cause::FarEnd, Some(Leg::In), 4.0), (Cause::SlowStart, Some(Leg::In), 3.0)];
+    assert_eq!(account.spent(), spent);
+    let total = account.leg(Leg::In).unwrap();
+    assert_eq!((total.bytes, total.connections, total.round_trip, total.best_rate), (23_000_000, 4, RTT, 4_100_000.0));
+}
+
+fn any_leg() -> impl Strategy<Value = Option<Carried>> {
+    let shares = prop::array::uniform5(0.0..1.0_f64);
+    let numbers = (0..1_u64 << 40, 0..300_u64, 1.0..3.0_f64, any::<bool>(), 0.0..1.0_f64);
+    prop::option::of((shares, numbers).prop_map(|(shares, (bytes, rtt_ms, stretch, is_told, resent))| {
+        let all = shares.iter().sum::<f64>().max(1.0);
+        Carried {
+            bytes,
+            round_trip: Duration::from_millis(rtt_ms),
+            stretch,
+            is_told,
+            idle: shares[0] / all,
+            by_window: shares[1] / all,
+            by_receiver: shares[2] / all,
+            by_buffer: shares[3] / all,
+            opening: shares[4],
+            resent,
+            ..leg()
+        }
+    }))
+}
+
+proptest! {
+    #[test]
+    fn all_time_is_accounted_for(
+        legs in prop::array::uniform2(any_leg()),
+        held in prop::array::uniform5(0.0..1e9_f64),
+        seconds in 0.01..10.0_f64,
+        is_of_small_files: bool,
+        processor in 0.0..1.0_f64,
+    ) {
+        let stages = [Stage::Open, Stage::Read, Stage::Write, Stage::Commit, Stage::Check];
+        let held = stages.into_iter().zip(held).fold(Occupancy::default(), |held, (stage, area)| held.with(stage, area));
+        let [inbound, outbound] = legs;
+        let mut account = Account::default();
+        let stretch = Stretch { seconds, held, is_of_small_files, processor, inbound, outbound, ..stretch(Stage::Read) };
+        account.add(&stretch);
+        let spent = account.spent().iter().map(|(_, _, seconds)| seconds).sum::<f64>();
+        prop_assert!((spent - seconds).abs() < 1e-6 * seconds, "{:?}", account.spent());
+        prop_assert!(account.spent().iter().all(|(_, _, seconds)| *seconds > 0.0));
+    }
+}

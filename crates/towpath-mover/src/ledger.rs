@@ -1,0 +1,285 @@
+//! From looks at a copy to its [`Account`]: what happened between two looks is a stretch.
+
+use std::{collections::HashMap, time::Duration};
+
+use towpath_client::Connection;
+use towpath_proto::tcp::{Control, TcpInfo};
+use towpath_store::sys::{clock::Instant, processor};
+
+use crate::{
+    account::{Account, Carried, Leg, Stretch},
+    stage::Occupancy,
+};
+
+/// Files that are on average smaller than this are small: 4 MiB take 30 ms at 1 Gbit/s, as long as a few requests.
+const SMALL_BYTES: u64 = 4 << 20;
+
+/// The least part of its largest size to which a receiver's window has opened when it no longer does: the kernel keeps up to half for itself.
+const OPENED: f64 = 0.4;
+
+/// A receiver's window is what holds a connection up if so much of it turns over with each round trip; if less, the receiver does not take what is
+/// there.
+const TURNOVER: f64 = 0.5;
+
+/// What is seen of a copy at one moment. Numbers count from its beginning.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    pub(crate) at: Instant,
+    /// Bytes written at the destination.
+    pub(crate) moved: u64,
+    /// Files that ended.
+    pub(crate) files: u64,
+    pub(crate) held: Occupancy,
+    pub(crate) window: u64,
+    /// For how long each thread of this process has run or wanted to.
+    pub(crate) threads: HashMap<u32, Duration>,
+    /// Whether the source, and the destination, are at a server.
+    pub(crate) is_remote: [bool; 2],
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// Keeps the account of a copy.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    last: Look,
+    seen: HashMap<u64, Seen>,
+    account: Account,
+}
+
+/// What was seen of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    near: TcpInfo,
+    /// What its sender said last, and when that was; none before it said anything.
+    sender: Option<(TcpInfo, Instant)>,
+    shares: Shares,
+}
+
+/// What held the sender of one connection up, as shares of the time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Shares {
+    is_told: bool,
+    idle: f64,
+    unasked: f64,
+    by_window: f64,
+    by_receiver: f64,
+    by_buffer: f64,
+    opening: f64,
+    resent: f64,
+}
+
+impl Ledger {
+    /// An account that begins with `first`.
+    pub(crate) fn new(first: Look) -> Self {
+        Self { last: first, seen: HashMap::new(), account: Account::default() }
+    }
+
+    /// What the time was spent on so far.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Adds what happened since the last look.
+    pub(crate) fn add(&mut self, look: Look) {
+        let seconds = (look.at - self.last.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let [inbound, outbound] = self.carried(&look);
+        let last = &self.last;
+        let (moved, files) = (look.moved - last.moved, look.files - last.files);
+        let stretch = Stretch {
+            seconds,
+            moved,
+            held: look.held.since(&last.held),
+            is_of_small_files: moved < files * SMALL_BYTES,
+            processor: processor_share(&last.threads, &look.threads, seconds),
+            window: look.window,
+            inbound,
+            outbound,
+        };
+        self.account.add(&stretch);
+        self.last = look;
+    }
+
+    /// What each leg carried since the last look. A connection belongs to the leg in whose direction it carried more.
+    fn carried(&mut self, look: &Look) -> [Option<Carried>; 2] {
+        let mut legs = look.is_remote.map(|is_remote| is_remote.then(Sum::default));
+        // What a connection is without work for is known at this moment alone; over many moments and connections it adds up.
+        let mut seen = HashMap::with_capacity(look.connections.len());
+        for connection in &look.connections {
+            let before = self.seen.get(&connection.number);
+            let near = before.map_or_else(TcpInfo::default, |seen| seen.near);
+            let received = connection.info.received.saturating_sub(near.received);
+            let acknowledged = connection.info.acknowledged.saturating_sub(near.acknowledged);
+            let leg = match look.is_remote {
+                [true, false] => Leg::In,
+                [false, true] => Leg::Out,
+                _ if received > acknowledged => Leg::In,
+                _ => Leg::Out,
+            };
+            let now = Seen::after(before, connection, leg, look.at);
+            let (bytes, sum) = match leg {
+                Leg::In => (received, &mut legs[0]),
+                Leg::Out => (acknowledged, &mut legs[1]),
+            };
+            if let Some(sum) = sum {
+                sum.add(connection, leg, bytes, &now.shares.asked(connection.has_work));
+            }
+            seen.insert(connection.number, now);
+        }
+        self.seen = seen;
+        legs.map(|sum| sum.map(Sum::mean))
+    }
+}
+
+/// How much of the time that there was this process ran, or waited to run: of all processors together, or of the one that its hottest thread
+/// can use.
+fn processor_share(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration>, seconds: f64) -> f64 {
+    let wanted = now.iter().map(|(thread, time)| {
+        let since = time.saturating_sub(before.get(thread).copied().unwrap_or_default());
+        since.as_secs_f64() / seconds
+    });
+    let (all, hottest) = wanted.fold((0.0, 0.0_f64), |(all, hottest), share| (all + share, hottest.max(share)));
+    hottest.max(all / processor::processors() as f64).min(1.0)
+}
+
+impl Seen {
+    /// What is known after another look. What a far sender said holds until it says something new.
+    fn after(before: Option<&Self>, connection: &Connection, leg: Leg, at: Instant) -> Self {
+        let sender = match leg {
+            Leg::In => connection.far,
+            Leg::Out => Some(connection.info),
+        };
+        let receiver = match leg {
+            Leg::In => Some(connection.info),
+            Leg::Out => connection.far,
+        };
+        let last = before.and_then(|seen| seen.sender);
+        let shares = before.map_or_else(Shares::default, |seen| seen.shares);
+        let near = connection.info;
+        let Some(said) = sender else { return Self { near, sender: last, shares } };
+        match last {
+            Some((info, _)) if info == said => Self { near, sender: last, shares },
+            Some((info, since)) => {
+                let most = receiver.map_or(0, |receiver| receiver.most_receive_buffer);
+                let shares = Shares::between(&info, &said, (at - since).as_secs_f64(), most);
+                Self { near, sender: Some((said, at)), shares }
+            }
+            // Of what was before nobody knows when it was.
+            None => Self { near, sender: Some((said, at)), shares: Shares { opening: 1.0, is_told: true, ..shares } },
+        }
+    }
+}
+
+impl Shares {
+    /// If nothing is asked of a connection, that is why it is idle.
+    fn asked(self, has_work: bool) -> Self {
+        if has_work { self } else { Self { unasked: self.idle, idle: 0.0, ..self } }
+    }
+
+    /// What held a sender up between two looks at it, `seconds` apart. `most_receive_buffer` is the largest buffer of the receiver, in bytes; zero if it is not
+    /// known.
+    fn between(before: &TcpInfo, now: &TcpInfo, seconds: f64, most_receive_buffer: u64) -> Self {
+        let share = |before: Duration, now: Duration| {
+            (now.saturating_sub(before).as_secs_f64() / seconds.max(1e-9)).clamp(0.0, 1.0)
+        };
+        let busy = share(before.busy, now.busy);
+        let by_peer = share(before.limited_by_peer, now.limited_by_peer).min(busy);
+        let by_buffer = share(before.limited_by_buffer, now.limited_by_buffer).min(busy - by_peer);
+        let sent = now.sent.saturating_sub(before.sent) as f64;
+        let rate = sent / seconds.max(1e-9);
+        let peer_window = now.peer_window as f64;
+        let turns_over = rate * now.rtt.as_secs_f64() >= TURNOVER * peer_window;
+        let is_opening = most_receive_buffer > 0 && peer_window < OPENED * most_receive_buffer as f64;
+        let [mut by_window, mut by_receiver, mut opening] = [0.0; 3];
+        match (turns_over, is_opening) {
+            (true, true) => opening = by_peer,
+            (true, false) => by_window = by_peer,
+            (false, _) => by_receiver = by_peer,
+        }
+        let mut idle = 1.0 - busy;
+        let rest = busy - by_peer - by_buffer;
+        match (now.is_starved, now.is_in_slow_start) {
+            // What it has sent is still on its way, which counts as busy.
+            (true, _) => idle += rest,
+            // After a loss it is the loss that makes windows open once more.
+            (false, true) if now.resent == 0 => opening += rest,
+            _ => {}
+        }
+        let resent = now.resent.saturating_sub(before.resent) as f64 / sent.max(1.0);
+        Self { is_told: true, idle, unasked: 0.0, by_window, by_receiver, by_buffer, opening, resent }
+    }
+}
+
+/// What the connections of a leg carried together, with the shares weighted by it.
+#[derive(Debug, Default)]
+struct Sum {
+    bytes: u64,
+    told_bytes: u64,
+    connections: usize,
+    round_trip: Option<Duration>,
+    stretch: f64,
+    shares: Shares,
+    control: Control,
+    most_send_buffer: u64,
+    most_receive_buffer: u64,
+}
+
+impl Sum {
+    fn add(&mut self, connection: &Connection, leg: Leg, bytes: u64, shares: &Shares) {
+        let (near, far) = (connection.info, connection.far.unwrap_or_default());
+        let (sender, receiver) = match leg {
+            Leg::In => (far, near),
+            Leg::Out => (near, far),
+        };
+        self.most_send_buffer = self.most_send_buffer.max(sender.most_send_buffer);
+        self.most_receive_buffer = self.most_receive_buffer.max(receiver.most_receive_buffer);
+        let round_trip = [near.min_rtt, sender.min_rtt].into_iter().filter(|rtt| !rtt.is_zero()).min();
+        self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
+        if bytes == 0 {
+            return;
+        }
+        let weight = bytes as f64;
+        self.bytes += bytes;
+        self.connections += 1;
+        let rtt = if sender.rtt.is_zero() { near.rtt } else { sender.rtt };
+        self.stretch += weight * round_trip.map_or(1.0, |least| rtt.as_secs_f64() / least.as_secs_f64());
+        if shares.is_told {
+            self.told_bytes += bytes;
+            self.control = sender.control;
+            self.shares.idle += weight * shares.idle;
+            self.shares.unasked += weight * shares.unasked;
+            self.shares.by_window += weight * shares.by_window;
+            self.shares.by_receiver += weight * shares.by_receiver;
+            self.shares.by_buffer += weight * shares.by_buffer;
+            self.shares.opening += weight * shares.opening;
+            self.shares.resent += weight * shares.resent;
+        }
+    }
+
+    fn mean(self) -> Carried {
+        let told = (self.told_bytes as f64).max(1.0);
+        Carried {
+            bytes: self.bytes,
+            connections: self.connections,
+            round_trip: self.round_trip.unwrap_or_default(),
+            stretch: if self.bytes > 0 { self.stretch / self.bytes as f64 } else { 1.0 },
+            // Nothing came: so nobody can have been held up by the network alone.
+            is_told: self.told_bytes * 2 > self.bytes,
+            idle: if self.told_bytes > 0 { self.shares.idle / told } else { 1.0 },
+            unasked: self.shares.unasked / told,
+            by_window: self.shares.by_window / told,
+            by_receiver: self.shares.by_receiver / told,
+            by_buffer: self.shares.by_buffer / told,
+            opening: self.shares.opening / told,
+            resent: self.shares.resent / told,
+            control: self.control,
+            most_send_buffer: self.most_send_buffer,
+            most_receive_buffer: self.most_receive_buffer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use towpath_store::sys::clock;
+
+use super::*;
+use crate::{account::Cause, stage::Stage};
+
+const RTT: Duration = Duration::from_millis(100);
+
+/// The sender's counters after `seconds` in which it sent 40 MB/s, held up by its buffer for half of the time.
+fn sender(seconds: u64) -> TcpInfo {
+    TcpInfo {
+        min_rtt: RTT,
+        rtt: RTT,
+        received: 1000 + seconds,
+        sent: 40_000_000 * seconds,
+        acknowledged: 40_000_000 * seconds,
+        busy: Duration::from_millis(1000 * seconds),
+        limited_by_buffer: Duration::from_millis(500 * seconds),
+        peer_window: 6 << 20,
+        control: Control::Cubic,
+        most_send_buffer: 4 << 20,
+        ..TcpInfo::default()
+    }
+}
+
+fn receiver(seconds: u64) -> TcpInfo {
+    TcpInfo {
+        min_rtt: RTT,
+        rtt: RTT,
+        received: 40_000_000 * seconds,
+        acknowledged: 100 * seconds,
+        most_receive_buffer: 6 << 20,
+        ..TcpInfo::default()
+    }
+}
+
+fn connection(info: TcpInfo, far: Option<TcpInfo>) -> Connection {
+    Connection { number: 7, host: "far".into(), port: 1094, has_work: true, info, far }
+}
+
+/// A look after `seconds`, with 16 MB in one stage all the time.
+fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connections: Vec<Connection>) -> Look {
+    Look {
+        at: start + Duration::from_secs(seconds),
+        moved: 40_000_000 * seconds,
+        files: 0,
+        held: Occupancy::default().with(stage, 16e6 * seconds as f64),
+        window: 64 << 20,
+        threads: HashMap::new(),
+        is_remote,
+        connections,
+    }
+}
+
+/// The seconds that were put down to `cause` after some looks, a second apart.
+fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl Fn(u64) -> Connection) -> f64 {
+    let start = clock::now();
+    let mut ledger = Ledger::new(look(start, 0, stage, is_remote, Vec::new()));
+    for second in 1..=10 {
+        ledger.add(look(start, second, stage, is_remote, vec![connection_at(second)]));
+    }
+    assert!((ledger.account().seconds - 10.0).abs() < 1e-9);
+    assert_eq!(ledger.account().bytes, 400_000_000);
+    ledger.account().spent().iter().filter(|spent| spent.0 == cause).map(|spent| spent.2).sum()
+}
+
+#[test]
+fn of_a_download_the_server_says_what_held_it_up() {
+    let download =
+        |cause| seconds(cause, Stage::Read, [true, false], |second| connection(receiver(second), Some(sender(second))));
+    // What was before the first answer is the opening of windows.
+    assert!((download(Cause::SenderWindow) - 4.5).abs() < 1e-6);
+    assert!((download(Cause::Bandwidth) - 4.5).abs() < 1e-6);
+    assert!((download(Cause::SlowStart) - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn of_an_upload_it_is_known_here() {
+    let upload = |cause| seconds(cause, Stage::Write, [false, true], |second| connection(sender(second), None));
+    assert!((upload(Cause::SenderWindow) - 4.5).abs() < 1e-6);
+}
+
+#[test]
+fn what_a_server_said_last_holds_until_it_says_more() {
+    let seldom = |second: u64| connection(receiver(second), Some(sender(second / 3 * 3)).filter(|_| second >= 3));
+    let by_buffer = seconds(Cause::SenderWindow, Stage::Read, [true, false], seldom);
+    // It spoke after 3, 6 and 9 seconds; what it said after 6 is of the time since 3, and so on.
+    assert!((by_buffer - 2.5).abs() < 1e-6, "{by_buffer}");
+}
+
+#[test]
+fn a_server_that_says_nothing_leaves_it_open() {
+    let silent = seconds(Cause::FarEnd, Stage::Read, [true, false], |second| connection(receiver(second), None));
+    assert!((silent - 9.0).abs() < 1e-6, "{silent}");
+}
+
+#[test]
+fn a_path_that_stands_still_is_the_far_ends_doing() {
+    let stuck = |_| connection(receiver(1), Some(sender(1)));
+    assert!(seconds(Cause::FarEnd, Stage::Read, [true, false], stuck) > 8.0);
+}
+
+#[test]
+fn a_receivers_window_holds_up_only_if_it_turns_over() {
+    let shares = |peer_window, rtt| {
+        let now = TcpInfo {
+            limited_by_peer: Duration::from_millis(900),
+            limited_by_buffer: Duration::ZERO,
+            peer_window,
+            rtt,
+            ..sender(1)
+        };
+        Shares::between(&TcpInfo::default(), &now, 1.0, 6 << 20)
+    };
+    let full = shares(4 << 20, RTT);
+    assert!((full.by_window - 0.9).abs() < 1e-9 && full.by_receiver == 0.0, "{full:?}");
+    let still_opening = shares(1 << 20, RTT);
+    assert!((still_opening.opening - 0.9).abs() < 1e-9 && still_opening.by_window == 0.0, "{still_opening:?}");
+    let not_taken = shares(4 << 20, RTT / 100);
+    assert!((not_taken.by_receiver - 0.9).abs() < 1e-9 && not_taken.by_window == 0.0, "{not_taken:?}");
+}
+
+#[test]
+fn a_thread_that_never_waits_for_anything_but_a_processor_is_seen() {
+    let times = |times: [u64; 3]| -> HashMap<u32, Duration> { (1..).zip(times.map(Duration::from_millis)).collect() };
+    let share = processor_share(&times([100, 100, 100]), &times([1050, 110, 100]), 1.0);
+    assert!((share - 0.95).abs() < 1e-9, "{share}");
+    assert_eq!(processor_share(&HashMap::new(), &HashMap::new(), 1.0), 0.0);
+}

@@ -1,0 +1,143 @@
+//! The verdict on a copy: what held it up most, in a sentence, and what to do about it.
+//!
+//! docs/verdict.md explains the words to users; a test compares its table with this one.
+
+use std::fmt;
+
+use towpath_proto::tcp::Control;
+
+use crate::account::{Account, Cause, Leg, LegTotal};
+
+/// What held a copy up most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// What it was.
+    pub cause: Cause,
+    /// On which leg, if it was the network.
+    pub leg: Option<Leg>,
+    /// Its share of the time, between 0 and 1.
+    pub share: f64,
+    /// What was seen.
+    pub finding: String,
+    /// What to do; none if there is nothing to gain.
+    pub remedy: Option<String>,
+}
+
+impl Verdict {
+    /// The verdict on `account`; none if it is empty.
+    pub fn on(account: &Account) -> Option<Self> {
+        let (cause, leg, seconds) = account.spent().into_iter().next()?;
+        let total = leg.and_then(|leg| account.leg(leg)).cloned().unwrap_or_default();
+        let (finding, remedy) = words(cause, leg, &total);
+        Some(Self { cause, leg, share: seconds / account.seconds.max(1e-9), finding, remedy })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:.0} % of the time): {}", self.cause.name(), self.share * 100.0, self.finding)?;
+        self.remedy.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
+    }
+}
+
+/// What was seen, and what to do about it.
+fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<String>) {
+    let (sender, receiver) = match leg {
+        Some(Leg::In) => ("the source's server", "this machine"),
+        _ => ("this machine", "the destination's server"),
+    };
+    let path = Path(total);
+    match cause {
+        Cause::Listing => (
+            "there was nothing to copy: the source was still being listed".into(),
+            Some("name the directories that matter".into()),
+        ),
+        Cause::FileOverhead => (
+            "files are small: opening, making and showing them took longer than their bytes".into(),
+            Some("pack small files together, or look at how busy the servers' disks and name spaces are".into()),
+        ),
+        Cause::SourceRead => (
+            "the storage of the source gave no more, while the network had room".into(),
+            Some("look at the source's disks".into()),
+        ),
+        Cause::DestinationWrite => (
+            "the storage of the destination took no more, while the network had room".into(),
+            Some("look at the destination's disks".into()),
+        ),
+        Cause::Checksum => (
+            "a digest was computed by reading a file once more".into(),
+            Some("ask for a digest that both ends keep (`towpath sum` tells), or leave --checksum out".into()),
+        ),
+        Cause::Processor => (
+            "this program wanted more processor time than it could have".into(),
+            Some("look for other programs on this machine; TLS and slow digests (MD5, SHA-256) cost most".into()),
+        ),
+        Cause::SlowStart => (
+            format!("the windows of {path} were opening"),
+            Some("copy more at once: the next seconds are faster".into()),
+        ),
+        Cause::SenderWindow => {
+            let most = total.most_send_buffer;
+            let cap = most as f64 / total.round_trip.as_secs_f64().max(1e-6);
+            (
+                format!(
+                    "{sender} keeps at most {} unacknowledged for each connection: {} over {path}",
+                    mib(most),
+                    rate(cap)
+                ),
+                Some(format!("raise the maximum (third value) of net.ipv4.tcp_wmem at {sender}")),
+            )
+        }
+        Cause::ReceiverWindow => (
+            format!("{receiver} permits too little in flight to each connection of {path}"),
+            Some(format!(
+                "raise the maximum (third value) of net.ipv4.tcp_rmem at {receiver}, now {}",
+                mib(total.most_receive_buffer)
+            )),
+        ),
+        Cause::MoverWindow => (
+            format!("towpath did not ask for more; it has at most {} in flight", mib(crate::MOST_BYTES)),
+            Some("several copies side by side go further; if the path holds less than that, please report it".into()),
+        ),
+        Cause::Loss => {
+            let share = 100.0 * total.resent_bytes / (total.bytes as f64).max(1.0);
+            let remedy = match total.control {
+                Control::Bbr => "have the path looked at".into(),
+                _ => format!(
+                    "permit BBR at {sender} (net.ipv4.tcp_allowed_congestion_control), or have the path looked at"
+                ),
+            };
+            (format!("{share:.2} % of the bytes on {path} had to be sent again"), Some(remedy))
+        }
+        Cause::Bandwidth => {
+            let (bytes, seconds) = total.at_full_rate;
+            (format!("{path} carried {}, and no more", rate(bytes / seconds.max(1e-9))), None)
+        }
+        Cause::FarEnd => (
+            format!("{path}: the other end gave or took no more, and does not say why"),
+            Some("look at its load and at net.ipv4.tcp_wmem there; a towpath server would say".into()),
+        ),
+    }
+}
+
+/// A leg in words.
+struct Path<'a>(&'a LegTotal);
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = self.0.connections;
+        let plural = if connections == 1 { "" } else { "s" };
+        write!(f, "{connections} connection{plural} over {:.1} ms", self.0.round_trip.as_secs_f64() * 1e3)
+    }
+}
+
+fn rate(bytes_per_s: f64) -> String {
+    match bytes_per_s * 8.0 {
+        bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
+        bits => format!("{:.1} Mbit/s", bits / 1e6),
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

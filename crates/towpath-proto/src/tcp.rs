@@ -1,0 +1,230 @@
+//! What a kernel knows of a TCP connection, and how our servers tell it to those who ask: `query config towpath.tcp` over XRootD, the
+//! field `Towpath-Tcp` of HTTP answers.
+//!
+//! Only the sender knows what holds a connection up: its congestion window, the receiver's window, its own buffer, losses. A
+//! reader asks the server, then, and can say why a download is slow. The text is one line of `key=value` pairs in any order; what is not known
+//! to who reads it is left out of account, and what is missing is zero.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// The field of an HTTP request that asks for it, and of the answer that says it. What the request says in it does not matter.
+pub const TCP_INFO_FIELD: &str = "towpath-tcp";
+
+/// The word of `query config` that asks for it.
+pub const TCP_INFO_WORD: &[u8] = b"towpath.tcp";
+
+/// The longest such line, in bytes, that is read.
+pub const MAX_TCP_INFO_BYTES: usize = 1024;
+
+/// One look at a TCP connection. Counters run from its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// The smallest round trip of the last minutes; zero if none has been measured.
+    pub min_rtt: Duration,
+    /// The smoothed round trip.
+    pub rtt: Duration,
+    /// What may be in flight from here, in bytes: the congestion window.
+    pub congestion_window: u64,
+    /// What the other end permits to be in flight, in bytes.
+    pub peer_window: u64,
+    /// Bytes received, in order.
+    pub received: u64,
+    /// Segments received that came before one that was sent earlier: after a loss, mostly.
+    pub out_of_order: u64,
+    /// Bytes sent that were acknowledged.
+    pub acknowledged: u64,
+    /// Bytes sent, those sent again included.
+    pub sent: u64,
+    /// Bytes sent again.
+    pub resent: u64,
+    /// How fast the last bytes were delivered, in bytes per second.
+    pub delivery_rate: u64,
+    /// How long there was something to send.
+    pub busy: Duration,
+    /// How long of it the other end's window held it up.
+    pub limited_by_peer: Duration,
+    /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
+    pub limited_by_buffer: Duration,
+    /// The congestion window is still below the threshold up to which it doubles with each round trip.
+    pub is_in_slow_start: bool,
+    /// At this moment there is nothing to send, although the congestion window would let it out.
+    pub is_starved: bool,
+    /// What decides on the congestion window.
+    pub control: Control,
+    /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of `net.ipv4.tcp_wmem`).
+    pub most_send_buffer: u64,
+    /// The largest receive buffer, in bytes (third value of `net.ipv4.tcp_rmem`).
+    pub most_receive_buffer: u64,
+}
+
+/// A congestion control, as far as it matters how it takes losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Control {
+    /// CUBIC (RFC 9438): a loss is congestion.
+    Cubic,
+    /// BBR (draft-ietf-ccwg-bbr): a loss is not congestion, up to some per cent.
+    Bbr,
+    /// Another one, or not known; most take losses for congestion.
+    #[default]
+    Other,
+}
+
+impl Control {
+    /// The control that Linux calls `name`.
+    pub fn of_name(name: &str) -> Self {
+        match name {
+            "cubic" => Self::Cubic,
+            "bbr" => Self::Bbr,
+            _ => Self::Other,
+        }
+    }
+
+    /// Its name in Linux; `other` if it is another one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for TcpInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "min_rtt_us={} rtt_us={} cwnd={} peer_window={} received={} out_of_order={} acked={} sent={} resent={} rate={} \
+             busy_us={} peer_limited_us={} buffer_limited_us={} slow_start={} starved={} control={} wmem={} rmem={}",
+            self.min_rtt.as_micros(),
+            self.rtt.as_micros(),
+            self.congestion_window,
+            self.peer_window,
+            self.received,
+            self.out_of_order,
+            self.acknowledged,
+            self.sent,
+            self.resent,
+            self.delivery_rate,
+            self.busy.as_micros(),
+            self.limited_by_peer.as_micros(),
+            self.limited_by_buffer.as_micros(),
+            u8::from(self.is_in_slow_start),
+            u8::from(self.is_starved),
+            self.control.name(),
+            self.most_send_buffer,
+            self.most_receive_buffer,
+        )
+    }
+}
+
+/// A line that tells nothing of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it tells nothing of a TCP connection")]
+pub struct NoTcpInfo;
+
+impl FromStr for TcpInfo {
+    type Err = NoTcpInfo;
+
+    /// Takes what can be understood. A server that does not know the question, and answers something else, told nothing.
+    fn from_str(line: &str) -> Result<Self, NoTcpInfo> {
+        let mut info = Self::default();
+        if line.len() > MAX_TCP_INFO_BYTES {
+            return Err(NoTcpInfo);
+        }
+        for (key, value) in line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')) {
+            if key == "control" {
+                info.control = Control::of_name(value);
+            } else if let Ok(number) = value.parse() {
+                info.take(key, number);
+            }
+        }
+        // Nobody can ask without sending something.
+        if info.received == 0 { Err(NoTcpInfo) } else { Ok(info) }
+    }
+}
+
+impl TcpInfo {
+    fn take(&mut self, key: &str, number: u64) {
+        let micros = Duration::from_micros(number);
+        match key {
+            "min_rtt_us" => self.min_rtt = micros,
+            "rtt_us" => self.rtt = micros,
+            "cwnd" => self.congestion_window = number,
+            "peer_window" => self.peer_window = number,
+            "received" => self.received = number,
+            "out_of_order" => self.out_of_order = number,
+            "acked" => self.acknowledged = number,
+            "sent" => self.sent = number,
+            "resent" => self.resent = number,
+            "rate" => self.delivery_rate = number,
+            "busy_us" => self.busy = micros,
+            "peer_limited_us" => self.limited_by_peer = micros,
+            "buffer_limited_us" => self.limited_by_buffer = micros,
+            "slow_start" => self.is_in_slow_start = number != 0,
+            "starved" => self.is_starved = number != 0,
+            "wmem" => self.most_send_buffer = number,
+            "rmem" => self.most_receive_buffer = number,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn info() -> impl Strategy<Value = TcpInfo> {
+        let micros = || (0..1_u64 << 60).prop_map(Duration::from_micros);
+        let control = prop_oneof![Just(Control::Cubic), Just(Control::Bbr), Just(Control::Other)];
+        (prop::array::uniform11(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 2]>(), control).prop_map(
+            |(
+                numbers,
+                [min_rtt, rtt, busy, limited_by_peer, limited_by_buffer],
+                [is_in_slow_start, is_starved],
+                control,
+            )| TcpInfo {
+                min_rtt,
+                rtt,
+                congestion_window: numbers[0],
+                peer_window: numbers[1],
+                received: numbers[2].max(1),
+                out_of_order: numbers[3],
+                acknowledged: numbers[4],
+                sent: numbers[5],
+                resent: numbers[6],
+                delivery_rate: numbers[7],
+                busy,
+                limited_by_peer,
+                limited_by_buffer,
+                is_in_slow_start,
+                is_starved,
+                control,
+                most_send_buffer: numbers[8],
+                most_receive_buffer: numbers[9],
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_understood(info in info()) {
+            let line = info.to_string();
+            prop_assert!(line.len() <= MAX_TCP_INFO_BYTES);
+            prop_assert_eq!(line.parse(), Ok(info));
+        }
+
+        #[test]
+        fn anything_may_come(line in ".{0,200}") {
+            let _ = line.parse::<TcpInfo>();
+        }
+    }
+
+    #[test]
+    fn a_server_that_echoes_the_question_told_nothing() {
+        assert_eq!("towpath.tcp".parse::<TcpInfo>(), Err(NoTcpInfo));
+        assert_eq!("".parse::<TcpInfo>(), Err(NoTcpInfo));
+        assert_eq!("received=1 news=2 rtt_us=x".parse(), Ok(TcpInfo { received: 1, ..TcpInfo::default() }));
+    }
+}
