@@ -6,6 +6,8 @@
 mod changes;
 #[path = "it/failing_store.rs"]
 mod failing_store;
+#[path = "it/far_ends.rs"]
+mod far_ends;
 #[path = "it/faults.rs"]
 mod faults;
 #[path = "it/http_own.rs"]

@@ -47,6 +47,23 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All there are.
+    pub const ALL: [Self; 13] = [
+        Self::Listing,
+        Self::FileOverhead,
+        Self::SourceRead,
+        Self::DestinationWrite,
+        Self::Checksum,
+        Self::Processor,
+        Self::SlowStart,
+        Self::SenderWindow,
+        Self::ReceiverWindow,
+        Self::MoverWindow,
+        Self::Loss,
+        Self::Bandwidth,
+        Self::FarEnd,
+    ];
+
     /// Its name in tables and for programs.
     pub fn name(self) -> &'static str {
         match self {

@@ -141,3 +141,45 @@ fn rate(bytes_per_s: f64) -> String {
 fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_page_for_users_has_every_word_in_order() {
+        let page = include_str!("../../../docs/verdict.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let words: Vec<_> = rows.filter(|word| !matches!(*word, "cause" | "---")).collect();
+        assert_eq!(words, Cause::ALL.map(Cause::name));
+    }
+
+    #[test]
+    fn a_sentence_says_what_was_seen_and_what_to_do() {
+        let total = LegTotal {
+            bytes: 1 << 30,
+            connections: 3,
+            round_trip: Duration::from_millis(100),
+            resent_bytes: f64::from(1 << 20),
+            most_send_buffer: 4 << 20,
+            at_full_rate: (1e9, 8.0),
+            ..LegTotal::default()
+        };
+        let (finding, remedy) = words(Cause::SenderWindow, Some(Leg::In), &total);
+        assert!(finding.contains("4.0 MiB") && finding.contains("335.5 Mbit/s"), "{finding}");
+        assert!(remedy.unwrap().ends_with("at the source's server"));
+        assert_eq!(
+            words(Cause::Bandwidth, Some(Leg::Out), &total).0,
+            "3 connections over 100.0 ms carried 1.00 Gbit/s, and no more"
+        );
+        let (finding, remedy) = words(Cause::Loss, Some(Leg::Out), &total);
+        assert!(finding.starts_with("0.10 %") && remedy.unwrap().contains("BBR at this machine"));
+    }
+
+    #[test]
+    fn nothing_done_is_nothing_to_judge() {
+        assert_eq!(Verdict::on(&Account::default()), None);
+    }
+}

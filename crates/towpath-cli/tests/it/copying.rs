@@ -209,3 +209,25 @@ fn a_program_is_told_what_failed() {
     let outcome = directory.run("cp -r --json s t").expect(6);
     assert!(outcome.stdout.contains("\"error\":\"AlreadyExists\"") && outcome.stdout.contains("/t/s/a"), "{outcome:?}");
 }
+
+#[test]
+fn a_copy_says_where_its_time_went() {
+    let directory = Directory::new();
+    directory.put("file", &"content".repeat(1_000_000));
+    let served = directory.serve();
+    for (number, url) in served.urls().into_iter().enumerate() {
+        let told = directory.run(&format!("cp --explain {url}/file down-{number}")).expect(0).stderr;
+        assert!(told.contains("\nwhere 0.") && told.contains("\nverdict: "), "{told}");
+        let told = directory.run(&format!("cp --json file {url}/up-{number}")).expect(0).stdout;
+        let total: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+        let explained = &total["explained"];
+        let spent: f64 =
+            explained["spent"].as_array().unwrap().iter().map(|one| one["seconds"].as_f64().unwrap()).sum();
+        assert!((spent - explained["seconds"].as_f64().unwrap()).abs() < 1e-6, "{explained}");
+        assert!(explained["legs"]["in"].is_null(), "the source is on this machine: {explained}");
+        assert!(explained["legs"]["out"]["bytes"].as_u64().unwrap() <= 7_100_000, "{explained}");
+        assert!(explained["verdict"]["cause"].is_string(), "{explained}");
+    }
+    let told = directory.run("cp file other").expect(0).stderr;
+    assert!(!told.contains("verdict"), "of a short copy nobody asked: {told}");
+}
