@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use towpath_client::{Client, ClientOptions};
 use towpath_proto::{tcp::TcpInfo, url::Url};
+use towpath_store::sys::disk;
 
 use crate::{
     own::serve_directory,
@@ -28,7 +29,7 @@ async fn told(scheme: &str, port: u16) -> Vec<(TcpInfo, Option<TcpInfo>)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn our_server_says_what_holds_its_end_up() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("f"), vec![7; SIZE]).unwrap();
+    disk::write(&directory.path().join("f"), &vec![7; SIZE]).unwrap();
     let port = serve_directory(&directory);
     for scheme in ["root", "http"] {
         let told = told(scheme, port).await;

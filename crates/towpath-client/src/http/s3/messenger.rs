@@ -45,7 +45,7 @@ impl Messenger {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_encrypted = request.uri().scheme_str() == Some("https");
         let port = request.uri().port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
-        let (stream, _tap) = self.dialer.connect(&host, port).await?;
+        let (stream, _tap) = self.dialer.connect(&host, port, &Arc::default()).await?;
         if !is_encrypted {
             return exchange(stream, request).await;
         }
