@@ -8,7 +8,7 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Watch, jobs};
+use towpath_mover::{Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Trees, Watch, jobs};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
@@ -76,9 +76,10 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 client: Some(places.client()),
             };
             let mover = Mover::new(options, Arc::clone(&progress) as _);
-            let below = arguments.recursive.then(|| arguments.filters.0.clone());
+            let trees = Trees { filter: arguments.filters.0.clone(), umask: umask() };
+            let trees = arguments.recursive.then_some(trees);
             let manner = Manner { files: arguments.files, json: arguments.json };
-            run_jobs(manner, &mover, jobs(pairs, below)?, &progress).await?
+            run_jobs(manner, &mover, jobs(pairs, trees)?, &progress).await?
         }
     };
     progress.finish();

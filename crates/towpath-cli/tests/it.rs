@@ -10,5 +10,6 @@ mod it {
     mod several;
     mod syncing;
     mod third_party;
+    mod times;
     mod wan;
 }

@@ -96,6 +96,7 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         parents: true,
         mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
         size_hint: Some(metadata.size),
+        mtime_ns: metadata.mtime_ns,
         resume: resume_key(job, &metadata),
         ..CreateOptions::default()
     };
@@ -200,9 +201,7 @@ async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn Writ
         let _stay = mover.stages.enter(Stage::Check, held);
         digests.insert(from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?);
     }
-    // A storage that sets no times says when the copy was made.
-    let mtime_ns = metadata.mtime_ns.filter(|_| to.store.capabilities().set_mtime);
-    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns };
+    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
     let mut stay = mover.stages.enter(Stage::Commit, held);
     let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
     if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))

@@ -11,6 +11,7 @@ mod compare;
 mod existing;
 mod extents;
 mod file;
+mod filling;
 mod filter;
 mod ledger;
 mod mover;
@@ -39,11 +40,12 @@ pub use removal::Removal;
 pub use replicas::{Known, Replicas, Share};
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
-pub use tree::{Jobs, jobs};
+pub use tree::{Jobs, Trees, jobs, jobs_of};
 pub use verdict::Verdict;
 pub use walk::{Batch, Unlisted, Walk};
 pub use watch::Watch;
 
+use filling::Filling;
 use towpath_store::{Error, Result, StorePath};
 
 /// One file to copy, or a tree.
@@ -55,6 +57,8 @@ pub struct Job {
     pub to: Place,
     /// Its size in bytes as a listing told it; none if nobody has asked yet. Only what is reserved for it depends on it.
     pub size: Option<u64>,
+    /// The directory that it goes into, which waits for it.
+    filling: Option<Filling>,
 }
 
 /// A file, or a directory with what lies below it, that was not copied.
@@ -69,7 +73,7 @@ pub struct Missed {
 impl Job {
     /// A job of which nothing is known yet.
     pub fn new(from: Place, to: Place) -> Self {
-        Self { from, to, size: None }
+        Self { from, to, size: None, filling: None }
     }
 
     /// The pair of `path`, which lies below the source of this pair of directories, with its counterpart below the destination.

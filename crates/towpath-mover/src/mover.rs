@@ -143,12 +143,15 @@ impl Mover {
     }
 
     async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room), Missed>) -> Outcome {
-        let (job, room) = match admitted {
+        let (mut job, room) = match admitted {
             Ok(admitted) => admitted,
             Err(missed) => return Outcome::Failed(missed),
         };
         let copying = tokio::spawn(async move {
-            match self.copy_in(&job, room).await {
+            let copied = self.copy_in(&job, room).await;
+            // However long the outcome is kept: nothing more is put into its directory.
+            job.filling = None;
+            match copied {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
                 Ok(None) => Outcome::Skipped(job),
                 Err(error) => Outcome::Failed(Missed { job, error }),

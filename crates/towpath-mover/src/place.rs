@@ -82,6 +82,11 @@ impl Place {
         Self { path, is_directory: false, replicas: None, ..self.clone() }
     }
 
+    /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
+    pub fn at(&self) -> &str {
+        &self.prefix
+    }
+
     /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.server == other.server

@@ -9,6 +9,7 @@
 
 mod descent;
 mod names;
+mod task;
 
 use std::sync::{
     Arc,
@@ -22,7 +23,7 @@ use towpath_proto::checksum::Algorithm;
 use towpath_store::{Changes, Result};
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Place, Why, clash};
+use crate::{Compare, Filter, Job, Missed, Place, Trees, Why, clash};
 
 /// Steps made ahead of who takes them.
 const STEPS: usize = 1024;
@@ -44,11 +45,19 @@ pub struct SyncOptions {
     pub umask: u32,
 }
 
+impl From<Trees> for SyncOptions {
+    fn from(Trees { filter, umask }: Trees) -> Self {
+        Self { filter, umask, ..Self::default() }
+    }
+}
+
 /// Two trees, or two files, of which the second shall become as the first one is.
 #[derive(Debug)]
 pub struct Sync {
     ends: Job,
     options: SyncOptions,
+    /// The destination is not looked at, as if it had nothing.
+    takes_all: bool,
     /// Entries of the source that were seen, also those that the filter does not take.
     entries: AtomicU64,
 }
@@ -58,7 +67,7 @@ pub struct Sync {
 pub enum Step {
     /// So many files are as they should be.
     Same(u64),
-    /// A file is to be copied.
+    /// A file is to be copied. The time of its directory is set when the job has gone, and the steps end after that.
     Copy(Job, Why),
     /// A directory was made (is to be, in a dry run).
     MakeDirectory(Place),
@@ -94,7 +103,12 @@ impl Sync {
     /// `InvalidArgument` if one lies in the other.
     pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
         clash::refuse_clashes(std::slice::from_ref(&ends))?;
-        Ok(Arc::new(Self { ends, options, entries: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { ends, options, takes_all: false, entries: AtomicU64::new(0) }))
+    }
+
+    /// All of `ends.from` is to be copied, whatever the destination has.
+    pub(crate) fn all(ends: Job, trees: Trees) -> Arc<Self> {
+        Arc::new(Self { ends, options: trees.into(), takes_all: true, entries: AtomicU64::new(0) })
     }
 
     /// Goes through both trees. Directories are made, times and modes set; files are to be copied, and may take the place of others.
@@ -118,7 +132,11 @@ impl Sync {
         let descent = Descent::new(Arc::clone(self), pass, sender);
         let task = AbortOnDropHandle::new(tokio::spawn(async move { descent.run().await }));
         stream::unfold((steps, task), |(mut steps, task)| async move {
-            let step = steps.recv().await?;
+            let Some(step) = steps.recv().await else {
+                // It must not look as if all had been gone through.
+                task.await.expect("going through trees does not panic, and only its owner ends it");
+                return None;
+            };
             Some((step, (steps, task)))
         })
         .boxed()

@@ -60,7 +60,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
     /// Changes mode, time or size of a path. Idempotent. Another size makes the store forget the known digests, another time
-    /// alone does not, unless it is so late that a change of the content might leave the same.
+    /// alone does not, unless it is so late that a change of the content might leave the same. Where nothing is to be changed nothing is,
+    /// but what a store far away can do is found out, as far as that is possible: [`Self::capabilities`] then tells it.
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
@@ -222,6 +223,8 @@ pub struct CreateOptions {
     pub mode: Option<u32>,
     /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte.
     pub size_hint: Option<u64>,
+    /// The modification time that [`Expectation::mtime_ns`] will promise, if that is known: for a store that has to be told first.
+    pub mtime_ns: Option<i64>,
     /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
     /// come out only if the pieces arrive in order.
     pub digests: Algorithms,
@@ -239,7 +242,7 @@ pub struct Expectation {
     pub size: Option<u64>,
     /// Its digests (`ChecksumMismatch` otherwise). One that was not computed while writing is computed by reading the file.
     pub digests: Digests,
-    /// The modification time to give it, in nanoseconds since the Unix epoch.
+    /// The modification time to give it, in nanoseconds since the Unix epoch; of no effect without [`Capabilities::set_mtime`].
     pub mtime_ns: Option<i64>,
 }
 
@@ -333,7 +336,7 @@ pub struct Capabilities {
     pub copy: bool,
     /// User attributes are kept.
     pub attributes: bool,
-    /// Modification times can be set.
+    /// Modification times can be set, as far as is known: a store far away may find out only when it is asked for something.
     pub set_mtime: bool,
     /// The most ranges worth sending in one vector read.
     pub vector_ranges: usize,

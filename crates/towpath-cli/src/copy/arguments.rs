@@ -132,7 +132,9 @@ async fn of_metalink(from: &Place, to: &Place, into: bool, places: &Places) -> R
             true => file.name.split('/').try_fold(to.clone(), |to, name| to.join(name.as_bytes()))?,
             false => to.clone(),
         };
-        Ok(Job { size: file.size, ..Job::new(from, to) })
+        let mut job = Job::new(from, to);
+        job.size = file.size;
+        Ok(job)
     });
     jobs.collect()
 }

@@ -48,6 +48,8 @@ pub(super) struct Facts {
     pub(super) says_continue: Fact,
     /// It tells how much room there is.
     pub(super) quota: Fact,
+    /// It has given an upload the time that it was to have.
+    pub(super) keeps_times: Fact,
     /// It is towpath's own server: uploads are staged, and conditions kept up to the moment in which they become visible.
     pub(super) is_towpath: Fact,
     /// It takes large files in parts ([`super::parts`]).
@@ -66,6 +68,9 @@ impl Facts {
         if let Some(server) = headers.get(header::SERVER).and_then(|value| value.to_str().ok()) {
             self.is_towpath.learn(server.starts_with("towpath/"));
             self.is_xrootd.learn(server.starts_with("XrootD/") || server.starts_with("XRootD/"));
+        }
+        if headers.get("x-oc-mtime").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"accepted")) {
+            self.keeps_times.learn(true);
         }
         if headers.contains_key("dav") {
             self.dav.learn(true);

@@ -4,17 +4,22 @@
 //! less, so what is there is looked at before; a change in between is not noticed.
 
 use futures::StreamExt as _;
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, Method, StatusCode, header};
+use towpath_proto::http::dav::{Element, Limits};
 use towpath_store::{Blame, Caller, Error, Fault, ListOptions, Metadata, Overwrite, Result, StorePath};
 
 use super::{
     listing,
+    payload::Payload,
     place::Place,
-    refusal,
+    put, refusal,
     site::Question,
     stat::{self, method},
     store::HttpStore,
 };
+
+/// The longest answer to a PROPPATCH of one property.
+const OUTCOME_BYTES: usize = 64 << 10;
 
 impl HttpStore {
     pub(super) async fn make_one_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
@@ -170,6 +175,35 @@ impl HttpStore {
             _ => return Ok(()),
         };
         Err(Error::new(fault, message).at(to))
+    }
+
+    /// Gives a file or directory a time of change, as ownCloud's clients do: by a PROPPATCH of `lastmodified`.
+    pub(super) async fn set_mtime(&self, caller: &Caller, path: &StorePath, mtime_ns: i64) -> Result<()> {
+        let body = format!(
+            "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><D:lastmodified>{}</D:lastmodified></D:prop></D:set></D:propertyupdate>",
+            put::modified(mtime_ns)
+        );
+        let mut question =
+            Question::new(&self.site, method("PROPPATCH")).with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
+        question.payload = Payload::Whole(body.into());
+        let mut pursuit = self.site.pursuit(&self.place(path));
+        let answer = self.site.ask(caller, &mut pursuit, &question).await.map_err(|error| error.at(path))?;
+        if answer.status != StatusCode::MULTI_STATUS {
+            return Err(refusal::of(answer, &question.method, &self.site.credentials(caller)?).await.at(path));
+        }
+        let root = answer.place.root();
+        let body = answer.beginning(OUTCOME_BYTES).await;
+        let statuses = Element::parse(&body, Limits::REQUEST).ok().and_then(|multistatus| {
+            let response = multistatus.dav_child("response")?;
+            Some(response.dav_child("propstat")?.dav_child("status")?.text.clone())
+        });
+        match statuses {
+            Some(status) if status.split_whitespace().nth(1) == Some("200") => Ok(()),
+            _ => {
+                let message = format!("{root} does not let times be set");
+                Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
+            }
+        }
     }
 
     /// Asks for something that is done, or is not.

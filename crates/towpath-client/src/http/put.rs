@@ -54,10 +54,7 @@ impl Put {
     /// Sends a whole file. Sent again after a lost connection, unless the file might then stand in its own way.
     pub(super) async fn at_once(&self, content: Bytes, digests: &Digests, mtime_ns: Option<i64>) -> Result<Metadata> {
         let size = content.len() as u64;
-        let mut question = self.question(Payload::Whole(content), digests);
-        if let Some(mtime_ns) = mtime_ns {
-            question = question.with(HeaderName::from_static("x-oc-mtime"), modified(mtime_ns));
-        }
+        let question = self.question(Payload::Whole(content), digests, mtime_ns);
         let answer = self.ask(&question).await?;
         let answer = match answer.status {
             // The parents are made only when they are missed: mostly they are there. nginx says 500 then.
@@ -78,7 +75,7 @@ impl Put {
         if self.options.parents {
             self.make_parents().await?;
         }
-        let mut question = self.question(Payload::Stream(Arc::clone(conduit)), &Digests::new());
+        let mut question = self.question(Payload::Stream(Arc::clone(conduit)), &Digests::new(), self.options.mtime_ns);
         question.prompt = false;
         let answer = self.ask(&question).await?;
         self.accepted(answer, conduit.taken_bytes()).await
@@ -89,12 +86,15 @@ impl Put {
         site.ask(&self.caller, &mut site.pursuit(&self.store.place(&self.path)), question).await
     }
 
-    fn question(&self, payload: Payload, digests: &Digests) -> Question {
+    fn question(&self, payload: Payload, digests: &Digests, mtime_ns: Option<i64>) -> Question {
         let site = &self.store.site;
         let mut question = Question::new(site, Method::PUT).with(header::CONTENT_TYPE, "application/octet-stream");
         if let Payload::Whole(content) = &payload {
             // Also of an empty file, of which hyper says nothing, and then nginx fails.
             question = question.with(header::CONTENT_LENGTH, content.len().to_string());
+        }
+        if let Some(mtime_ns) = mtime_ns {
+            question = question.with(HeaderName::from_static("x-oc-mtime"), modified(mtime_ns));
         }
         if let Some(value) = write_digest(digests) {
             question = question.with(HeaderName::from_static("digest"), value);

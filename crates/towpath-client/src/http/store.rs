@@ -96,7 +96,7 @@ impl Store for HttpStore {
             rename: facts.dav.possible(),
             copy: facts.dav.possible() && !facts.is_xrootd.certain(),
             attributes: false,
-            set_mtime: false,
+            set_mtime: facts.is_towpath.certain() || facts.keeps_times.certain(),
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
@@ -172,10 +172,13 @@ impl Store for HttpStore {
         self.transfer("COPY", caller, (from, to), overwrite).await
     }
 
-    async fn change(&self, _caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+    async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
         match changes {
-            Changes { mode: None, mtime_ns: None, size: None } => Ok(()),
-            _ => Err(unsupported("change mode, time or size of a file", path)),
+            Changes { mode: None, mtime_ns, size: None } => match mtime_ns {
+                Some(mtime_ns) => self.set_mtime(caller, path, mtime_ns).await,
+                None => Ok(()),
+            },
+            _ => Err(unsupported("change mode or size of a file", path)),
         }
     }
 

@@ -56,6 +56,12 @@ impl Origin {
         Identity { user: self.user.clone(), token: caller.token.clone(), careful: self.careful }
     }
 
+    /// Whether the server is towpath; it is asked if nobody has yet. Not if that is not known.
+    pub(super) async fn is_ours(&self, caller: &Caller) -> bool {
+        let site = self.sites.at(&self.place, &self.identity(caller));
+        site.may_be_ours().await && site.is_known_to_be_ours()
+    }
+
     /// A request that starts now.
     pub(super) fn pursuit(&self, repeatable: bool) -> Pursuit {
         Pursuit::new(self.place.clone(), repeatable, &self.sites.options, clock::now())

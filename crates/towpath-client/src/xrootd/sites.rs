@@ -82,9 +82,19 @@ impl Sites {
 
     /// Whether the server at `place` has said, to anybody, that uploads can be taken up again, or cannot.
     pub(super) fn resumes(&self, place: &Place) -> Option<bool> {
+        self.any_at(place, Site::resumes)
+    }
+
+    /// Whether the server at `place` has said, to anybody, that it is towpath.
+    pub(super) fn is_known_to_be_ours(&self, place: &Place) -> bool {
+        self.any_at(place, |site| site.is_known_to_be_ours().then_some(())).is_some()
+    }
+
+    /// What one of the sites at `place` knows.
+    fn any_at<T>(&self, place: &Place, known: impl Fn(&Site) -> Option<T>) -> Option<T> {
         let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let mut here = sites.values().filter(|site| (&site.place.host, site.place.port) == (&place.host, place.port));
-        here.find_map(|site| site.resumes())
+        here.find_map(|site| known(site))
     }
 }
 

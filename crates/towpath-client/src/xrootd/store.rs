@@ -8,7 +8,7 @@ use towpath_proto::{
     checksum::{Algorithm, Algorithms, Digest},
     url::{Url, without_secrets},
     xrootd::{
-        MkdirOptions, Request, StatOptions, Target,
+        MkdirOptions, Mode, PathAndCgi, Request, StatOptions, Target,
         request::{Chmod, Mkdir, Mv, Query, Rm, Rmdir, Stat, Truncate},
         response::{StatInfo, Text, VfsInfo},
     },
@@ -37,7 +37,8 @@ use crate::digest::compute;
 /// - A rename or directory that must not be there already is looked for first; between the two somebody may make it.
 /// - The version of a file is its number, size and time in whole seconds.
 /// - A handle for reading outlives its connection, one for writing does not: its writes fail with `Unavailable`.
-/// - Only our own server lets an upload be taken up again, if its storage does. Before the first upload, when it is asked, that is thought possible.
+/// - Only our own server lets times be set, and an upload be taken up again, if its storage does. It is asked with the first upload or change; before that the second
+///   is thought possible, and the first not.
 #[derive(Debug, Clone)]
 pub struct XrootdStore {
     pub(super) origin: Origin,
@@ -74,7 +75,7 @@ impl XrootdStore {
     pub(super) async fn ask_digest(&self, caller: &Caller, path: &StorePath, algorithm: Algorithm) -> Result<Digest> {
         let question = Question { patient: true, ..Question::new(path) };
         let pair = format!("cks.type={algorithm}");
-        let request = |mut path: towpath_proto::xrootd::PathAndCgi| {
+        let request = |mut path: PathAndCgi| {
             path.cgi = with_pair(&path.cgi, &pair);
             Query::Checksum(path).into()
         };
@@ -125,7 +126,7 @@ impl Store for XrootdStore {
             rename: true,
             copy: false,
             attributes: true,
-            set_mtime: false,
+            set_mtime: self.origin.sites.is_known_to_be_ours(&self.origin.place),
             vector_ranges: vector::MAX_ELEMENTS,
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,
@@ -213,10 +214,19 @@ impl Store for XrootdStore {
     }
 
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
-        if changes.mtime_ns.is_some() {
-            return Err(unsupported("set the time of a file", path));
-        }
-        if let Some(mode) = changes.mode.map(metadata::mode_bits) {
+        let is_ours = self.origin.is_ours(caller).await;
+        if let Some(mtime_ns) = changes.mtime_ns {
+            if !is_ours {
+                return Err(unsupported("set the time of a file", path));
+            }
+            let mode = changes.mode.map_or(Mode::NONE, metadata::mode_bits);
+            let pair = format!("{}={mtime_ns}", Chmod::MTIME_KEY);
+            let request = |mut path: PathAndCgi| {
+                path.cgi = with_pair(&path.cgi, &pair);
+                Chmod { mode, path }.into()
+            };
+            self.origin.ask(caller, Question::new(path), request).await?;
+        } else if let Some(mode) = changes.mode.map(metadata::mode_bits) {
             self.origin.ask(caller, Question::new(path), |path| Chmod { mode, path }.into()).await?;
         }
         if let Some(size) = changes.size {

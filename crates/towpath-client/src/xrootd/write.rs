@@ -211,17 +211,15 @@ impl Upload {
 
     /// Closes the file, and gives its metadata if they are as promised.
     async fn close_and_check(&self, expected: &Expectation) -> Result<Metadata> {
-        if expected.mtime_ns.is_some() {
-            let message = format!("{}: the xroot protocol has no way to set the time of a file", self.session().host);
-            return Err(Error::new(Fault::Unsupported, message));
-        }
         // Once it is closed, a server that hid it shows it.
         let size = self.size.load(Ordering::Acquire);
         if self.target.is_new {
             expected.check_size(size)?;
         }
         if self.target.is_new && self.site.is_known_to_be_ours() {
-            return self.close_with_promise(Promise { size, digests: expected.digests.clone() }).await;
+            return self
+                .close_with_promise(Promise { size, mtime_ns: expected.mtime_ns, digests: expected.digests.clone() })
+                .await;
         }
         let target = self.remaining();
         self.gather(&target).await;

@@ -14,7 +14,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Filter, Place, jobs};
+use crate::{Place, Trees, jobs};
 
 /// What an observer was told.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     }
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
-    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Filter::default())).unwrap();
+    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Trees::default())).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
     assert_eq!(outcomes.len(), sizes.len());

@@ -1,92 +1,85 @@
-//! The way through two trees at once, from their roots down.
+//! The way through two trees at once, from their roots down. What is to be done about an entry is told by [`super::task`].
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
-use futures::{StreamExt as _, stream, stream::FuturesUnordered, try_join};
+use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered, try_join};
 use tokio::sync::{Semaphore, mpsc};
-use towpath_store::{Changes, Error, Fault, FileKind, ListOptions, Metadata, Result, StorePath};
+use towpath_store::{Changes, Error, Fault, ListOptions, Metadata, Result, StorePath};
 
 use super::{
     Extra, Pass, Step, Sync,
-    names::{Both, Names},
+    names::Names,
+    task::{Below, Task},
 };
 use crate::{
     Compare, Job, Missed, Place, Why, clash,
     compare::{self, Finding, Known},
+    filling::{self, Filling, Full},
     removal::{Removal, gone},
-    tree::make_directory,
 };
 
 /// Directories listed at once at each end: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const DIRECTORIES: usize = 32;
 
-/// Questions and removals under way at once in one directory.
+/// Questions, removals and changes under way at once.
 const QUESTIONS: usize = 64;
 
 /// The two trees, and where steps go.
 pub(super) struct Descent {
-    sync: Arc<Sync>,
-    pass: Pass,
+    pub(super) sync: Arc<Sync>,
+    pub(super) pass: Pass,
     steps: mpsc::Sender<Result<Step, Missed>>,
     /// The turns of large directories, of the source and of the destination.
     large: [Semaphore; 2],
 }
 
 /// A directory of the source that is to be gone through.
-struct Directory {
+pub(super) struct Directory {
     path: StorePath,
-    /// The destination has it too.
-    is_there: bool,
+    pub(super) source: Known,
+    /// What the destination has.
+    pub(super) found: Option<Known>,
+    /// Itself, and not only what may be in it.
+    pub(super) is_taken: bool,
     /// What the destination has in it beyond the source may go. What a link leads to is somebody else's.
-    may_lose: bool,
+    pub(super) may_lose: bool,
+    full: mpsc::UnboundedSender<Full>,
 }
 
 /// Nobody takes the steps any more.
-struct Unwanted;
-
-/// What is to be done about one entry.
-enum Task {
-    /// Tell this.
-    Tell(Step),
-    /// Ask both ends whether the file is the same; if they do not know it is copied for this reason.
-    Ask(Job, Known, Option<Why>),
-    /// Set time and mode.
-    Touch(Job, Changes),
-    /// Make a directory, and go through it.
-    Make(Below),
-    /// Remove what has only the destination, and do this after that.
-    Remove { ends: Job, is_directory: bool, then: Option<Box<Task>> },
-    /// Say that this cannot be done.
-    Miss(Missed),
-}
-
-/// A directory found in another one.
-struct Below {
-    ends: Job,
-    /// The source's is a link.
-    is_link: bool,
-    /// Itself, and not only what may be in it.
-    is_taken: bool,
-    is_there: bool,
-    may_lose: bool,
-}
+pub(super) struct Unwanted;
 
 impl Descent {
     pub(super) fn new(sync: Arc<Sync>, pass: Pass, steps: mpsc::Sender<Result<Step, Missed>>) -> Self {
         Self { sync, pass, steps, large: [Semaphore::new(1), Semaphore::new(1)] }
     }
 
-    /// Goes through all, or as far as somebody takes the steps.
-    pub(super) async fn run(&self) {
-        let top = match self.top().await {
-            Ok(top) => top,
-            Err(error) => {
-                let _ = self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await;
-                return;
+    /// Goes through all, or as far as somebody takes the steps; ends when all directories are full.
+    pub(super) async fn run(self) {
+        let (sender, mut full) = filling::channel();
+        let finishing = async {
+            let mut finishing = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    Some(full) = full.recv(), if finishing.len() < QUESTIONS => finishing.push(self.finish(full)),
+                    Some(()) = finishing.next() => {}
+                    else => break,
+                }
             }
         };
+        let (_, ()) = future::join(self.walk(sender), finishing).await;
+    }
+
+    async fn walk(&self, full: mpsc::UnboundedSender<Full>) -> Result<(), Unwanted> {
+        let top = match self.top(full).await {
+            Ok(top) => top,
+            Err(error) => return self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await,
+        };
         let mut waiting = Vec::from_iter(top);
-        let mut running = FuturesUnordered::new();
+        let mut running = pin!(FuturesUnordered::new());
         loop {
             while running.len() < DIRECTORIES
                 && let Some(directory) = waiting.pop()
@@ -95,72 +88,80 @@ impl Descent {
             }
             match running.next().await {
                 // Depth first, in the order of the names: what waits stays little.
-                Some(Ok(below)) => waiting.extend(below.into_iter().rev()),
-                Some(Err(Unwanted)) | None => return,
+                Some(below) => waiting.extend(below?.into_iter().rev()),
+                None => return Ok(()),
             }
         }
     }
 
     /// The root of both trees; none if it is a file.
-    async fn top(&self) -> Result<Option<Directory>> {
-        let ends @ Job { from, to, .. } = &self.sync.ends;
-        let source: Metadata = from.store.stat(&from.caller, &from.path).await?;
-        let found = match to.store.stat(&to.caller, &to.path).await {
-            Err(error) if error.fault() == Fault::NotFound => None,
-            found => Some(found?),
-        };
-        if self.sync.options.compare == Compare::Time && !to.store.capabilities().set_mtime {
+    async fn top(&self, full: mpsc::UnboundedSender<Full>) -> Result<Option<Directory>> {
+        let Sync { ends, options, takes_all, .. } = &*self.sync;
+        let Job { from, to, .. } = ends;
+        let found = async { if *takes_all { Ok(None) } else { found(to).await } };
+        // Whether it keeps times must be known; if it cannot be asked, it is as if it did not.
+        let asked = to.store.change(&to.caller, &to.path, Changes::default());
+        let (source, found, _) = join!(from.store.stat(&from.caller, &from.path), found, asked);
+        let (source, found): (Metadata, _) = (source?, found?);
+        if options.compare == Compare::Time && !to.store.capabilities().set_mtime {
             let message = "it does not keep the times of its sources: compare by size or by digest";
             return Err(Error::new(Fault::Unsupported, message).at(&to.path));
         }
-        let is_there = found.as_ref().is_some_and(|found| found.is_directory());
+        let is_directory = found.as_ref().map(|found| found.is_directory());
+        let known = Known::of(&source);
         if !source.is_directory() {
             self.sync.entries.fetch_add(1, Relaxed);
-            if is_there {
-                return Err(Error::new(Fault::IsDirectory, "the source is a file and this is a directory").at(&to.path));
-            }
-            let known = Known::of(&source);
-            let task = match found {
-                _ if self.pass == Pass::Deleting => return Ok(None),
-                Some(found) => self.file(ends.clone(), &known, &Known::of(&found)),
-                None => Some(copy(ends.clone(), &known, Why::Missing)),
+            let task = match &found {
+                _ if self.pass == Pass::Deleting => None,
+                Some(_) if is_directory == Some(true) => {
+                    let message = "the source is a file and this is a directory";
+                    return Err(Error::new(Fault::IsDirectory, message).at(&to.path));
+                }
+                Some(found) => Some(self.file(ends.clone(), &known, &Known::of(found))),
+                None => Some(Task::copy(ends.clone(), &known, Why::Missing)),
             };
-            self.carry_out(Vec::from_iter(task), &mut Vec::new()).await.ok();
+            // If nobody wants to hear of it, nothing follows either.
+            let _ = self.carry_out(Vec::from_iter(task)).await;
             return Ok(None);
         }
         clash::refuse_copy_into_itself(ends, &source).await?;
-        if found.is_some() && !is_there {
+        if is_directory == Some(false) {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
-        if !is_there && !self.sync.options.dry_run {
+        let found = found.as_ref().map(Known::of);
+        if found.is_none() && !options.dry_run {
             make_directory(to).await?;
         }
-        if !is_there {
-            self.tell(Ok(Step::MakeDirectory(to.clone()))).await.ok();
+        if found.is_none() {
+            let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
-        Ok(Some(Directory { path: from.path.clone(), is_there, may_lose: true }))
+        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken: true, may_lose: true, full }))
     }
 
     /// Goes through one directory; gives those in it.
     async fn directory(&self, directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
-        let job = match self.sync.ends.counterpart(directory.path.clone()) {
-            Ok(job) => job,
-            Err(error) => {
-                self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await?;
-                return Ok(below);
-            }
+        let listed = match self.sync.ends.counterpart(directory.path.clone()) {
+            Ok(job) => self.list(&job, directory.found.is_some()).await.map(|listed| (job, listed)),
+            Err(error) => Err(error),
         };
-        let (source, found) = match self.list(&job, directory.is_there).await {
+        let (job, (source, found)) = match listed {
             Ok(listed) => listed,
             Err(error) => {
+                let job = self.sync.ends.counterpart(directory.path.clone()).unwrap_or_else(|_| self.sync.ends.clone());
                 self.tell(Err(Missed { job, error })).await?;
                 return Ok(below);
             }
         };
+        let filling = Filling::new(directory.full.clone());
+        self.set_when_full(&directory, &job, &filling);
+        let job = Job { filling: Some(filling), ..job };
         let mut same = 0;
         let mut tasks = Vec::new();
         for entry in source.beside(found) {
+            if entry.source.is_some() {
+                self.sync.entries.fetch_add(1, Relaxed);
+            }
             match self.entry(&job, &directory, &entry) {
                 Some(Task::Tell(Step::Same(count))) => same += count,
                 Some(Task::Tell(step)) => self.tell(Ok(step)).await?,
@@ -168,10 +169,10 @@ impl Descent {
                 None => {}
             }
             if tasks.len() >= QUESTIONS {
-                self.carry_out(std::mem::take(&mut tasks), &mut below).await?;
+                below.extend(self.carry_out(std::mem::take(&mut tasks)).await?);
             }
         }
-        self.carry_out(tasks, &mut below).await?;
+        below.extend(self.carry_out(tasks).await?);
         if same > 0 {
             self.tell(Ok(Step::Same(same))).await?;
         }
@@ -182,102 +183,22 @@ impl Descent {
     async fn list<'a>(&'a self, job: &Job, is_there: bool) -> Result<(Names<'a>, Names<'a>)> {
         let options = ListOptions { metadata: true, ..ListOptions::default() };
         let [ours, theirs] = &self.large;
-        let found = async { if is_there { Names::list(&job.to, options, theirs).await } else { Ok(Names::default()) } };
+        let found = async {
+            let is_looked_at = is_there && !self.sync.takes_all;
+            if is_looked_at { Names::list(&job.to, options, theirs).await } else { Ok(Names::default()) }
+        };
         try_join!(Names::list(&job.from, options, ours), found)
     }
 
-    /// What is to be done about one entry of `directory`, whose two ends are `job`.
-    fn entry(&self, job: &Job, directory: &Directory, entry: &Both) -> Option<Task> {
-        if entry.source.is_some() {
-            self.sync.entries.fetch_add(1, Relaxed);
-        }
-        let ends = job.from.join(&entry.name).and_then(|from| Ok(Job::new(from, job.to.join(&entry.name)?)));
-        let ends = match ends {
-            Ok(ends) => ends,
-            Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
-        };
-        let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
-        let options = &self.sync.options;
-        let is_directory = source.kind == FileKind::Directory;
-        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
-        let is_wanted =
-            if is_directory { judgement.may_hold } else { judgement.is_taken && options.filter.takes(source.size) };
-        if !is_wanted {
-            return None;
-        }
-        let found = entry.found;
-        let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
-        let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
-        let below = |is_there| {
-            let ends = ends.clone();
-            Below { ends, is_link: source.is_link, is_taken: judgement.is_taken, is_there, may_lose }
-        };
-        match (is_directory, found) {
-            (true, Some(_)) if is_there => Some(Task::Make(below(true))),
-            (true, None) => Some(Task::Make(below(false))),
-            (true, Some(found)) => Some(self.clash(ends.clone(), directory, &found, Task::Make(below(false)))),
-            (false, None) => Some(copy(ends, &source, Why::Missing)),
-            (false, Some(found)) if is_there => {
-                let then = copy(ends.clone(), &source, Why::Kind);
-                Some(self.clash(ends, directory, &found, then))
-            }
-            (false, Some(found)) if self.pass == Pass::Copying => self.file(ends, &source, &found),
-            (false, Some(_)) => None,
-        }
-    }
-
-    /// What is to be done about a file that is there at both ends.
-    fn file(&self, ends: Job, source: &Known, found: &Known) -> Option<Task> {
-        let keeps_times = ends.to.store.capabilities().set_mtime;
-        let finding = compare::compare(source, found, self.sync.options.compare, keeps_times);
-        Some(match finding {
-            Finding::Differs(why) => copy(ends, source, why),
-            Finding::Unclear(otherwise) => Task::Ask(ends, *source, otherwise),
-            Finding::Touched => Task::Touch(ends, self.changes(source)),
-            Finding::Same if keeps_times && self.has_other_mode(source, found) => {
-                Task::Touch(ends, self.changes(source))
-            }
-            Finding::Same => Task::Tell(Step::Same(1)),
-        })
-    }
-
-    /// Something of which only the destination knows.
-    fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
-        let options = &self.sync.options;
-        let is_directory = found.kind == FileKind::Directory && !found.is_link;
-        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
-        let is_wanted = judgement.is_taken && (is_directory || options.filter.takes(found.size));
-        // In the xroot protocol listings cannot say such a name: that the source has it not is not known.
-        let is_unsayable = ends.from.is_remote() && ends.from.path.as_bytes().contains(&b'\n');
-        if !options.delete || !directory.may_lose || !is_wanted || is_unsayable {
-            return None;
-        }
-        Some(Task::Remove { ends: ends.clone(), is_directory, then: None })
-    }
-
-    /// A file where a directory should be, or the other way round; `then` is what was to be done.
-    fn clash(&self, ends: Job, directory: &Directory, found: &Known, then: Task) -> Task {
-        if self.sync.options.delete && directory.may_lose {
-            let is_directory = found.kind == FileKind::Directory && !found.is_link;
-            return Task::Remove { ends, is_directory, then: Some(Box::new(then)) };
-        }
-        let (fault, what) = match found.kind {
-            FileKind::Directory => (Fault::IsDirectory, "a directory"),
-            _ => (Fault::NotDirectory, "a file"),
-        };
-        let message = format!("{what} is in the way: --delete removes it");
-        let error = Error::new(fault, message).at(&ends.to.path);
-        Task::Miss(Missed { job: ends, error })
-    }
-
-    /// Does what `tasks` say, many at once; adds directories that are to be gone through.
-    async fn carry_out(&self, tasks: Vec<Task>, below: &mut Vec<Directory>) -> Result<(), Unwanted> {
+    /// Does what `tasks` say, many at once; gives directories that are to be gone through.
+    async fn carry_out(&self, tasks: Vec<Task>) -> Result<Vec<Directory>, Unwanted> {
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.one(task)).collect();
         let mut done = stream::iter(tasks).buffered(QUESTIONS);
+        let mut below = Vec::new();
         while let Some(outcome) = done.next().await {
             below.extend(outcome?);
         }
-        Ok(())
+        Ok(below)
     }
 
     /// Does one thing; gives the directory that is to be gone through then.
@@ -305,9 +226,8 @@ impl Descent {
     }
 
     async fn touch(&self, ends: Job, changes: Changes) -> Result<Step, Missed> {
-        let to = &ends.to;
         if !self.sync.options.dry_run
-            && let Err(error) = to.store.change(&to.caller, &to.path, changes).await
+            && let Err(error) = filling::set(&ends.to, changes).await
         {
             return Err(Missed { job: ends, error });
         }
@@ -316,10 +236,10 @@ impl Descent {
 
     /// Makes a directory if it is not there, and is taken itself. Else it is made when there is something to put into it.
     async fn make(&self, below: Below) -> Result<Option<Directory>, Unwanted> {
-        let Below { ends, is_link, is_taken, is_there, may_lose } = below;
-        let is_new = is_taken && !is_there;
+        let Below { ends, source, found, is_taken, may_lose } = below;
+        let is_new = is_taken && found.is_none();
         let made = async {
-            if is_link {
+            if source.is_link {
                 clash::refuse_endless_link(&ends, &self.sync.ends).await?;
             }
             if is_new && !self.sync.options.dry_run { make_directory(&ends.to).await } else { Ok(()) }
@@ -328,10 +248,12 @@ impl Descent {
             self.tell(Err(Missed { job: ends, error })).await?;
             return Ok(None);
         }
+        let Some(full) = ends.filling.as_ref().map(Filling::sender) else { return Ok(None) };
         if is_new {
+            ends.filling.iter().for_each(Filling::changes);
             self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
         }
-        Ok(Some(Directory { path: ends.from.path, is_there, may_lose }))
+        Ok(Some(Directory { path: ends.from.path, source, found, is_taken, may_lose, full }))
     }
 
     /// Removes something in the pass that deletes, and says so in either; `then` follows when it is out of the way.
@@ -342,11 +264,12 @@ impl Descent {
         then: Option<Box<Task>>,
     ) -> Result<Option<Directory>, Unwanted> {
         let extra = Extra { place: ends.to.clone(), is_directory };
-        if self.pass == Pass::Deleting
-            && let Err(error) = self.erase(&extra).await
-        {
-            self.tell(Err(Missed { job: ends, error })).await?;
-            return Ok(None);
+        if self.pass == Pass::Deleting {
+            ends.filling.iter().for_each(Filling::changes);
+            if let Err(error) = self.erase(&extra).await {
+                self.tell(Err(Missed { job: ends, error })).await?;
+                return Ok(None);
+            }
         }
         self.tell(Ok(Step::Extra(extra))).await?;
         match then {
@@ -370,21 +293,40 @@ impl Descent {
         first.map_or(Ok(()), Err)
     }
 
-    fn changes(&self, source: &Known) -> Changes {
-        let mode = source.mode.map(|mode| mode & 0o777 & !self.sync.options.umask);
-        Changes { mode, mtime_ns: source.mtime_ns, size: None }
+    /// Sets the time and mode of a directory that is full.
+    async fn finish(&self, full: Full) {
+        match full.finish().await {
+            // Who may put files into somebody else's directory may not give it times; and some storages give times to files only.
+            Err(error) if matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported) => {
+                tracing::info!(place = %full.ends.to, %error, "a directory keeps its own time");
+            }
+            Err(error) => drop(self.tell(Err(Missed { job: full.ends, error })).await),
+            Ok(()) => {}
+        }
     }
 
-    fn has_other_mode(&self, source: &Known, found: &Known) -> bool {
-        let wanted = self.changes(source).mode;
-        wanted.zip(found.mode).is_some_and(|(wanted, mode)| wanted != mode & 0o777)
-    }
-
+    /// Tells what is found. Of what is missed nobody waits for another attempt.
     async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
+        let step = match step {
+            Ok(Step::Copy(job, why)) => {
+                job.filling.iter().for_each(Filling::changes);
+                Ok(Step::Copy(job, why))
+            }
+            Err(Missed { job, error }) => Err(Missed { job: Job { filling: None, ..job }, error }),
+            step => step,
+        };
         self.steps.send(step).await.map_err(|_| Unwanted)
     }
 }
 
-fn copy(ends: Job, source: &Known, why: Why) -> Task {
-    Task::Tell(Step::Copy(Job { size: Some(source.size), ..ends }, why))
+/// What is at `place`, if anything is.
+async fn found(place: &Place) -> Result<Option<Metadata>> {
+    match place.store.stat(&place.caller, &place.path).await {
+        Err(error) if error.fault() == Fault::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+async fn make_directory(place: &Place) -> Result<()> {
+    place.store.make_directory(&place.caller, &place.path, true, None).await
 }

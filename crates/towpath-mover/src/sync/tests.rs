@@ -1,9 +1,12 @@
+mod generated;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use towpath_store::{Fault, FileKind, ListOptions, Store};
 
+use self::generated::Generated;
 use super::*;
 use crate::{
     Mover, Walk,
@@ -74,8 +77,10 @@ async fn carry_out(steps: Steps) -> usize {
     });
     let options = crate::Options { overwrite: towpath_store::Overwrite::Replace, ..options() };
     let mover = Mover::new(options, Arc::new(Counted::default()));
-    let outcomes: Vec<_> = mover.run(jobs.boxed()).collect().await;
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, crate::Outcome::Copied(..))), "{outcomes:?}");
+    let mut outcomes = std::pin::pin!(mover.run(jobs.boxed()));
+    while let Some(outcome) = outcomes.next().await {
+        assert!(matches!(outcome, crate::Outcome::Copied(..)), "{outcome:?}");
+    }
     counted.load(Relaxed) as usize
 }
 
@@ -119,4 +124,19 @@ async fn without_permission_what_is_in_the_way_stays() {
     let [Err(Missed { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!((job.to.to_string().as_str(), error.fault()), ("/theirs/a", Fault::IsDirectory));
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
+}
+
+/// However many files there are, only so many jobs and directories are in memory at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_does_not_grow_with_the_tree() {
+    for (directories, files) in [(2_000, 10), (200, 100), (1, 50_000)] {
+        let from = Generated::new(directories, files).await;
+        let to = Generated::new(0, 0).await;
+        let (source, target): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::clone(&from) as _, to);
+        let ends = Job::new(place(&source, "/"), place(&target, "/t"));
+        let copied = carry_out(Sync::all(ends, Trees::default()).copying()).await;
+        assert_eq!(copied, 1 + directories + directories * files, "with the root");
+        let most = from.clones.load(Relaxed);
+        assert!(most < 5_000, "{most} of {directories} times {files} were in memory at once");
+    }
 }

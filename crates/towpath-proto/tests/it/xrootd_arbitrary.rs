@@ -24,9 +24,9 @@ pub(super) fn offset() -> impl Strategy<Value = u64> {
 
 fn promise() -> impl Strategy<Value = Promise> {
     let digests = vec((prop::sample::select(&[Algorithm::Crc32c, Algorithm::Adler32]), any::<u32>()), 0..3);
-    (offset(), digests).prop_map(|(size, digests)| {
+    (offset(), any::<Option<i64>>(), digests).prop_map(|(size, mtime_ns, digests)| {
         let digest = |(algorithm, value): (Algorithm, u32)| Digest::new(algorithm, &value.to_be_bytes()).unwrap();
-        Promise { size, digests: digests.into_iter().map(digest).collect() }
+        Promise { size, mtime_ns, digests: digests.into_iter().map(digest).collect() }
     })
 }
 

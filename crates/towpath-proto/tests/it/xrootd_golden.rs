@@ -96,10 +96,16 @@ fn file_requests() {
         "0007 0bc2 0180 0410 0000 000000000000 00000000 00000006 2f613f623d63",
     );
     golden(Close { handle: HANDLE, ending: None }, "0007 0bbb 01020304 000000000000000000000000 00000000");
-    let promise = Promise { size: 9, digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into() };
+    let promise =
+        Promise { size: 9, mtime_ns: None, digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into() };
     golden(
         Close { handle: HANDLE, ending: Some(Ending::Commit(promise)) },
         "0007 0bbb 01020304 000000000000000000000000 00000016 73697a653d3926637263333263 3d6533303639323833",
+    );
+    let promise = Promise { size: 9, mtime_ns: Some(-1_500_000_000), ..Promise::default() };
+    golden(
+        Close { handle: HANDLE, ending: Some(Ending::Commit(promise)) },
+        "0007 0bbb 01020304 000000000000000000000000 00000018 73697a653d39266d74696d653d2d31353030303030303030",
     );
     let (keep, abandon) = (Some(Ending::Keep), Some(Ending::Abandon));
     golden(Close { handle: HANDLE, ending: keep }, "0007 0bbb 01020304 000000000000000000000000 00000004 6b656570");
@@ -107,7 +113,15 @@ fn file_requests() {
         Close { handle: HANDLE, ending: abandon },
         "0007 0bbb 01020304 000000000000000000000000 00000007 6162616e646f6e",
     );
-    for text in ["size=x", "crc32c=e3069283", "size=9&crc33=e3069283", "size=9&crc32c=e306928x", "size=9&", "\u{e9}"] {
+    for text in [
+        "size=x",
+        "crc32c=e3069283",
+        "size=9&crc33=e3069283",
+        "size=9&crc32c=e306928x",
+        "size=9&",
+        "size=9&mtime=x",
+        "\u{e9}",
+    ] {
         let mut wire = hex("0007 0bbb 01020304 000000000000000000000000");
         wire.extend((text.len() as u32).to_be_bytes());
         wire.extend(text.bytes());

@@ -1,5 +1,7 @@
 //! PROPPATCH, and the properties that clients set: 'dead' ones, that mean nothing to the server (RFC 4918 §4).
 //!
+//! One is not dead: `lastmodified` of `DAV:` (ownCloud; rclone sends it) gives the path its time of change, in seconds since 1970.
+//!
 //! They are user attributes of the store: the attribute `dav:NAMESPACE NAME` holds the property's element as an XML document. They move
 //! and are copied with their file, and XRootD clients see them too. A PROPPATCH is carried out in whole or not at all.
 
@@ -9,10 +11,10 @@ use towpath_proto::http::dav::{
     Action, Change, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, Proppatch,
 };
 use towpath_store::{
-    Caller, Error, Fault, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, Result, Store, StorePath,
+    Caller, Changes, Error, Fault, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, Result, Store, StorePath,
 };
 
-use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, upload};
+use super::{body::Content, exchange::Exchange, locking, put::mtime_ns, refusal::Refusal, respond, target, upload};
 use crate::access::Activity;
 
 /// What the names of our attributes begin with.
@@ -21,6 +23,11 @@ const PREFIX: &str = "dav:";
 /// Whether a property belongs to the server: those of WebDAV itself and of the other vocabularies that it speaks.
 pub(super) fn is_protected(name: &Name) -> bool {
     [DAV, OWNCLOUD, LCGDM].contains(&name.namespace.as_ref())
+}
+
+/// Whether a property is the time of change that clients may set.
+fn is_time(name: &Name) -> bool {
+    name.is_dav("lastmodified")
 }
 
 /// The name of the attribute that holds a property. Names have no blanks, so no two properties share one.
@@ -44,14 +51,18 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     exchange.check_conditions(Some(&metadata))?;
     locking::may_change(exchange, exchange.path()).await?;
-    let outcomes = carry_out(exchange, changes).await?;
+    let outcomes = carry_out(exchange, changes, metadata.mtime_ns).await?;
     let mut multistatus = Multistatus::new();
     multistatus.outcomes(&target::encode(exchange.path(), metadata.is_directory()), &outcomes);
     Ok(respond::multistatus(Content::text(multistatus.finish())))
 }
 
 /// What became of each property: all 200, or one refused and the others 424.
-async fn carry_out(exchange: &Exchange, changes: Vec<Change>) -> Result<Vec<(Name, u16)>, Refusal> {
+async fn carry_out(
+    exchange: &Exchange,
+    changes: Vec<Change>,
+    mtime_ns: Option<i64>,
+) -> Result<Vec<(Name, u16)>, Refusal> {
     let mut refused: Option<(usize, u16)> =
         changes.iter().enumerate().find_map(|(at, change)| Some((at, objection(change)?)));
     if refused.is_none() {
@@ -69,7 +80,7 @@ async fn carry_out(exchange: &Exchange, changes: Vec<Change>) -> Result<Vec<(Nam
             done += 1;
         }
         if refused.is_some() {
-            undo(exchange, &changes[..done], &before).await;
+            undo(exchange, &changes[..done], &before, mtime_ns).await;
         }
     }
     let status = |at| match refused {
@@ -82,6 +93,9 @@ async fn carry_out(exchange: &Exchange, changes: Vec<Change>) -> Result<Vec<(Nam
 
 /// The status of a change that cannot be made, whatever the store says.
 fn objection(change: &Change) -> Option<u16> {
+    if is_time(&change.name) {
+        return if time_of(change).is_some() { None } else { Some(409) };
+    }
     if is_protected(&change.name) {
         return Some(403);
     }
@@ -102,7 +116,23 @@ fn status_of(error: &Error) -> u16 {
     }
 }
 
+/// The time that a change sets, in nanoseconds since the Unix epoch.
+fn time_of(change: &Change) -> Option<i64> {
+    match &change.action {
+        Action::Set(element) => mtime_ns(&element.text),
+        Action::Remove => None,
+    }
+}
+
+async fn set_time(exchange: &Exchange, mtime_ns: Option<i64>) -> Result<()> {
+    let changes = Changes { mtime_ns, ..Changes::default() };
+    exchange.store().change(exchange.caller(), exchange.path(), changes).await
+}
+
 async fn apply(exchange: &Exchange, change: &Change) -> Result<()> {
+    if is_time(&change.name) {
+        return set_time(exchange, time_of(change)).await;
+    }
     let document = match &change.action {
         Action::Set(element) => Some(element.to_document()),
         Action::Remove => None,
@@ -119,11 +149,15 @@ async fn set(exchange: &Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(
 }
 
 /// Puts back what was there before the changes that had been made.
-async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, bytes::Bytes)]) {
+async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, bytes::Bytes)], mtime_ns: Option<i64>) {
     for change in made {
         let name = attribute(&change.name);
         let value = before.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_ref());
-        if let Err(error) = set(exchange, name.as_bytes(), value).await
+        let undone = match is_time(&change.name) {
+            true => set_time(exchange, mtime_ns).await,
+            false => set(exchange, name.as_bytes(), value).await,
+        };
+        if let Err(error) = undone
             && error.fault() != Fault::AttributeNotFound
         {
             tracing::warn!(%error, "a property could not be put back");

@@ -115,6 +115,7 @@ impl<'a> Put<'a> {
             overwrite: self.overwrite(),
             parents: self.exchange.service.http.settings.create_parents,
             mode: None,
+            mtime_ns: self.mtime_ns,
             size_hint: size,
             digests: self.promised.algorithms(),
             resume,
@@ -262,7 +263,7 @@ fn mtime(exchange: &Exchange) -> Result<Option<i64>, Refusal> {
 }
 
 /// `X-OC-Mtime`: seconds since the Unix epoch, with or without a fraction.
-fn mtime_ns(text: &str) -> Option<i64> {
+pub(super) fn mtime_ns(text: &str) -> Option<i64> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let seconds: i64 = whole.parse().ok()?;
     if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {

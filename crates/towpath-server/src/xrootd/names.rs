@@ -74,11 +74,20 @@ fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
     }
 }
 
-/// Answers `chmod`.
+/// Answers `chmod`, which with [`Chmod::MTIME_KEY`] sets the time too.
 pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
-    let changes = Changes { mode: Some(permissions(request.mode)), ..Changes::default() };
+    let mtime_ns = match request.path.cgi_value(Chmod::MTIME_KEY) {
+        None => None,
+        Some(text) => {
+            let time = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            let message = || format!("{} is not a number of nanoseconds", Chmod::MTIME_KEY);
+            Some(time.ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))?)
+        }
+    };
+    let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0 || mtime_ns.is_none());
+    let changes = Changes { mode, mtime_ns, size: None };
     exchange.session.service.store.change(&identity.caller, &path, changes).await?;
     exchange.done()
 }

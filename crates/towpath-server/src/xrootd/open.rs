@@ -161,7 +161,7 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
     let expected = promise.map_or_else(Expectation::default, |promise| Expectation {
         size: Some(promise.size),
         digests: promise.digests.clone(),
-        ..Expectation::default()
+        mtime_ns: promise.mtime_ns,
     });
     let committed = writing.handle.commit(expected).await?;
     attributes::settle(exchange, file, &writing.attributes).await?;

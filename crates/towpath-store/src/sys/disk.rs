@@ -75,3 +75,19 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn append(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().append(true).create(true).open(path)
 }
+
+/// Makes a file, or empties the one that is there.
+///
+/// # Errors
+/// The system's.
+pub fn create(path: &Path) -> io::Result<fs::File> {
+    fs::File::create(path)
+}
+
+/// Gives a file another name, replacing what has it.
+///
+/// # Errors
+/// The system's.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)
+}

@@ -125,11 +125,13 @@ impl Ending {
     }
 }
 
-/// What is said of a file with its `close`, as `size=10000&crc32c=e3069283`: the names of algorithms are those of this crate.
+/// What is said of a file with its `close`, as `size=10000&mtime=1700000000000000000&crc32c=e3069283`: the names of algorithms are those of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Promise {
     /// Its size in bytes.
     pub size: u64,
+    /// The time of change that it is to get, in nanoseconds since the Unix epoch.
+    pub mtime_ns: Option<i64>,
     /// Its digests, any number of them.
     pub digests: Digests,
 }
@@ -138,15 +140,22 @@ impl Promise {
     fn decode(text: &[u8]) -> Option<Self> {
         let mut pairs = std::str::from_utf8(text).ok()?.split('&').map(|pair| pair.split_once('='));
         let (_, size) = pairs.next()?.filter(|(key, _)| *key == "size")?;
-        let digests = pairs.map(|pair| {
-            let (algorithm, value) = pair?;
-            Digest::from_hex(algorithm.parse().ok()?, value).ok()
-        });
-        Some(Self { size: size.parse().ok()?, digests: digests.collect::<Option<_>>()? })
+        let mut promise = Self { size: size.parse().ok()?, ..Self::default() };
+        for pair in pairs {
+            match pair? {
+                ("mtime", time) => promise.mtime_ns = Some(time.parse().ok()?),
+                (algorithm, value) => promise.digests.insert(Digest::from_hex(algorithm.parse().ok()?, value).ok()?),
+            }
+        }
+        Some(promise)
     }
 
     fn encode(&self, out: &mut BytesMut) {
         let mut text = format!("size={}", self.size);
+        if let Some(mtime_ns) = self.mtime_ns {
+            let written = write!(text, "&mtime={mtime_ns}");
+            debug_assert!(written.is_ok(), "a string grows as needed");
+        }
         for digest in self.digests.iter() {
             let written = write!(text, "&{}={digest}", digest.algorithm());
             debug_assert!(written.is_ok(), "a string grows as needed");

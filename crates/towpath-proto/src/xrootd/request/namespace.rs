@@ -122,6 +122,12 @@ pub struct Chmod {
     pub path: PathAndCgi,
 }
 
+impl Chmod {
+    /// The key in the opaque part by which a client also sets the time of change, in nanoseconds since the Unix epoch. A mode of 0 then leaves the
+    /// mode. Towpath's own addition; sent only to servers that are towpath.
+    pub const MTIME_KEY: &str = "towpath.mtime";
+}
+
 impl Layout for Chmod {
     const CODE: RequestCode = RequestCode::chmod;
 

@@ -78,6 +78,34 @@ async fn properties_are_kept_and_go_with_their_file() {
 
 const LOCK: &str = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype><D:owner>me</D:owner></D:lockinfo>";
 
+/// What rclone sends to ownCloud and Nextcloud.
+#[tokio::test]
+async fn a_time_can_be_set() {
+    let update = |time: &str, more: &str| {
+        format!(
+            "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop><lastmodified xmlns='DAV:'>{time}</lastmodified>{more}</D:prop></D:set></D:propertyupdate>"
+        )
+    };
+    for site in [Site::in_memory(), Site::in_directory()] {
+        site.ask("MKCOL /d", &[], "").await.expect(StatusCode::CREATED);
+        site.put("/d/file", "content").await;
+        for target in ["/d/file", "/d/"] {
+            let time = async || {
+                let answer = propfind(&site, target, "0", &asking_for("<D:getlastmodified/>")).await;
+                answer.text().contains("Fri, 14 Jul 2017 02:40:00 GMT")
+            };
+            let ask = async |body: String| site.ask(&format!("PROPPATCH {target}"), &[], body).await;
+            let done = ask(update("1500000000", "")).await.expect(StatusCode::MULTI_STATUS);
+            assert!(done.text().contains("200 OK") && time().await, "{}", done.text());
+            // All or nothing.
+            let refused = ask(update("1600000000", "<D:getetag>x</D:getetag>")).await.expect(StatusCode::MULTI_STATUS);
+            assert!(refused.text().contains("424") && refused.text().contains("403"), "{}", refused.text());
+            let refused = ask(update("yesterday", "")).await.expect(StatusCode::MULTI_STATUS);
+            assert!(refused.text().contains("409") && time().await, "{}", refused.text());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_lock_keeps_others_out() {
     let site = Site::in_memory();

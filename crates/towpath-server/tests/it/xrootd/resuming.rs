@@ -74,7 +74,7 @@ async fn an_upload_outlives_its_connection() {
     assert_eq!(site.get("/f").await, None);
     write(&mut peer, handle, 2_000_000, 2_500_000).await;
     let digests = extent(0, SIZE).digests();
-    let ending = Some(Ending::Commit(Promise { size: SIZE as u64, digests }));
+    let ending = Some(Ending::Commit(Promise { size: SIZE as u64, mtime_ns: None, digests }));
     let answer = peer.ask(Close { handle, ending }).await.ok();
     assert_eq!(StatInfo::decode(answer).unwrap().size, SIZE as u64);
     assert!(site.get("/f").await.unwrap() == content(SIZE));

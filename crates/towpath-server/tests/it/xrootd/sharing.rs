@@ -41,7 +41,7 @@ async fn write(peer: &mut Peer, handle: FileHandle, start: usize, end: usize) {
 
 fn promise() -> Option<Ending> {
     let digests = Hasher::digest(Algorithms::DEFAULT, &content(SIZE));
-    Some(Ending::Commit(Promise { size: SIZE as u64, digests }))
+    Some(Ending::Commit(Promise { size: SIZE as u64, mtime_ns: None, digests }))
 }
 
 #[tokio::test]

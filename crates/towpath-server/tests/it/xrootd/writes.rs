@@ -78,9 +78,9 @@ async fn what_is_promised_with_the_close_is_compared_before_the_file_is_visible(
     let mut peer = Peer::logged_in(&site).await;
     let digests = |text: &[u8]| Hasher::digest(Algorithms::of(&[Algorithm::Crc32c, Algorithm::Md5]), text);
     let cases = [
-        (Promise { size: 3, digests: digests(b"nex") }, Err(ErrorCode::ChkSumErr)),
-        (Promise { size: 4, digests: digests(b"new") }, Err(ErrorCode::IOError)),
-        (Promise { size: 3, digests: digests(b"new") }, Ok(())),
+        (Promise { size: 3, mtime_ns: None, digests: digests(b"nex") }, Err(ErrorCode::ChkSumErr)),
+        (Promise { size: 4, mtime_ns: None, digests: digests(b"new") }, Err(ErrorCode::IOError)),
+        (Promise { size: 3, mtime_ns: None, digests: digests(b"new") }, Ok(())),
     ];
     for (promise, outcome) in cases {
         let handle = peer.open("/f", REPLACE).await;

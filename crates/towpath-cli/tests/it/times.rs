@@ -1,0 +1,99 @@
+//! Times and modes that go along with copies of trees.
+
+use std::{
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    time::{Duration, SystemTime},
+};
+
+use towpath_store::sys::disk;
+
+use super::program::Directory;
+
+/// A tree whose files and directories have times in the past, each another one.
+fn tree() -> Directory {
+    let directory = Directory::new();
+    let large = "x".repeat(5 << 20);
+    for (name, content) in [("s/a", "a"), ("s/large", &*large), ("s/d/e/b", "b"), ("s/d/c", "c")] {
+        directory.put(name, content);
+    }
+    std::fs::create_dir(directory.host("s/empty")).unwrap();
+    for (number, name) in NAMES.iter().enumerate() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000 + number as u64 * 1000);
+        disk::open(&directory.host(&format!("s/{name}"))).unwrap().set_modified(time).unwrap();
+    }
+    directory
+}
+
+/// Files before the directories that hold them.
+const NAMES: [&str; 8] = ["a", "large", "d/e/b", "d/c", "empty", "d/e", "d", "."];
+
+fn times(directory: &Directory, name: &str) -> Vec<i64> {
+    NAMES.iter().map(|below| directory.host(&format!("{name}/{below}")).metadata().unwrap().mtime()).collect()
+}
+
+#[test]
+fn files_and_directories_keep_their_times() {
+    let directory = tree();
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for (number, (from, to)) in
+        [("", ""), ("", &*format!("{root}/")), ("", &format!("{http}/")), (&format!("{http}/"), &format!("{root}/"))]
+            .into_iter()
+            .enumerate()
+    {
+        directory.run(&format!("cp -r {from}s {to}cp-{number}")).expect(0);
+        assert_eq!(times(&directory, &format!("cp-{number}")), times(&directory, "s"), "cp {from} {to}");
+        directory.run(&format!("sync {from}s {to}sync-{number}")).expect(0);
+        assert_eq!(times(&directory, &format!("sync-{number}")), times(&directory, "s"), "sync {from} {to}");
+        // A file changes the time of its directory; when it goes the time comes back.
+        directory.put(&format!("sync-{number}/d/e/extra"), "extra");
+        let outcome =
+            directory.run(&format!("sync --delete --compare time {from}s {to}sync-{number} --json")).expect(0);
+        assert!(outcome.stdout.contains("\"files\":0") && outcome.stdout.contains("\"deleted\":1"), "{outcome:?}");
+        assert_eq!(times(&directory, &format!("sync-{number}")), times(&directory, "s"), "--delete {from} {to}");
+    }
+}
+
+#[test]
+fn a_time_that_differs_makes_a_copy_where_times_are_kept() {
+    let directory = tree();
+    let served = directory.serve();
+    for to in ["".into()].into_iter().chain(served.urls().map(|url| format!("{url}/"))) {
+        let line = format!("sync s {to}t --json");
+        directory.run(&line).expect(0);
+        // Of the same size, and older than what is there.
+        directory.put("t/a", "z");
+        let outcome = directory.run(&line).expect(0);
+        assert!(outcome.stdout.contains("\"files\":1"), "{to}: {outcome:?}");
+        assert_eq!(directory.get("t/a"), "a", "{to}");
+        directory.run("rm -r t").expect(0);
+    }
+}
+
+#[test]
+fn permission_bits_go_along_where_they_can_be_told() {
+    let directory = tree();
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(directory.host(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let mode = |name: &str| directory.host(name).metadata().unwrap().mode() & 0o777;
+    set("s/a", 0o600);
+    set("s/d", 0o700);
+    set("s/d/e", 0o500);
+    let served = directory.serve();
+    for to in ["", &format!("{}/", served.urls()[0])] {
+        directory.run(&format!("sync s {to}t")).expect(0);
+        assert_eq!([mode("t/a"), mode("t/d"), mode("t/d/e")], [0o600, 0o700, 0o500], "{to}");
+        set("t/a", 0o640);
+        set("t/d", 0o755);
+        let outcome = directory.run(&format!("sync s {to}t --json")).expect(0);
+        assert!(
+            outcome.stdout.contains("\"files\":0") && outcome.stdout.contains("\"touched\":1"),
+            "{to}: {outcome:?}"
+        );
+        assert_eq!([mode("t/a"), mode("t/d")], [0o600, 0o700], "{to}");
+        set("t/d/e", 0o700);
+        directory.run("rm -r t").expect(0);
+    }
+    set("s/d/e", 0o700);
+}

@@ -1,0 +1,161 @@
+//! What is to be done about one entry of two directories, as far as their listings tell.
+
+use towpath_store::{Changes, Error, Fault, FileKind};
+
+use super::{
+    Pass, Step,
+    descent::{Descent, Directory},
+    names::Both,
+};
+use crate::{
+    Job, Missed, Why,
+    compare::{self, Finding, Known, is_same_time},
+    filling::{Filling, Full},
+};
+
+/// The mode of directories that remote storages make.
+const USUAL_MODE: u32 = 0o755;
+
+/// What is to be done about one entry.
+pub(super) enum Task {
+    /// Tell this.
+    Tell(Step),
+    /// Ask both ends whether the file is the same; if they do not know it is copied for this reason.
+    Ask(Job, Known, Option<Why>),
+    /// Set time and mode.
+    Touch(Job, Changes),
+    /// Make a directory, and go through it.
+    Make(Below),
+    /// Remove what only the destination has, and do this after that.
+    Remove { ends: Job, is_directory: bool, then: Option<Box<Task>> },
+    /// Say that this cannot be done.
+    Miss(Missed),
+}
+
+/// A directory found in another one.
+pub(super) struct Below {
+    pub(super) ends: Job,
+    pub(super) source: Known,
+    /// What the destination has, if it is a directory too.
+    pub(super) found: Option<Known>,
+    /// Itself, and not only what may be in it.
+    pub(super) is_taken: bool,
+    pub(super) may_lose: bool,
+}
+
+impl Task {
+    pub(super) fn copy(ends: Job, source: &Known, why: Why) -> Self {
+        Task::Tell(Step::Copy(Job { size: Some(source.size), ..ends }, why))
+    }
+}
+
+impl Descent {
+    /// What is to be done about one entry of `directory`, whose two ends are `job`.
+    pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both) -> Option<Task> {
+        let ends = job.from.join(&entry.name).and_then(|from| Ok(Job::new(from, job.to.join(&entry.name)?)));
+        let ends = match ends {
+            Ok(ends) => Job { filling: job.filling.clone(), ..ends },
+            Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
+        };
+        let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
+        let options = &self.sync.options;
+        let is_directory = source.kind == FileKind::Directory;
+        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
+        let is_wanted =
+            if is_directory { judgement.may_hold } else { judgement.is_taken && options.filter.takes(source.size) };
+        if !is_wanted {
+            return None;
+        }
+        let found = entry.found;
+        let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
+        let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
+        let below = |found| {
+            let ends = ends.clone();
+            Below { ends, source, found, is_taken: judgement.is_taken, may_lose }
+        };
+        match (is_directory, found) {
+            (true, Some(_)) if is_there => Some(Task::Make(below(found))),
+            (true, None) => Some(Task::Make(below(None))),
+            (true, Some(found)) => Some(self.clash(ends.clone(), directory, &found, Task::Make(below(None)))),
+            (false, None) => Some(Task::copy(ends, &source, Why::Missing)),
+            (false, Some(found)) if is_there => {
+                let then = Task::copy(ends.clone(), &source, Why::Kind);
+                Some(self.clash(ends, directory, &found, then))
+            }
+            (false, Some(found)) if self.pass == Pass::Copying => Some(self.file(ends, &source, &found)),
+            (false, Some(_)) => None,
+        }
+    }
+
+    /// What is to be done about a file that is there at both ends.
+    pub(super) fn file(&self, ends: Job, source: &Known, found: &Known) -> Task {
+        let keeps_times = ends.to.store.capabilities().set_mtime;
+        match compare::compare(source, found, self.sync.options.compare, keeps_times) {
+            Finding::Differs(why) => Task::copy(ends, source, why),
+            Finding::Unclear(otherwise) => Task::Ask(ends, *source, otherwise),
+            Finding::Touched => Task::Touch(ends, self.changes(source)),
+            Finding::Same if keeps_times && self.has_other_mode(source, found) => {
+                Task::Touch(ends, self.changes(source))
+            }
+            Finding::Same => Task::Tell(Step::Same(1)),
+        }
+    }
+
+    /// Something of which only the destination knows.
+    fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
+        let options = &self.sync.options;
+        let is_directory = found.kind == FileKind::Directory && !found.is_link;
+        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
+        let is_wanted = judgement.is_taken && (is_directory || options.filter.takes(found.size));
+        // In the xroot protocol listings cannot say such a name: that the source has it not is not known.
+        let is_unsayable = ends.from.is_remote() && ends.from.path.as_bytes().contains(&b'\n');
+        if !options.delete || !directory.may_lose || !is_wanted || is_unsayable {
+            return None;
+        }
+        Some(Task::Remove { ends: ends.clone(), is_directory, then: None })
+    }
+
+    /// A file where a directory should be, or the other way round; `then` is what was to be done.
+    fn clash(&self, ends: Job, directory: &Directory, found: &Known, then: Task) -> Task {
+        if self.sync.options.delete && directory.may_lose {
+            let is_directory = found.kind == FileKind::Directory && !found.is_link;
+            return Task::Remove { ends, is_directory, then: Some(Box::new(then)) };
+        }
+        let (fault, what) = match found.kind {
+            FileKind::Directory => (Fault::IsDirectory, "a directory"),
+            _ => (Fault::NotDirectory, "a file"),
+        };
+        let message = format!("{what} is in the way: --delete removes it");
+        let error = Error::new(fault, message).at(&ends.to.path);
+        Task::Miss(Missed { job: ends, error })
+    }
+
+    /// Says what is to be set of `directory`, whose two ends are `ends`, when it is full; nothing where the storage does not keep it.
+    pub(super) fn set_when_full(&self, directory: &Directory, ends: &Job, filling: &Filling) {
+        let Directory { source, found, .. } = directory;
+        if self.sync.options.dry_run || !directory.is_taken || !ends.to.store.capabilities().set_mtime {
+            return;
+        }
+        let wanted = self.changes(source);
+        // One that is made has the usual mode, and perhaps bits beside it that are inherited and should stay.
+        let usual = if ends.to.is_remote() { USUAL_MODE } else { 0o777 & !self.sync.options.umask };
+        let before = found.map_or(Some(usual), |found| found.mode.map(|mode| mode & 0o777));
+        let mode = wanted.mode.filter(|wanted| before.is_some_and(|before| before != *wanted));
+        let times = wanted.mtime_ns.zip(found.and_then(|found| found.mtime_ns));
+        let is_timely = times.is_some_and(|(wanted, found)| is_same_time(wanted, found));
+        let changes = Changes { mode, mtime_ns: wanted.mtime_ns, size: None };
+        let is_due = found.is_none() || mode.is_some() || !is_timely;
+        filling.set(Full { ends: ends.clone(), changes }, is_due);
+    }
+
+    /// Time and mode of a file or directory of the source, as the destination is to have them.
+    pub(super) fn changes(&self, source: &Known) -> Changes {
+        let mode = source.mode.map(|mode| mode & 0o777 & !self.sync.options.umask);
+        Changes { mode, mtime_ns: source.mtime_ns, size: None }
+    }
+
+    fn has_other_mode(&self, source: &Known, found: &Known) -> bool {
+        let wanted = self.changes(source).mode;
+        wanted.zip(found.mode).is_some_and(|(wanted, mode)| wanted != mode & 0o777)
+    }
+}
