@@ -2,13 +2,19 @@
 
 mod filters;
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    net::SocketAddr,
+    path::PathBuf,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
 
 pub(crate) use filters::Filters;
+
+use crate::output::quoted;
 
 /// Moves, serves and reads scientific data over long distances, and says why when it is slow.
 #[derive(Debug, Parser)]
@@ -40,6 +46,21 @@ pub(crate) struct Remote {
     /// Say more on the standard error stream (repeat for still more).
     #[arg(long, short = 'v', global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+impl Remote {
+    /// The flags that say so, as a shell reads them.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let word = |flag: &str, word: &OsStr| format!("{flag} {}", quoted(word));
+        let addressing = self.s3_addressing.and_then(|addressing| addressing.to_possible_value());
+        let flags = [
+            self.ca_file.as_ref().map(|file| word("--ca-file", file.as_os_str())),
+            self.s3_endpoint.as_ref().map(|endpoint| word("--s3-endpoint", OsStr::new(endpoint))),
+            self.s3_region.as_ref().map(|region| word("--s3-region", OsStr::new(region))),
+            addressing.map(|addressing| word("--s3-addressing", OsStr::new(addressing.get_name()))),
+        ];
+        flags.into_iter().flatten().collect()
+    }
 }
 
 /// Where the name of a bucket stands in a request.
@@ -110,7 +131,7 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// Sources, then the destination. Each is a path, a URL (root, roots, http, https, dav, davs, s3), or `-`.
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    #[arg(required_unless_present = "retry_from", num_args = 2.., value_name = "SOURCE... DESTINATION")]
     pub paths: Vec<OsString>,
     /// Copy directories with everything below them.
     #[arg(long, short = 'r')]
@@ -147,6 +168,12 @@ pub(crate) struct Copy {
     /// The outcome as JSON, one object a file and one for all.
     #[arg(long)]
     pub json: bool,
+    /// Write what could not be copied to this file, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub failed_to: Option<PathBuf>,
+    /// Copy what such a file lists, in place of sources and a destination.
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    pub retry_from: Option<PathBuf>,
     /// What of a directory is copied.
     #[command(flatten)]
     pub filters: Filters,
@@ -193,6 +220,9 @@ pub(crate) struct Sync {
     /// What is done as JSON, one object an action and one for all.
     #[arg(long)]
     pub json: bool,
+    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub failed_to: Option<PathBuf>,
     /// What of the trees is looked at.
     #[command(flatten)]
     pub filters: Filters,
@@ -231,6 +261,14 @@ pub(crate) enum WhenThirdParty {
     Only,
     /// No.
     Never,
+}
+
+impl WhenThirdParty {
+    /// The flag that says so, unless nothing needs to be said.
+    pub(crate) fn flag(self) -> Option<String> {
+        let name = self.to_possible_value().filter(|_| self != Self::Never)?;
+        Some(format!("--third-party {}", name.get_name()))
+    }
 }
 
 impl From<WhenThirdParty> for ThirdParty {

@@ -8,14 +8,17 @@ use std::{io::Write as _, sync::Arc};
 use futures::StreamExt as _;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Trees, Watch, jobs};
+use towpath_mover::{
+    Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Trees, Watch, jobs, jobs_of,
+};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::Copy,
     descriptors, explain,
-    failure::{Failure, Tally, complain, is_out_of_reach, print_error},
+    failure::{Failure, complain, is_out_of_reach},
     location::Places,
+    missed::Misses,
     output,
     progress::Progress,
 };
@@ -42,7 +45,7 @@ pub(crate) struct Total {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) skipped: u64,
-    pub(crate) failed: Tally,
+    pub(crate) misses: Misses,
     /// What the time was spent on; none if nobody watched.
     pub(crate) account: Option<Account>,
 }
@@ -61,10 +64,11 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let progress = Arc::new(Progress::new(arguments.quiet));
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
-    let total = match arguments::read(arguments, places).await? {
+    let mut total = match arguments::read(arguments, places).await? {
         arguments::Request::ToOutput(from) => standard::to_output(&from, &progress).await?,
         arguments::Request::FromInput(to) => standard::from_input(&to, overwrite, &progress).await?,
-        arguments::Request::Pairs(pairs) => {
+        arguments::Request::Files(source) => {
+            let mut total = Total { misses: Misses::new(arguments.failed_to.as_deref())?, ..Total::default() };
             let options = Options {
                 overwrite,
                 skip_existing: arguments.skip_existing,
@@ -76,21 +80,27 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 client: Some(places.client()),
             };
             let mover = Mover::new(options, Arc::clone(&progress) as _);
-            let trees = Trees { filter: arguments.filters.0.clone(), umask: umask() };
+            let trees = Trees { filter: arguments.filters.filter.clone(), umask: umask() };
             let trees = arguments.recursive.then_some(trees);
             let manner = Manner { files: arguments.files, json: arguments.json };
-            run_jobs(manner, &mover, jobs(pairs, trees)?, &progress).await?
+            let jobs = match source {
+                arguments::Source::Named(pairs) => jobs(pairs, trees)?,
+                arguments::Source::Listed(pairs) => jobs_of(pairs, trees),
+            };
+            run_jobs(manner, &mover, jobs, &progress, &mut total).await?;
+            total
         }
     };
     progress.finish();
     report(arguments, &total, start.elapsed().as_secs_f64())?;
-    total.failed.outcome()
+    total.misses.finish(&again(arguments, places))?;
+    total.misses.tally.outcome()
 }
 
 /// Says what came of all, and why it took so long.
 fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> {
     if arguments.json {
-        let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failed.count, "seconds": seconds});
+        let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
         if let Some(account) = &total.account {
             line["explained"] = explain::to_json(account);
         }
@@ -106,6 +116,21 @@ fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> 
         explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
     }
     Ok(())
+}
+
+/// The command that tries again what was missed.
+fn again(arguments: &Copy, places: &Places) -> String {
+    let Copy { checksum, third_party, files, .. } = arguments;
+    let mut words = vec!["towpath cp --skip-existing".to_owned()];
+    let flags =
+        [(arguments.recursive, "-r"), (arguments.force, "-f"), (arguments.quiet, "-q"), (arguments.json, "--json")];
+    words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
+    words.extend(checksum.map(|algorithm| format!("--checksum {algorithm}")));
+    words.extend(files.map(|files| format!("--files {files}")));
+    words.extend(third_party.flag());
+    words.extend(arguments.filters.words.iter().cloned());
+    words.extend(places.flags().iter().cloned());
+    words.join(" ")
 }
 
 /// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
@@ -127,8 +152,8 @@ pub(crate) async fn run_jobs(
     mover: &Arc<Mover>,
     jobs: Jobs,
     progress: &Progress,
-) -> Result<Total, Failure> {
-    let mut total = Total::default();
+    total: &mut Total,
+) -> Result<(), Failure> {
     let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
     let watch = Watch::begin(mover);
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
@@ -150,19 +175,12 @@ pub(crate) async fn run_jobs(
             break;
         }
     }
-    total.account = Some(watch.account());
-    Ok(total)
+    // Of a sync the pass that copies is the one to explain.
+    total.account.get_or_insert_with(|| watch.account());
+    Ok(())
 }
 
 impl Total {
-    /// Adds what `later` counted.
-    pub(crate) fn join(&mut self, later: &Self) {
-        self.files += later.files;
-        self.bytes += later.bytes;
-        self.skipped += later.skipped;
-        self.failed.join(&later.failed);
-    }
-
     /// Counts what became of a file, and prints it if it failed.
     fn add(&mut self, outcome: Outcome, progress: &Progress) {
         match outcome {
@@ -173,13 +191,9 @@ impl Total {
                 progress.file_done();
                 tell_shares(&job, progress);
             }
-            Outcome::Failed(Missed { job, error }) => {
-                self.failed.add(error.fault().exit_code());
-                tell_shares(&job, progress);
-                progress.say(|| {
-                    print_error(&error);
-                    complain(format_args!("{} was not copied to {}", job.from, job.to));
-                });
+            Outcome::Failed(missed) => {
+                tell_shares(&missed.job, progress);
+                self.misses.add(&missed, progress);
             }
         }
     }

@@ -68,14 +68,6 @@ impl Tally {
         self.add(error.fault().exit_code());
     }
 
-    /// Takes note of what `later` noted.
-    pub(crate) fn join(&mut self, later: &Self) {
-        if self.count == 0 {
-            self.first_exit = later.first_exit;
-        }
-        self.count += later.count;
-    }
-
     /// How the whole command ends.
     pub(crate) fn outcome(&self) -> Result<(), Failure> {
         match self.count {

@@ -14,6 +14,7 @@ mod failure;
 mod interrupt;
 mod list;
 mod location;
+mod missed;
 mod notify;
 mod output;
 mod progress;

@@ -33,11 +33,13 @@ pub(crate) enum End {
 type Site = (Endpoint, Option<String>, Option<String>);
 
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
-#[derive(Debug)]
+/// Clones share them.
+#[derive(Debug, Clone)]
 pub(crate) struct Places {
     client: Arc<Client>,
-    local: Mutex<Option<Arc<dyn Store>>>,
-    remote: Mutex<HashMap<Site, Arc<dyn Store>>>,
+    local: Arc<Mutex<Option<Arc<dyn Store>>>>,
+    remote: Arc<Mutex<HashMap<Site, Arc<dyn Store>>>>,
+    flags: Vec<String>,
 }
 
 impl Places {
@@ -55,7 +57,12 @@ impl Places {
             window_bytes: towpath_mover::MOST_BYTES as usize,
             ..ClientOptions::default()
         };
-        Self { client: Arc::new(Client::new(Arc::new(options))), local: Mutex::default(), remote: Mutex::default() }
+        Self {
+            client: Arc::new(Client::new(Arc::new(options))),
+            local: Arc::default(),
+            remote: Arc::default(),
+            flags: remote.flags(),
+        }
     }
 
     /// The place that `text` names.
@@ -74,6 +81,11 @@ impl Places {
             Location::Local(path) => self.local(&path).map(End::Place),
             Location::Remote(url) => self.remote(&url).map(End::Place),
         }
+    }
+
+    /// The flags that say how to reach them, as a shell reads them.
+    pub(crate) fn flags(&self) -> &[String] {
+        &self.flags
     }
 
     /// The way to remote storages.

@@ -1,6 +1,7 @@
 //! How sizes, times and entries are printed.
 
 use std::{
+    ffi::OsStr,
     fmt,
     io::{self, Write},
     time::{Duration, SystemTime},
@@ -96,6 +97,16 @@ pub(crate) fn size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
 }
 
+/// A word as a shell reads it.
+pub(crate) fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// `path` below `directory`, without a leading slash.
 pub(crate) fn relative(path: &StorePath, directory: &StorePath) -> String {
     let (path, directory) = (path.to_string(), directory.to_string());
@@ -110,6 +121,8 @@ mod tests {
     fn prints() {
         assert_eq!(size(999), "999 B");
         assert_eq!(size(3 << 29), "1.50 GiB");
+        assert_eq!(quoted(OsStr::new("a/b.root")), "a/b.root");
+        assert_eq!(quoted(OsStr::new("it's *")), r"'it'\''s *'");
         assert_eq!(time(1_000_000_000), "1970-01-01T00:00:01Z");
     }
 }

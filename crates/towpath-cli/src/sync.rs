@@ -10,7 +10,7 @@ use std::{
 
 use futures::{StreamExt as _, future};
 use serde_json::{Value, json};
-use towpath_mover::{Extra, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Step, Steps, SyncOptions};
+use towpath_mover::{Extra, Job, Jobs, MOST_BYTES, Mover, Options, Step, Steps, SyncOptions};
 use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     explain,
     failure::{Failure, complain},
     location::Places,
+    missed::Misses,
     output,
     progress::Progress,
 };
@@ -57,7 +58,7 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     let options = SyncOptions {
         compare: arguments.compare.into(),
         checksum: arguments.checksum,
-        filter: arguments.filters.0.clone(),
+        filter: arguments.filters.filter.clone(),
         delete: arguments.delete,
         dry_run: arguments.dry_run,
         umask: umask(),
@@ -66,28 +67,37 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     let progress = Arc::new(Progress::new(arguments.quiet || arguments.dry_run));
     let mover = mover(arguments, places, &progress);
     let manner = Manner { files: arguments.files, json: arguments.json };
-    let mut total = match arguments.dry_run {
-        true => teller.tell_all(sync.copying()).await?,
-        false => run_jobs(manner, &mover, teller.jobs(sync.copying()), &progress).await?,
-    };
-    let extras = teller.counts.extras.load(Relaxed);
-    let mut removed = Ok(());
-    if extras > 0 {
-        removed = permit(arguments, extras, sync.source_entries(), &total);
+    let mut total = Total { misses: Misses::new(arguments.failed_to.as_deref())?, ..Total::default() };
+    match arguments.dry_run {
+        true => teller.tell_all(sync.copying(), &progress, &mut total).await?,
+        false => run_jobs(manner, &mover, teller.jobs(sync.copying()), &progress, &mut total).await?,
     }
-    if extras > 0 && removed.is_ok() && !arguments.dry_run {
+    let extras = teller.counts.extras.load(Relaxed);
+    let may_delete = if extras > 0 { permit(arguments, extras, sync.source_entries(), &total) } else { Ok(()) };
+    if !arguments.dry_run {
         teller.counts.extras.store(0, Relaxed);
+    }
+    if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
         let deleting = Teller { deletes: true, ..teller.clone() };
-        total.join(&run_jobs(manner, &mover, deleting.jobs(sync.deleting()), &progress).await?);
-    } else if !arguments.dry_run {
-        teller.counts.extras.store(0, Relaxed);
+        run_jobs(manner, &mover, deleting.jobs(sync.deleting()), &progress, &mut total).await?;
     }
     progress.finish();
     teller.tell_total(&total, start.elapsed().as_secs_f64(), arguments.quiet)?;
     if let Some(account) = &total.account {
         explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
     }
-    total.failed.outcome().and(removed)
+    total.misses.finish(&again(arguments, places))?;
+    total.misses.tally.outcome().and(may_delete)
+}
+
+/// The command that tries again what was missed.
+fn again(arguments: &Sync, places: &Places) -> String {
+    let mut words = vec!["towpath cp -r -f --skip-existing".to_owned()];
+    words.extend(arguments.checksum.map(|algorithm| format!("--checksum {algorithm}")));
+    words.extend(arguments.third_party.flag());
+    words.extend(arguments.filters.words.iter().cloned());
+    words.extend(places.flags().iter().cloned());
+    words.join(" ")
 }
 
 fn mover(arguments: &Sync, places: &Places, progress: &Arc<Progress>) -> Arc<Mover> {
@@ -107,9 +117,9 @@ fn mover(arguments: &Sync, places: &Places, progress: &Arc<Progress>) -> Arc<Mov
 /// Whether `extras` may go.
 fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> Result<(), Failure> {
     let refused = |message: String| Err(Error::new(Fault::InvalidArgument, message).into());
-    if total.failed.count > 0 {
+    if total.misses.tally.count > 0 {
         complain("nothing is deleted, because not all of the above went well");
-        return total.failed.outcome();
+        return total.misses.tally.outcome();
     }
     if source_entries == 0 && !arguments.allow_empty_source {
         return refused("nothing is deleted, because the source is empty; --allow-empty-source means it".into());
@@ -141,8 +151,7 @@ impl Teller {
     }
 
     /// Tells what would be done.
-    async fn tell_all(&self, mut steps: Steps) -> Result<Total, Failure> {
-        let mut total = Total::default();
+    async fn tell_all(&self, mut steps: Steps, progress: &Progress, total: &mut Total) -> Result<(), Failure> {
         while let Some(step) = steps.next().await {
             match step {
                 Ok(step) => {
@@ -152,10 +161,10 @@ impl Teller {
                     }
                     self.tell(&step)?;
                 }
-                Err(Missed { error, .. }) => total.failed.print(&error),
+                Err(missed) => total.misses.add(&missed, progress),
             }
         }
-        Ok(total)
+        Ok(())
     }
 
     /// Counts a step, and prints it if it was asked for.
@@ -206,7 +215,7 @@ impl Teller {
         if self.json {
             let line = json!({
                 "files": files, "bytes": bytes, "same": same, "touched": touched, "directories": directories,
-                "deleted": deleted, "failed": total.failed.count, "seconds": seconds, "dry_run": self.is_dry,
+                "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
             });
             return Ok(writeln!(io::stdout(), "{line}")?);
         }

@@ -5,6 +5,7 @@ mod it {
     mod copying;
     mod ending;
     mod idle;
+    mod missing;
     mod program;
     mod removing;
     mod several;

@@ -1,8 +1,12 @@
 //! `--include`, `--exclude` and the bounds of sizes. The order of the patterns counts, across both flags, which clap's derive cannot say.
 
+use std::ffi::OsStr;
+
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, error::ErrorKind, value_parser};
 use towpath_mover::Filter;
 use towpath_server::units::ByteSize;
+
+use crate::output::quoted;
 
 const INCLUDE: &str = "include";
 const EXCLUDE: &str = "exclude";
@@ -11,11 +15,17 @@ const MAX_SIZE: &str = "max-size";
 
 /// What of a tree is taken.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filters(pub(crate) Filter);
+pub(crate) struct Filters {
+    /// What they take.
+    pub(crate) filter: Filter,
+    /// The flags, as a shell reads them.
+    pub(crate) words: Vec<String>,
+}
 
 impl FromArgMatches for Filters {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut filter = Filter::default();
+        let mut words = Vec::new();
         let mut patterns: Vec<_> = [(INCLUDE, true), (EXCLUDE, false)]
             .into_iter()
             .flat_map(|(flag, includes)| {
@@ -26,14 +36,20 @@ impl FromArgMatches for Filters {
             .collect();
         patterns.sort_unstable();
         for (_, includes, pattern) in patterns {
+            let flag = if includes { INCLUDE } else { EXCLUDE };
+            words.push(format!("--{flag} {}", quoted(OsStr::new(pattern))));
             filter.add(pattern, includes).map_err(|error| Error::raw(ErrorKind::InvalidValue, format!("{error}\n")))?;
         }
-        let bound = |flag| matches.get_one::<ByteSize>(flag).map(|size| size.0);
+        let mut bound = |flag| {
+            let size = matches.get_one::<ByteSize>(flag)?.0;
+            words.push(format!("--{flag} {size}"));
+            Some(size)
+        };
         let (least, most) = (bound(MIN_SIZE), bound(MAX_SIZE));
         if least.is_some() || most.is_some() {
             filter.limit_sizes(least.unwrap_or(0)..=most.unwrap_or(u64::MAX));
         }
-        Ok(Self(filter))
+        Ok(Self { filter, words })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -74,7 +90,7 @@ mod tests {
         let filters = |flags: &[&str]| {
             let words = [&["towpath", "cp", "-r"], flags, &["a", "b"]].concat();
             let Command::Cp(copy) = Cli::try_parse_from(words).unwrap().command else { panic!("it is a copy") };
-            format!("{:?}", copy.filters.0)
+            format!("{:?}", copy.filters.filter)
         };
         let one_way = filters(&["--include", "a", "--exclude=b", "--include", "c"]);
         assert!(one_way.find("/a").unwrap() < one_way.find("/b").unwrap(), "{one_way}");

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use towpath_mover::{Job, Known, Place, Replicas};
+use towpath_mover::{Job, Jobs, Known, Place, Replicas};
 use towpath_proto::metalink;
 use towpath_store::{Error, Fault, OpenOptions};
 
@@ -10,6 +10,7 @@ use crate::{
     args::{Copy, WhenThirdParty},
     failure::Failure,
     location::{End, Places},
+    missed,
 };
 
 /// What `cp` was asked to do.
@@ -19,15 +20,26 @@ pub(super) enum Request {
     /// The standard input becomes this file.
     FromInput(Place),
     /// Files or trees, and the names they get.
-    Pairs(Vec<Job>),
+    Files(Source),
+}
+
+/// Where it is said what is copied.
+pub(super) enum Source {
+    /// On the command line.
+    Named(Vec<Job>),
+    /// In a list of what was missed before.
+    Listed(Jobs),
 }
 
 /// Reads the arguments. Only what decides the destination's names is asked of the stores here; sources are opened when their turn comes.
 pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, Failure> {
+    if let Some(list) = &arguments.retry_from {
+        return Ok(Request::Files(Source::Listed(missed::read(list, places).await?)));
+    }
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("name a source and a destination".into()));
     };
-    if !arguments.filters.0.is_empty() && !arguments.recursive {
+    if !arguments.filters.filter.is_empty() && !arguments.recursive {
         return Err(Failure::Usage(
             "--include, --exclude, --min-size and --max-size choose from a tree: add -r".into(),
         ));
@@ -61,7 +73,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     if let [first] = from.as_slice()
         && !arguments.sources.is_empty()
     {
-        return Ok(Request::Pairs(vec![of_several(arguments, places, first, &to, into)?]));
+        return Ok(Request::Files(Source::Named(vec![of_several(arguments, places, first, &to, into)?])));
     }
     let mut jobs = Vec::new();
     for from in &from {
@@ -70,7 +82,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
             false => jobs.push(Job::new(from.clone(), target(from, &to, into)?)),
         }
     }
-    Ok(Request::Pairs(jobs))
+    Ok(Request::Files(Source::Named(jobs)))
 }
 
 /// Whether other places of a source were named where there can be some.

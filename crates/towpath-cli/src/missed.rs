@@ -1,0 +1,230 @@
+//! What was not copied: told as it happens, counted by what happened, and kept in a list from which it can be tried again.
+//!
+//! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is `{"at": "root://host/", "path": "/a"}`,
+//! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+use futures::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use towpath_mover::{Job, Jobs, Missed, Place};
+use towpath_store::{Error, Fault, StorePath, sys::disk};
+
+use crate::{
+    failure::{Failure, Tally, complain, print_error},
+    location::Places,
+    output::quoted,
+    progress::Progress,
+};
+
+/// So many are printed; of the rest it is only said how many they are.
+const PRINTED: usize = 100;
+
+/// The longest line of a list: two paths in hexadecimal, and a message.
+const LINE_BYTES: u64 = 64 << 10;
+
+/// What was not copied.
+#[derive(Debug, Default)]
+pub(crate) struct Misses {
+    pub(crate) tally: Tally,
+    faults: BTreeMap<&'static str, u64>,
+    list: Option<List>,
+}
+
+/// A list being written. It gets its name when it is complete, so that it may be the one that is read.
+#[derive(Debug)]
+struct List {
+    path: PathBuf,
+    unfinished: PathBuf,
+    file: BufWriter<File>,
+    error: Option<io::Error>,
+}
+
+/// One line of a list.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    from: Named,
+    to: Named,
+    error: String,
+    message: String,
+}
+
+/// A place in a list.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Named {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl Misses {
+    /// Nothing yet; what comes is also written to the file `list`.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(crate) fn new(list: Option<&Path>) -> Result<Self, Failure> {
+        let list = list.map(List::create).transpose()?;
+        Ok(Self { list, ..Self::default() })
+    }
+
+    /// Takes note of a file or directory, and prints it unless there are many.
+    pub(crate) fn add(&mut self, Missed { job, error }: &Missed, progress: &Progress) {
+        let row = error.fault().row();
+        self.tally.add(error.fault().exit_code());
+        *self.faults.entry(row.name).or_default() += 1;
+        if let Some(list) = &mut self.list {
+            list.add(job, error);
+        }
+        let count = self.tally.count;
+        progress.say(|| match count {
+            0..=PRINTED => {
+                print_error(error);
+                complain(format_args!("{} was not copied to {}", job.from, job.to));
+            }
+            _ if count == PRINTED + 1 => complain("more was not copied; from here on it is only counted"),
+            _ => {}
+        });
+    }
+
+    /// Says what was missed in all, and how it can be tried again: by the command `again`, to which the list is added.
+    pub(crate) fn finish(&mut self, again: &str) -> Result<(), Failure> {
+        let count = self.tally.count;
+        if count > 1 {
+            let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
+            complain(format_args!("{count} were not copied: {}", faults.join(", ")));
+        }
+        let Some(list) = self.list.take() else { return Ok(()) };
+        let path = list.finish()?;
+        if count > 0 {
+            let path = quoted(path.as_os_str());
+            complain(format_args!("to try them again: {again} --retry-from {path} --failed-to {path}"));
+        }
+        Ok(())
+    }
+}
+
+impl List {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        let mut unfinished = OsString::from(path);
+        unfinished.push(".part");
+        let unfinished = PathBuf::from(unfinished);
+        let file = disk::create(&unfinished).map_err(|error| unwritable(&unfinished, &error))?;
+        Ok(Self { path: path.to_owned(), unfinished, file: BufWriter::new(file), error: None })
+    }
+
+    fn add(&mut self, job: &Job, error: &Error) {
+        let line = Line {
+            from: Named::of(&job.from),
+            to: Named::of(&job.to),
+            error: error.fault().row().name.to_owned(),
+            message: error.to_string(),
+        };
+        let written = serde_json::to_writer(&mut self.file, &line).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|()| self.file.write_all(b"\n")) {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn finish(mut self) -> Result<PathBuf, Failure> {
+        let written = match self.error {
+            Some(error) => Err(error),
+            None => self.file.flush().and_then(|()| disk::rename(&self.unfinished, &self.path)),
+        };
+        written.map_err(|error| unwritable(&self.unfinished, &error))?;
+        Ok(self.path)
+    }
+}
+
+impl Named {
+    fn of(place: &Place) -> Self {
+        let at = place.at().to_owned();
+        match std::str::from_utf8(place.path.as_bytes()) {
+            Ok(path) => Self { at, path: Some(path.to_owned()), path_hex: None },
+            Err(_) => {
+                let hex = place.path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+                Self { at, path: None, path_hex: Some(hex) }
+            }
+        }
+    }
+
+    fn place(&self, places: &Places) -> Result<Place, String> {
+        let bytes = match (&self.path, &self.path_hex) {
+            (Some(path), None) => path.clone().into_bytes(),
+            (None, Some(hex)) => unhexed(hex).ok_or("path_hex is not hexadecimal")?,
+            _ => return Err("a place has either path or path_hex".into()),
+        };
+        let path = StorePath::parse(&bytes).map_err(|error| error.to_string())?;
+        let root = OsString::from(format!("{}/", self.at));
+        let root = places.place(&root).map_err(|_| format!("{:?} is no place", self.at))?;
+        Ok(root.with_path(path))
+    }
+}
+
+/// The pairs of a list. It is read to its end first, so that one that makes no sense leads to nothing; then as its pairs are wanted.
+///
+/// # Errors
+/// The file cannot be read, or has a line that is none.
+pub(crate) async fn read(path: &Path, places: &Places) -> Result<Jobs, Failure> {
+    let mut checked = self::lines(path)?;
+    let mut number = 1;
+    while let Some(line) = next(&mut checked, places).await {
+        line.map_err(|error| unreadable(path, format!("line {number}: {error}")))?;
+        number += 1;
+    }
+    let list = places.place(path.as_os_str())?;
+    let state = (self::lines(path)?, places.clone(), Job::new(list.clone(), list));
+    Ok(stream::unfold(state, |(mut lines, places, list)| async move {
+        let outcome = next(&mut lines, &places).await?.map_err(|error| {
+            let error = Error::new(Fault::Changed, format!("the list changed while it was used: {error}"));
+            Missed { job: list.clone(), error }
+        });
+        Some((outcome, (lines, places, list)))
+    })
+    .boxed())
+}
+
+fn lines(path: &Path) -> Result<BufReader<tokio::fs::File>, Failure> {
+    let file = disk::open(path).map_err(|error| unreadable(path, error))?;
+    Ok(BufReader::new(tokio::fs::File::from_std(file)))
+}
+
+/// The next pair; none at the end.
+async fn next(lines: &mut BufReader<tokio::fs::File>, places: &Places) -> Option<Result<Job, String>> {
+    let mut line = Vec::new();
+    match lines.take(LINE_BYTES).read_until(b'\n', &mut line).await {
+        Ok(0) => None,
+        Ok(_) => Some(job(&line, places)),
+        Err(error) => Some(Err(error.to_string())),
+    }
+}
+
+fn job(line: &[u8], places: &Places) -> Result<Job, String> {
+    let Line { from, to, .. } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    Ok(Job::new(from.place(places)?, to.place(places)?))
+}
+
+fn unhexed(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
+        .collect()
+}
+
+fn unreadable(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("{}: the list cannot be read: {error}", path.display()))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Usage(format!("{}: the list cannot be written: {error}", path.display()))
+}
