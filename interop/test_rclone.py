@@ -1,6 +1,7 @@
 """rclone against our server, by its WebDAV and its HTTP backend."""
 
 import json
+import os
 
 import pytest
 
@@ -53,6 +54,15 @@ def test_webdav_copy(area, rclone, here, files):
     rclone("check", "--download", here / "up", webdav(area, "tree"))
     rclone("copy", webdav(area, "tree"), here / "down")
     assert tree(here / "down") == files
+
+
+@pair("webdav, as to ownCloud: times are kept")
+def test_webdav_times(area, rclone, here):
+    (here / "up").mkdir()
+    (here / "up" / "file").write_bytes(b"content")
+    os.utime(here / "up" / "file", (1_500_000_000, 1_500_000_000))
+    rclone("copy", here / "up", webdav(area, "up", "owncloud"))
+    assert (area.local / "up" / "file").stat().st_mtime == 1_500_000_000
 
 
 @pair("webdav: check finds a difference")

@@ -101,6 +101,33 @@ def test_copy_tree(remote, here):
     assert tree(here / "back") == files()
 
 
+@against(XROOTD + OURS, "sync up and down, twice, with --delete")
+def test_sync(remote, here):
+    def synchronise(*ends) -> dict:
+        return json_lines(remote.towpath("sync", "--delete", "--json", *ends))[-1]
+
+    write(here / "tree", files())
+    (here / "tree" / "hollow").mkdir()
+    done = synchronise(here / "tree", remote.url("tree"))
+    assert (done["files"], done["failed"]) == (len(files()), 0)
+    assert tree(remote.area.local / "tree") == files() and (remote.area.local / "tree" / "hollow").is_dir()
+    done = synchronise(here / "tree", remote.url("tree"))
+    assert (done["files"], done["same"], done["deleted"]) == (0, len(files()), 0)
+    now = files() | {"new": b"new", "empty": b"no longer"}
+    del now["100%"], now["d1/e/f1"]
+    write(here / "tree", {name: now[name] for name in ("new", "empty")})
+    for name in ("100%", "d1/e/f1"):
+        (here / "tree" / name).unlink()
+    planned = remote.towpath("sync", "--delete", "--dry-run", here / "tree", remote.url("tree")).lines
+    assert sorted(planned) == ["copy empty (size)", "copy new (missing)", "delete 100%", "delete d1/e/f1"]
+    done = synchronise(here / "tree", remote.url("tree"))
+    assert (done["files"], done["deleted"]) == (2, 2)
+    assert tree(remote.area.local / "tree") == now
+    for files_copied in (len(now), 0):
+        assert synchronise(remote.url("tree"), here / "back")["files"] == files_copied
+    assert tree(here / "back") == now
+
+
 # XrdHttp 5.5 takes no chunked upload whose chunks are larger than its buffer.
 @against(XROOTD + NGINX + OURS, "cp from standard input, to standard output")
 def test_copy_streams(remote):
