@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use rustix::fs::{self, Mode, OFlags};
 use towpath_store::sys::disk;
 
 use super::program::Directory;
@@ -247,4 +248,25 @@ fn what_a_listing_cannot_say_is_not_deleted() {
         directory.run(&format!("sync --delete {url}/s t")).expect(0);
         assert_eq!(directory.names("t"), ["a\nb", "c"], "{url}");
     }
+}
+
+/// Deeper than any path can say: that is told, and keeps nothing else from arriving.
+#[test]
+fn what_lies_too_deep_is_told() {
+    let directory = Directory::new();
+    directory.put("s/file", "content");
+    directory.put("s/z/file", "content");
+    directory.put("t/extra", "extra");
+    let name = "d".repeat(200);
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+    let mut deepest = fs::open(directory.host("s"), flags, Mode::empty()).unwrap();
+    for _ in 0..30 {
+        fs::mkdirat(&deepest, &*name, Mode::RWXU).unwrap();
+        deepest = fs::openat(&deepest, &*name, flags, Mode::empty()).unwrap();
+    }
+    let outcome = directory.run("sync --delete s t").expect(5);
+    assert!(outcome.stderr.contains("longer than"), "{outcome:?}");
+    assert!(outcome.stderr.contains("nothing is deleted"), "{outcome:?}");
+    assert_eq!(directory.names("t"), [&*name, "extra", "file", "z"]);
+    assert_eq!(directory.get("t/z/file"), "content");
 }
