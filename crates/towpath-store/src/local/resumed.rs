@@ -113,13 +113,19 @@ impl Left {
     }
 }
 
-/// The key of what `caller` leaves under `key`: others do not find it. Without a token there is only the address.
+/// The key of what `caller` leaves under `key`: others do not find it. Without a token there is only the address. Its first four bytes are the same for
+/// all that one caller leaves, so that it can be counted.
 fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
     let text = |part: &Option<std::sync::Arc<str>>| part.as_deref().unwrap_or_default().to_owned();
     let (issuer, subject) = (text(&caller.issuer), text(&caller.subject));
     let address =
         caller.address.filter(|_| caller.issuer.is_none()).map(|address| address.to_string()).unwrap_or_default();
-    ResumeKey::of(&[issuer.as_bytes(), subject.as_bytes(), address.as_bytes(), &key.bytes()])
+    let who = [issuer.as_bytes(), subject.as_bytes(), address.as_bytes()];
+    let mut bytes = ResumeKey::of(&[who[0], who[1], who[2], &key.bytes()]).bytes();
+    for (byte, of_user) in bytes.iter_mut().zip(ResumeKey::of(&who).bytes()).take(4) {
+        *byte = of_user;
+    }
+    ResumeKey::new(bytes)
 }
 
 /// The bytes that `record` names, if they are as it says.

@@ -7,7 +7,7 @@
 //! process may not write there.
 //!
 //! The staged file of an upload with a key is named `resume-` and the 32 digits of a key made from that one and from who uploads. It has
-//! a journal beside it, and outlives its lock by a week.
+//! a journal beside it, and outlives its lock by a week, unless its user leaves too many: then the oldest goes.
 //!
 //! Who can write in an area can exchange what is staged there. So only an area that belongs to the process's user and that nobody else may
 //! write to is used; where the usual name is taken by somebody else's, ours is called `.towpath-` and the number of the user.
@@ -41,6 +41,8 @@ use crate::{
 
 const FILE_PREFIX: &str = "upload-";
 const RESUME_PREFIX: &str = "resume-";
+/// The digits behind it that all uploads of one user share.
+const USER_DIGITS: usize = 8;
 /// Behind the name of a staged file: its journal, and the one that is to take its place.
 const JOURNAL_SUFFIX: &str = ".journal";
 const NEW_JOURNAL_SUFFIX: &str = ".journal-new";
@@ -106,6 +108,7 @@ impl Staging {
         match self.stage(root, parent, place, |area| Staged::take_up(area, key))? {
             Found::Staged(staged) => {
                 staged.set_group(group)?;
+                staged.bound_others()?;
                 Ok(Some(staged))
             }
             Found::Unlockable => Ok(None),

@@ -429,3 +429,31 @@ proptest! {
         })?;
     }
 }
+
+/// The oldest go. What others left is not counted.
+#[tokio::test]
+async fn one_user_leaves_only_so_much() {
+    const MOST: usize = 64;
+    let directory = Directory::new();
+    let store = &directory.store;
+    let caller =
+        |subject: &str| Caller { issuer: Some("issuer".into()), subject: Some(subject.into()), ..Caller::local() };
+    let leave = async |subject: &str, number: usize| {
+        let resume = Some(ResumeKey::of(&[&number.to_le_bytes()]));
+        let file =
+            store.create(&caller(subject), &path("/file"), CreateOptions { resume, ..options(SIZE) }).await.unwrap();
+        let present = file.present().await.unwrap().len();
+        write(&*file, 0, 10).await;
+        drop(file);
+        present
+    };
+    leave("another", 0).await;
+    for number in 0..MOST + 2 {
+        assert_eq!(leave("one", number).await, 0);
+    }
+    // To look is to leave it once more, and the newest.
+    assert_eq!(leave("another", 0).await, 1);
+    assert_eq!(leave("one", MOST + 1).await, 1);
+    assert_eq!(leave("one", 3).await, 1, "there is room for {MOST}");
+    assert_eq!(leave("one", 0).await, 0, "the oldest is gone");
+}

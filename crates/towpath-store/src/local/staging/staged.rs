@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX};
+use super::{FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX, USER_DIGITS, stale};
 use crate::{
     Overwrite, Result, ResumeKey,
     local::{
@@ -135,6 +135,12 @@ impl Staged {
             }
             outcome => outcome.doing("setting the group"),
         }
+    }
+
+    /// Removes the oldest of what other uploads of the same user left, if that is too much.
+    pub(super) fn bound_others(&self) -> Result<()> {
+        let prefix = self.name.get(..RESUME_PREFIX.len() + USER_DIGITS).unwrap_or(&self.name);
+        stale::bound(&self.area, prefix)
     }
 
     /// The file itself.

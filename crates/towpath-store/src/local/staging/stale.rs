@@ -36,6 +36,61 @@ pub(super) fn remove_stale(area: &OwnedFd, kept: Duration) -> Result<()> {
     })
 }
 
+/// The most uploads that one user's breaking off may leave in an area.
+const MOST_LEFT: usize = 64;
+
+/// The share of the file system that they may take together.
+const LARGEST_SHARE: u64 = 10;
+
+/// What an upload with a key left.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct LeftOver {
+    written_ns: i64,
+    bytes: u64,
+    name: Vec<u8>,
+}
+
+/// Removes the oldest of what the uploads of one user left in `area`, whose names begin with `prefix`, if there are too many or they are too
+/// large. What is locked stays, and counts.
+pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
+    let mut left = Vec::new();
+    each(area, |name| {
+        if name.starts_with(prefix.as_bytes())
+            && owner_of_journal(name).is_none()
+            && let Some(status) = status(area, name)
+        {
+            let written_ns = written(area, name).map_or(0, |status| inode::mtime_ns(&status));
+            let bytes = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
+            left.push(LeftOver { written_ns, bytes, name: name.to_vec() });
+        }
+        Ok(())
+    })?;
+    let space = fs::fstatvfs(area).doing("asking for the size of the file system")?;
+    let largest = space.f_blocks.saturating_mul(space.f_frsize) / LARGEST_SHARE;
+    for excess in too_many(left, largest) {
+        remove_if_stale(area, &excess.name)?;
+        if status(area, &excess.name).is_none() {
+            remove(area, &[&excess.name, JOURNAL_SUFFIX.as_bytes()].concat())?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of `left` that must go so that there are at most [`MOST_LEFT`], of at most `most_bytes`: the oldest, and never the newest.
+fn too_many(mut left: Vec<LeftOver>, most_bytes: u64) -> Vec<LeftOver> {
+    left.sort();
+    let (mut number, mut bytes) = (left.len(), left.iter().map(|one| one.bytes).sum::<u64>());
+    let mut excess = Vec::new();
+    for one in left {
+        if number <= 1 || (number <= MOST_LEFT && bytes <= most_bytes) {
+            break;
+        }
+        (number, bytes) = (number - 1, bytes - one.bytes);
+        excess.push(one);
+    }
+    excess
+}
+
 /// Calls `job` with each name in `area`.
 fn each(area: &OwnedFd, mut job: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     for entry in Dir::read_from(area).doing("listing the staging directory")? {
@@ -54,10 +109,15 @@ fn status(area: &OwnedFd, name: &[u8]) -> Option<fs::Stat> {
     fs::statat(area, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).ok()
 }
 
-/// Whether nothing was written to `name` for so long. Of a staged file its journal tells: its own time a commit may have set.
-fn has_rested(area: &OwnedFd, name: &[u8], duration: Duration) -> bool {
+/// When `name` was written to. Of a staged file its journal tells: its own time a commit may have set.
+fn written(area: &OwnedFd, name: &[u8]) -> Option<fs::Stat> {
     let journal = [name, JOURNAL_SUFFIX.as_bytes()].concat();
-    let Some(written) = status(area, &journal).or_else(|| status(area, name)) else { return false };
+    status(area, &journal).or_else(|| status(area, name))
+}
+
+/// Whether nothing was written to `name` for so long.
+fn has_rested(area: &OwnedFd, name: &[u8], duration: Duration) -> bool {
+    let Some(written) = written(area, name) else { return false };
     let rested_ns = clock::unix_ns().saturating_sub(inode::mtime_ns(&written));
     u128::try_from(rested_ns).unwrap_or(0) >= duration.as_nanos()
 }
@@ -80,5 +140,28 @@ fn remove(area: &OwnedFd, name: &[u8]) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno::error(errno, "removing an unfinished upload")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(sizes: &[u64]) -> Vec<LeftOver> {
+        let each =
+            |(number, bytes): (usize, &u64)| LeftOver { written_ns: number as i64, bytes: *bytes, name: vec![b'n'] };
+        sizes.iter().enumerate().map(each).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_until_the_rest_fits() {
+        let gone = |sizes: &[u64], most| too_many(left(sizes), most).len();
+        assert_eq!(gone(&[5, 5, 5], 15), 0);
+        assert_eq!(gone(&[5, 5, 5], 14), 1);
+        assert_eq!(gone(&[5, 100, 5], 14), 2);
+        assert_eq!(gone(&[5, 5, 100], 14), 2, "the newest stays however large it is");
+        assert_eq!(gone(&[1; MOST_LEFT], 1000), 0);
+        assert_eq!(gone(&[1; MOST_LEFT + 3], 1000), 3);
+        assert_eq!(gone(&[], 0), 0);
     }
 }
