@@ -4,11 +4,11 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
-SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo peers run xrootd-captures.sh)
+SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
 .PHONY: demo test bench bench-wan build lint fmt unit interop peers tools
 
-demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire
+demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained
 	interop/demo $(TOWPATH)
 
 test: lint unit build interop demo ## everything that must hold

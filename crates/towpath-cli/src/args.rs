@@ -11,6 +11,7 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
+use towpath_wan::Rate;
 
 pub(crate) use filters::Filters;
 
@@ -159,6 +160,9 @@ pub(crate) struct Copy {
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
+    /// Copy no faster than that: `200Mbit`, `1Gbit`.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Rate>,
     /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
     #[arg(long)]
     pub explain: bool,
@@ -211,6 +215,9 @@ pub(crate) struct Sync {
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
+    /// Copy no faster than that: `200Mbit`, `1Gbit`.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Rate>,
     /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
     #[arg(long)]
     pub explain: bool,

@@ -77,6 +77,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
                 third_party: arguments.third_party.into(),
                 max_files: max_files(arguments.files),
                 window_bytes: MOST_BYTES,
+                limit_bytes_per_s: arguments.limit.map(|rate| rate.bits_per_s() / 8),
                 client: Some(places.client()),
             };
             let mover = Mover::new(options, Arc::clone(&progress) as _);

@@ -109,6 +109,7 @@ fn mover(arguments: &Sync, places: &Places, progress: &Arc<Progress>) -> Arc<Mov
         third_party: arguments.third_party.into(),
         max_files: max_files(arguments.files),
         window_bytes: MOST_BYTES,
+        limit_bytes_per_s: arguments.limit.map(|rate| rate.bits_per_s() / 8),
         client: Some(places.client()),
     };
     Mover::new(options, Arc::clone(progress) as _)

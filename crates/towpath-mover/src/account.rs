@@ -18,6 +18,8 @@ use crate::stage::{Occupancy, Stage};
 /// What held a copy up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
+    /// The rate that the user permits.
+    Limit,
     /// Nothing was there to copy: the listing of the source was not that fast.
     Listing,
     /// Files were opened, made and shown under their names; each costs requests, whatever its size.
@@ -48,7 +50,8 @@ pub enum Cause {
 
 impl Cause {
     /// All there are.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
+        Self::Limit,
         Self::Listing,
         Self::FileOverhead,
         Self::SourceRead,
@@ -67,6 +70,7 @@ impl Cause {
     /// Its name in tables and for programs.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Limit => "limit",
             Self::Listing => "listing",
             Self::FileOverhead => "file overhead",
             Self::SourceRead => "source read",
@@ -143,6 +147,8 @@ pub(crate) struct Stretch {
     pub(crate) processor: f64,
     /// What may be in flight, in bytes.
     pub(crate) window: u64,
+    /// Whether the rate that the user permits was in the way, at its beginning and at its end.
+    pub(crate) is_limited: bool,
     /// The leg from the source, if that is remote.
     pub(crate) inbound: Option<Carried>,
     /// The leg to the destination, if that is remote.
@@ -267,6 +273,9 @@ type Share = (Cause, Option<Leg>, f64);
 
 /// What held a stretch up. The shares add up to one.
 fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
+    if stretch.is_limited {
+        return vec![(Cause::Limit, None, 1.0)];
+    }
     if stretch.processor > BUSY {
         return vec![(Cause::Processor, None, 1.0)];
     }

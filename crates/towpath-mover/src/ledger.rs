@@ -31,6 +31,8 @@ pub(crate) struct Look {
     pub(crate) files: u64,
     pub(crate) held: Occupancy,
     pub(crate) window: u64,
+    /// Whether a limit was in the way.
+    pub(crate) is_limited: bool,
     /// For how long each thread of this process has run or wanted to.
     pub(crate) threads: HashMap<u32, Duration>,
     /// Whether the source, and the destination, are at a server.
@@ -95,6 +97,7 @@ impl Ledger {
             is_of_small_files: moved < files * SMALL_BYTES,
             processor: processor_share(&last.threads, &look.threads, seconds),
             window: look.window,
+            is_limited: last.is_limited && look.is_limited,
             inbound,
             outbound,
         };

@@ -14,6 +14,7 @@ mod file;
 mod filling;
 mod filter;
 mod ledger;
+mod limit;
 mod mover;
 mod pace;
 mod place;

@@ -25,6 +25,7 @@ use crate::{
     existing,
     file::{self, Copied},
     ledger::Look,
+    limit::Limit,
     pace::{self, Pace},
     stage::Stages,
     third_party::{self, ThirdParty},
@@ -51,6 +52,8 @@ pub struct Options {
     pub max_files: usize,
     /// The most bytes in flight: [`crate::MOST_BYTES`], or less in a process that makes many copies apart from each other.
     pub window_bytes: u64,
+    /// The most bytes per second that are copied; none for as many as there can be.
+    pub limit_bytes_per_s: Option<u64>,
     /// Whose connections the remote ends use: they tell how far it is, and become as many as bring something. Without one it is as if
     /// there were no distance.
     pub client: Option<Arc<Client>>,
@@ -87,6 +90,7 @@ pub struct Mover {
     /// Whether sources, and destinations, are at servers.
     is_remote: [AtomicBool; 2],
     window: Window,
+    limit: Limit,
     pace: Pace,
     pub(crate) third_party_places: Semaphore,
 }
@@ -95,6 +99,7 @@ impl Mover {
     /// A mover with nothing in flight.
     pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
         let pace = Pace::new(options.client.clone(), options.window_bytes);
+        let limit = Limit::new(options.limit_bytes_per_s);
         let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
         let third_party_places = Semaphore::new(third_party::COPIES);
         Arc::new(Self {
@@ -104,6 +109,7 @@ impl Mover {
             files: AtomicU64::new(0),
             is_remote: Default::default(),
             window,
+            limit,
             pace,
             third_party_places,
         })
@@ -168,6 +174,7 @@ impl Mover {
     /// Room for `bytes` in flight, once there is.
     pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
         let room = self.window.room(bytes, turn).await;
+        self.limit.pass(bytes).await;
         self.pace.adapt(&self.window, self.ahead.bytes());
         room
     }
@@ -195,6 +202,7 @@ impl Mover {
             files: self.files.load(Relaxed),
             held: self.stages.area(),
             window: self.window.limit(),
+            is_limited: self.limit.is_in_the_way(),
             threads: processor::time_wanted(),
             is_remote: self.is_remote.each_ref().map(|is_remote| is_remote.load(Relaxed)),
             connections: self.options.client.as_ref().map(|client| client.connections()).unwrap_or_default(),

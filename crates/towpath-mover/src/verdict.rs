@@ -48,6 +48,7 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
     };
     let path = Path(total);
     match cause {
+        Cause::Limit => ("the rate stayed below --limit".into(), Some("raise it".into())),
         Cause::Listing => (
             "there was nothing to copy: the source was still being listed".into(),
             Some("name the directories that matter".into()),

@@ -50,6 +50,7 @@ impl Transfers for Engine {
             third_party: ThirdParty::Never,
             max_files: 1,
             window_bytes: WINDOW_BYTES as u64,
+            limit_bytes_per_s: None,
             client: (!copy.opens_once).then(|| Arc::clone(&client)),
         };
         let observer = Arc::new(Watcher(Arc::clone(progress)));

@@ -34,6 +34,7 @@ fn stretch(stage: Stage) -> Stretch {
         is_of_small_files: false,
         processor: 0.5,
         window: 64 << 20,
+        is_limited: false,
         inbound: None,
         outbound: None,
     }
@@ -61,6 +62,7 @@ fn between_disks_it_is_the_one_before_which_bytes_gather() {
     assert_eq!(cause(&stretch(Stage::Write)), (Cause::DestinationWrite, None));
     assert_eq!(cause(&stretch(Stage::Check)), (Cause::Checksum, None));
     assert_eq!(cause(&Stretch { held: Occupancy::default(), ..stretch(Stage::Read) }), (Cause::Listing, None));
+    assert_eq!(cause(&Stretch { is_limited: true, ..stretch(Stage::Read) }), (Cause::Limit, None));
     assert_eq!(cause(&Stretch { processor: 0.99, ..stretch(Stage::Read) }), (Cause::Processor, None));
 }
 

@@ -45,6 +45,7 @@ fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connec
         files: 0,
         held: Occupancy::default().with(stage, 16e6 * seconds as f64),
         window: 64 << 20,
+        is_limited: false,
         threads: HashMap::new(),
         is_remote,
         connections,

@@ -42,6 +42,7 @@ pub(crate) fn options() -> Options {
         third_party: ThirdParty::Never,
         max_files: 100,
         window_bytes: crate::MOST_BYTES,
+        limit_bytes_per_s: None,
         client: None,
     }
 }
@@ -195,4 +196,21 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
     assert!(again > 0 && again <= SIZE as u64 / 2, "{again} bytes were copied again");
     assert_eq!(again, *counted.expected.borrow());
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_is_kept_and_told() {
+    let (from, to) = (memory(), memory());
+    put(&from, "/large", Pattern::new(1).bytes(0, 20 << 20)).await;
+    let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
+    let mover = Mover::new(options, Arc::new(Counted::default()));
+    let watch = crate::Watch::begin(&mover);
+    let start = clock::now();
+    mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
+    let seconds = (clock::now() - start).as_secs_f64();
+    // The last piece of 2 MiB goes when those before have had their time.
+    assert!((17.0..21.0).contains(&seconds), "{seconds}");
+    let account = watch.account();
+    let (cause, _, spent) = account.spent()[0];
+    assert!(cause == crate::Cause::Limit && spent > 0.9 * seconds, "{:?}", account.spent());
 }
