@@ -8,6 +8,7 @@ mod it {
     mod missing;
     mod program;
     mod removing;
+    mod resuming;
     mod several;
     mod syncing;
     mod third_party;

@@ -1,6 +1,6 @@
 //! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
 
-use std::{ops::Range, pin::pin};
+use std::{ops::Range, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -8,10 +8,11 @@ use futures::{
     future::{self, Either},
     stream,
 };
+use tokio::time::sleep;
 use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{
     CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey,
-    WriteHandle,
+    WriteHandle, sys::clock,
 };
 
 use crate::{
@@ -31,6 +32,12 @@ const FIRST_BYTES: u64 = 256 << 10;
 /// From this size on a file goes on where it ended when it is copied again. Below it costs more than it saves: two files more in the staging
 /// area, and a question over the network.
 const RESUMED_BYTES: u64 = 64 << 20;
+
+/// How long to wait for a destination that holds the key of an upload: a server finds out after a minute or two that a network was lost.
+const IN_USE_WAIT: Duration = Duration::from_secs(120);
+
+/// How often to ask it meanwhile.
+const IN_USE_PAUSE: Duration = Duration::from_secs(3);
 
 /// A file that arrived.
 #[derive(Debug)]
@@ -101,7 +108,7 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         ..CreateOptions::default()
     };
     let may_go_on = options.resume.is_some();
-    let target = beside(to.store.create(&to.caller, &to.path, options), first.as_mut()).await?;
+    let target = beside(begin(job, options), first.as_mut()).await?;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
@@ -130,6 +137,26 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         return Err(error);
     }
     commit(job, mover, &metadata, &*target).await
+}
+
+/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that is waited for.
+async fn begin(job: &Job, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+    let to = &job.to;
+    let give_up = clock::now() + IN_USE_WAIT;
+    let mut is_told = false;
+    loop {
+        match to.store.create(&to.caller, &to.path, options.clone()).await {
+            Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < give_up => {
+                if !is_told {
+                    let seconds = IN_USE_WAIT.as_secs();
+                    tracing::warn!(path = %to, "the destination still holds an earlier upload of this file: waiting for up to {seconds} s");
+                }
+                is_told = true;
+                sleep(IN_USE_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The outcome of `main`, while `reading` goes on: an answer that nobody takes would hold a place at its site, which `main` may be waiting for.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -165,6 +165,30 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_destination_that_holds_a_lost_upload_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
+    let slow = FaultStore::new(Arc::new(local), Faults::default());
+    let held = slow.hold("write");
+    let from = memory();
+    put(&from, "/large", Pattern::new(1).bytes(0, 64 << 20)).await;
+    let job = Job::new(place(&from, "/large"), place(&(Arc::new(slow) as _), "/copy"));
+    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let mut lost = Box::pin(mover.copy(&job));
+    tokio::select! {
+        () = held.reached() => {}
+        copied = &mut lost => panic!("{copied:?}"),
+    }
+    let mut waiting = Box::pin(mover.copy(&job));
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut waiting).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(lost);
+    drop(held);
+    waiting.await.unwrap().unwrap();
+    Pattern::new(1).check(0, &get(&job.to.store, "/copy").await.unwrap());
+}
+
+#[tokio::test]
 async fn a_large_file_goes_on_where_its_copy_was_lost() {
     const SIZE: usize = 80 << 20;
     let directory = tempfile::tempdir().unwrap();
@@ -184,13 +208,8 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
 
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
-    let copied = loop {
-        match mover.copy(&job).await {
-            // The handle that was dropped is still being closed.
-            Err(error) if error.fault() == Fault::Overloaded => tokio::task::yield_now().await,
-            copied => break copied.unwrap().unwrap(),
-        }
-    };
+    // The handle that was dropped may still be being closed, and is waited for.
+    let copied = mover.copy(&job).await.unwrap().unwrap();
     assert_eq!(copied.bytes, SIZE as u64);
     let again = *counted.moved.borrow();
     assert!(again > 0 && again <= SIZE as u64 / 2, "{again} bytes were copied again");
