@@ -191,6 +191,13 @@ async fn an_object_that_is_not_what_was_sent_is_removed() {
 }
 
 #[tokio::test]
+async fn a_bucket_is_no_file() {
+    let web = Web::start(|_, _| reply(200).body("<ListBucketResult/>"));
+    let opened = store_of(&client(&web)).open(&Caller::local(), &path("/"), OpenOptions::default()).await;
+    assert_eq!(opened.err().unwrap().fault(), Fault::IsDirectory);
+}
+
+#[tokio::test]
 async fn what_another_put_there_meanwhile_stays() {
     for (size, fault) in [(7, None), (8, Some(Fault::Changed))] {
         let web = Web::start(move |asked, before| match asked.method.as_str() {

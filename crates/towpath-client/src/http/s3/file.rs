@@ -37,7 +37,7 @@ impl ObjectFile {
 
     /// Where there is no such key there may be a directory.
     async fn explain(&self, error: Error) -> Error {
-        if error.fault() != Fault::NotFound && !self.path.is_root() {
+        if error.fault() != Fault::NotFound {
             return error;
         }
         let prefix = prefix_of(&self.path).unwrap_or_default();

@@ -102,6 +102,9 @@ impl Store for S3Store {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        if path.is_root() {
+            return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
+        }
         Ok(Arc::new(ObjectFile::new(self.bucket.clone(), caller.clone(), path.clone(), options)?))
     }
 
