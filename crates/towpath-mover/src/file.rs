@@ -79,7 +79,7 @@ pub(crate) fn first_bytes(job: &Job) -> u64 {
 
 /// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
 pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied> {
-    let Job { from, to, .. } = job;
+    let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
     let mut stay = mover.stages.enter(Stage::Open, held);
     let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
