@@ -37,7 +37,7 @@ async fn our_server_says_what_holds_its_end_up() {
         for (near, far) in told {
             let far = far.unwrap_or_else(|| panic!("{scheme}: nothing was said"));
             assert!(far.received <= near.sent && far.received > 0, "{scheme}: {far:?} {near:?}");
-            assert!(far.acknowledged <= near.received && far.sent > 0 && !far.busy.is_zero(), "{scheme}: {far:?}");
+            assert!(far.acknowledged <= near.received && far.sent > 0, "{scheme}: {far:?}");
             assert!(far.most_send_buffer > 0, "{scheme}: {far:?}");
         }
     }

@@ -99,7 +99,7 @@ mod tests {
         assert!(info.min_rtt <= info.rtt * 2, "{info:?}");
         assert!(info.congestion_window >= 10 * 500 && info.peer_window > 0, "{info:?}");
         assert!(info.delivery_rate > 0, "{info:?}");
-        assert!(info.is_in_slow_start && info.busy > Duration::ZERO, "{info:?}");
+        assert!(info.is_in_slow_start, "{info:?}");
         assert!(info.most_send_buffer >= 4096 && info.most_receive_buffer >= 4096, "{info:?}");
     }
 
