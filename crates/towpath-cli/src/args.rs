@@ -1,6 +1,7 @@
 //! The command line, as clap reads it.
 
 mod filters;
+mod manner;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,9 +12,9 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
-use towpath_wan::Rate;
 
 pub(crate) use filters::Filters;
+pub(crate) use manner::Manner;
 
 use crate::output::quoted;
 
@@ -144,38 +145,16 @@ pub(crate) struct Copy {
     /// that was interrupted goes on where it ended.
     #[arg(long)]
     pub skip_existing: bool,
-    /// Compare this digest at both ends too, even if one of them must read the file for it.
-    #[arg(long, value_name = "ALGORITHM")]
-    pub checksum: Option<Algorithm>,
     /// Another place where the one source is too (repeat for more): its pieces come from all of them at once.
     #[arg(long = "source", value_name = "PLACE")]
     pub sources: Vec<OsString>,
     /// Copy a `.meta4` file itself, rather than the files that this Metalink describes.
     #[arg(long)]
     pub as_is: bool,
-    /// Whether remote storages are asked to copy between themselves: `auto` tries (the destination fetches, or the source sends) before the bytes
-    /// come through this machine, `only` does nothing else. A token is handed on to the storage that does the work.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
-    pub third_party: WhenThirdParty,
-    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
-    #[arg(long, value_name = "N")]
-    pub files: Option<usize>,
-    /// Copy no faster than that: `200Mbit`, `1Gbit`.
-    #[arg(long, value_name = "RATE")]
-    pub limit: Option<Rate>,
-    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
-    #[arg(long)]
-    pub explain: bool,
-    /// No progress.
-    #[arg(long, short = 'q')]
-    pub quiet: bool,
-    /// The outcome as JSON, one object a file and one for all.
-    #[arg(long)]
-    pub json: bool,
-    /// Write what could not be copied to this file, one JSON object a line.
-    #[arg(long, value_name = "FILE")]
-    pub failed_to: Option<PathBuf>,
-    /// Copy what such a file lists, in place of sources and a destination.
+    /// How files are copied.
+    #[command(flatten)]
+    pub manner: Manner,
+    /// Copy what a file lists that `--failed-to` wrote, in place of sources and a destination.
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     pub retry_from: Option<PathBuf>,
     /// What of a directory is copied.
@@ -206,30 +185,9 @@ pub(crate) struct Sync {
     /// Change nothing, and print what would be done.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// Compare this digest at both ends after copying too, and with `--compare digest`, even if one of them must read the file for it.
-    #[arg(long, value_name = "ALGORITHM")]
-    pub checksum: Option<Algorithm>,
-    /// Whether remote storages are asked to copy between themselves, as with `cp`.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
-    pub third_party: WhenThirdParty,
-    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
-    #[arg(long, value_name = "N")]
-    pub files: Option<usize>,
-    /// Copy no faster than that: `200Mbit`, `1Gbit`.
-    #[arg(long, value_name = "RATE")]
-    pub limit: Option<Rate>,
-    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
-    #[arg(long)]
-    pub explain: bool,
-    /// No progress.
-    #[arg(long, short = 'q')]
-    pub quiet: bool,
-    /// What is done as JSON, one object an action and one for all.
-    #[arg(long)]
-    pub json: bool,
-    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes it.
-    #[arg(long, value_name = "FILE")]
-    pub failed_to: Option<PathBuf>,
+    /// How files are copied.
+    #[command(flatten)]
+    pub manner: Manner,
     /// What of the trees is looked at.
     #[command(flatten)]
     pub filters: Filters,

@@ -6,28 +6,20 @@ mod standard;
 use std::{io::Write as _, sync::Arc};
 
 use futures::StreamExt as _;
-use rustix::fs::Mode;
 use serde_json::{Value, json};
-use towpath_mover::{
-    Account, Job, Jobs, MOST_BYTES, Missed, Mover, Options, Outcome, Share, Trees, Watch, jobs, jobs_of,
-};
+use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Watch, jobs, jobs_of};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
-    args::Copy,
-    descriptors, explain,
+    args::{Copy, Manner},
+    explain,
     failure::{Failure, complain, is_out_of_reach},
     location::Places,
     missed::Misses,
     output,
     progress::Progress,
+    umask,
 };
-
-/// Files open at once unless told otherwise. What is in flight is bounded by bytes; this bounds what the user's other programs find open.
-const MAX_FILES: usize = 4096;
-
-/// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
-const DESCRIPTORS_A_FILE: u64 = 4;
 
 /// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
 /// a minute to fail then.
@@ -50,40 +42,21 @@ pub(crate) struct Total {
     pub(crate) account: Option<Account>,
 }
 
-/// What the user said of how files are copied, and of what is told about them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
-    /// Files copied at once, at most.
-    pub(crate) files: Option<usize>,
-    /// One line of JSON a file.
-    pub(crate) json: bool,
-}
-
 /// Runs `towpath cp`.
 pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure> {
-    let progress = Arc::new(Progress::new(arguments.quiet));
+    let manner = &arguments.manner;
+    let progress = Arc::new(Progress::new(manner.quiet));
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
     let mut total = match arguments::read(arguments, places).await? {
         arguments::Request::ToOutput(from) => standard::to_output(&from, &progress).await?,
         arguments::Request::FromInput(to) => standard::from_input(&to, overwrite, &progress).await?,
         arguments::Request::Files(source) => {
-            let mut total = Total { misses: Misses::new(arguments.failed_to.as_deref())?, ..Total::default() };
-            let options = Options {
-                overwrite,
-                skip_existing: arguments.skip_existing,
-                checksum: arguments.checksum,
-                umask: umask(),
-                third_party: arguments.third_party.into(),
-                max_files: max_files(arguments.files),
-                window_bytes: MOST_BYTES,
-                limit_bytes_per_s: arguments.limit.map(|rate| rate.bits_per_s() / 8),
-                client: Some(places.client()),
-            };
+            let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
+            let options = manner.options(overwrite, arguments.skip_existing, places);
             let mover = Mover::new(options, Arc::clone(&progress) as _);
             let trees = Trees { filter: arguments.filters.filter.clone(), umask: umask() };
             let trees = arguments.recursive.then_some(trees);
-            let manner = Manner { files: arguments.files, json: arguments.json };
             let jobs = match source {
                 arguments::Source::Named(pairs) => jobs(pairs, trees)?,
                 arguments::Source::Listed(pairs) => jobs_of(pairs, trees),
@@ -93,20 +66,20 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         }
     };
     progress.finish();
-    report(arguments, &total, start.elapsed().as_secs_f64())?;
+    report(manner, &total, start.elapsed().as_secs_f64())?;
     total.misses.finish(&again(arguments, places))?;
     total.misses.tally.outcome()
 }
 
 /// Says what came of all, and why it took so long.
-fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> {
-    if arguments.json {
+fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
+    if manner.json {
         let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
         if let Some(account) = &total.account {
             line["explained"] = explain::to_json(account);
         }
         writeln!(std::io::stdout(), "{line}")?;
-    } else if !arguments.quiet && total.files + total.skipped > 0 {
+    } else if !manner.quiet && total.files + total.skipped > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
         let (files, bytes) = (total.files, output::size(total.bytes));
@@ -114,42 +87,25 @@ fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> 
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{skipped}");
     }
     if let Some(account) = &total.account {
-        explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
+        explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
     Ok(())
 }
 
 /// The command that tries again what was missed.
 fn again(arguments: &Copy, places: &Places) -> String {
-    let Copy { checksum, third_party, files, .. } = arguments;
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
-    let flags =
-        [(arguments.recursive, "-r"), (arguments.force, "-f"), (arguments.quiet, "-q"), (arguments.json, "--json")];
+    let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
-    words.extend(checksum.map(|algorithm| format!("--checksum {algorithm}")));
-    words.extend(files.map(|files| format!("--files {files}")));
-    words.extend(third_party.flag());
+    words.extend(arguments.manner.flags());
     words.extend(arguments.filters.words.iter().cloned());
     words.extend(places.flags().iter().cloned());
     words.join(" ")
 }
 
-/// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
-pub(crate) fn umask() -> u32 {
-    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    rustix::process::umask(mask);
-    mask.bits()
-}
-
-/// Files that may be open at once; `wanted` is what the user said.
-pub(crate) fn max_files(wanted: Option<usize>) -> usize {
-    let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
-    wanted.unwrap_or(MAX_FILES).min(permitted)
-}
-
 /// Copies files, and tells what became of each.
 pub(crate) async fn run_jobs(
-    manner: Manner,
+    manner: &Manner,
     mover: &Arc<Mover>,
     jobs: Jobs,
     progress: &Progress,

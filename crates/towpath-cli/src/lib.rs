@@ -30,6 +30,7 @@ use clap::Parser as _;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
 use location::Places;
+use rustix::fs::Mode;
 use tokio::time::timeout;
 use tracing_subscriber::EnvFilter;
 
@@ -130,4 +131,11 @@ async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
         Command::Ping(arguments) => commands::ping(&arguments, places).await,
         Command::Serve(_) | Command::Config(_) | Command::Wan(_) => Err(Failure::internal("not a client's command")),
     }
+}
+
+/// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(mask);
+    mask.bits()
 }

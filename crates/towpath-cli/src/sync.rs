@@ -10,18 +10,19 @@ use std::{
 
 use futures::{StreamExt as _, future};
 use serde_json::{Value, json};
-use towpath_mover::{Extra, Job, Jobs, MOST_BYTES, Mover, Options, Step, Steps, SyncOptions};
+use towpath_mover::{Extra, Job, Jobs, Mover, Step, Steps, SyncOptions};
 use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
     args::Sync,
-    copy::{Manner, Total, max_files, run_jobs, umask},
+    copy::{Total, run_jobs},
     explain,
     failure::{Failure, complain},
     location::Places,
     missed::Misses,
     output,
     progress::Progress,
+    umask,
 };
 
 /// What was done beside copying.
@@ -46,28 +47,28 @@ struct Teller {
 
 /// Runs `towpath sync`.
 pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure> {
+    let manner = &arguments.manner;
     let ends = Job::new(places.place(&arguments.source)?, places.place(&arguments.destination)?);
     let start = clock::now();
     let teller = Teller {
         counts: Arc::default(),
         root: ends.to.path.clone(),
-        json: arguments.json,
+        json: manner.json,
         is_dry: arguments.dry_run,
         deletes: arguments.dry_run,
     };
     let options = SyncOptions {
         compare: arguments.compare.into(),
-        checksum: arguments.checksum,
+        checksum: manner.checksum,
         filter: arguments.filters.filter.clone(),
         delete: arguments.delete,
         dry_run: arguments.dry_run,
         umask: umask(),
     };
     let sync = towpath_mover::Sync::new(ends, options)?;
-    let progress = Arc::new(Progress::new(arguments.quiet || arguments.dry_run));
-    let mover = mover(arguments, places, &progress);
-    let manner = Manner { files: arguments.files, json: arguments.json };
-    let mut total = Total { misses: Misses::new(arguments.failed_to.as_deref())?, ..Total::default() };
+    let progress = Arc::new(Progress::new(manner.quiet || arguments.dry_run));
+    let mover = Mover::new(manner.options(Overwrite::Replace, false, places), Arc::clone(&progress) as _);
+    let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
         true => teller.tell_all(sync.copying(), &progress, &mut total).await?,
         false => run_jobs(manner, &mover, teller.jobs(sync.copying()), &progress, &mut total).await?,
@@ -82,9 +83,9 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
         run_jobs(manner, &mover, deleting.jobs(sync.deleting()), &progress, &mut total).await?;
     }
     progress.finish();
-    teller.tell_total(&total, start.elapsed().as_secs_f64(), arguments.quiet)?;
+    teller.tell_total(&total, start.elapsed().as_secs_f64(), manner.quiet)?;
     if let Some(account) = &total.account {
-        explain::tell(account, arguments.explain, arguments.quiet || arguments.json);
+        explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
     total.misses.finish(&again(arguments, places))?;
     total.misses.tally.outcome().and(may_delete)
@@ -93,26 +94,10 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
 /// The command that tries again what was missed.
 fn again(arguments: &Sync, places: &Places) -> String {
     let mut words = vec!["towpath cp -r -f --skip-existing".to_owned()];
-    words.extend(arguments.checksum.map(|algorithm| format!("--checksum {algorithm}")));
-    words.extend(arguments.third_party.flag());
+    words.extend(arguments.manner.flags());
     words.extend(arguments.filters.words.iter().cloned());
     words.extend(places.flags().iter().cloned());
     words.join(" ")
-}
-
-fn mover(arguments: &Sync, places: &Places, progress: &Arc<Progress>) -> Arc<Mover> {
-    let options = Options {
-        overwrite: Overwrite::Replace,
-        skip_existing: false,
-        checksum: arguments.checksum,
-        umask: umask(),
-        third_party: arguments.third_party.into(),
-        max_files: max_files(arguments.files),
-        window_bytes: MOST_BYTES,
-        limit_bytes_per_s: arguments.limit.map(|rate| rate.bits_per_s() / 8),
-        client: Some(places.client()),
-    };
-    Mover::new(options, Arc::clone(progress) as _)
 }
 
 /// Whether `extras` may go.

@@ -49,10 +49,10 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     let from = sources.iter().map(|source| places.end(source)).collect::<Result<Vec<_>, _>>()?;
     let to = match (to, from.as_slice()) {
         (End::Place(to), sources) if sources.iter().all(|source| matches!(source, End::Place(_))) => to,
-        (End::Standard, _) if arguments.json => {
+        (End::Standard, _) if arguments.manner.json => {
             return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
         }
-        _ if arguments.checksum.is_some() || arguments.skip_existing => {
+        _ if arguments.manner.checksum.is_some() || arguments.skip_existing => {
             return Err(Failure::Usage(
                 "`-` has nothing to compare with: --checksum and --skip-existing need two files".into(),
             ));
@@ -92,7 +92,7 @@ fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> 
         () if arguments.sources.is_empty() => return Ok(()),
         () if !is_one => "--source names other places of one source: name one file, and no `-`",
         () if arguments.recursive => "--source is for one file: no -r",
-        () if arguments.third_party != WhenThirdParty::Never => {
+        () if arguments.manner.third_party != WhenThirdParty::Never => {
             "with --source all bytes come through here: no --third-party"
         }
         () => return Ok(()),

@@ -1,0 +1,79 @@
+//! How files are copied, and what is told of it: the same for `cp` and `sync`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use towpath_mover::{MOST_BYTES, Options};
+use towpath_proto::checksum::Algorithm;
+use towpath_store::Overwrite;
+use towpath_wan::Rate;
+
+use super::WhenThirdParty;
+use crate::{descriptors, location::Places, umask};
+
+/// Files open at once unless told otherwise. What is in flight is bounded by bytes; this bounds what the user's other programs find open.
+const MAX_FILES: usize = 4096;
+
+/// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
+const DESCRIPTORS_A_FILE: u64 = 4;
+
+/// What the user said of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Manner {
+    /// Compare this digest at both ends too, even if one of them must read the file for it.
+    #[arg(long, value_name = "ALGORITHM")]
+    pub checksum: Option<Algorithm>,
+    /// Whether remote storages are asked to copy between themselves: `auto` tries (the destination fetches, or the source sends) before the bytes
+    /// come through this machine, `only` does nothing else. A token is handed on to the storage that does the work.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
+    pub third_party: WhenThirdParty,
+    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
+    #[arg(long, value_name = "N")]
+    pub files: Option<usize>,
+    /// Copy no faster than that: `200Mbit`, `1Gbit`.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Rate>,
+    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
+    #[arg(long)]
+    pub explain: bool,
+    /// No progress.
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// What is done as JSON, one object a file or action and one for all.
+    #[arg(long)]
+    pub json: bool,
+    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub failed_to: Option<PathBuf>,
+}
+
+impl Manner {
+    /// What a mover is to keep to.
+    pub(crate) fn options(&self, overwrite: Overwrite, skip_existing: bool, places: &Places) -> Options {
+        let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
+        Options {
+            overwrite,
+            skip_existing,
+            checksum: self.checksum,
+            umask: umask(),
+            third_party: self.third_party.into(),
+            max_files: self.files.unwrap_or(MAX_FILES).min(permitted),
+            window_bytes: MOST_BYTES,
+            limit_bytes_per_s: self.limit.map(|rate| rate.bits_per_s() / 8),
+            client: Some(places.client()),
+        }
+    }
+
+    /// The flags that say the same to a command that tries again, as a shell reads them.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let words = [
+            self.quiet.then(|| "-q".to_owned()),
+            self.json.then(|| "--json".to_owned()),
+            self.checksum.map(|algorithm| format!("--checksum {algorithm}")),
+            self.files.map(|files| format!("--files {files}")),
+            self.limit.map(|limit| format!("--limit {limit}")),
+            self.third_party.flag(),
+        ];
+        words.into_iter().flatten().collect()
+    }
+}
