@@ -127,7 +127,11 @@ impl Ledger {
                 Leg::Out => (acknowledged, &mut legs[1]),
             };
             if let Some(sum) = sum {
-                sum.add(connection, leg, bytes, &now.shares.asked(connection.has_work));
+                let has_work = match leg {
+                    Leg::In => connection.has_work && !connection.far.is_some_and(|far| far.is_unasked),
+                    Leg::Out => connection.has_work,
+                };
+                sum.add(connection, leg, bytes, &now.shares.asked(has_work));
             }
             seen.insert(connection.number, now);
         }

@@ -49,6 +49,8 @@ pub struct TcpInfo {
     pub is_in_slow_start: bool,
     /// At this moment there is nothing to send, although the congestion window would let it out.
     pub is_starved: bool,
+    /// At this moment no request is being answered on it, says the server.
+    pub is_unasked: bool,
     /// What decides on the congestion window.
     pub control: Control,
     /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of `net.ipv4.tcp_wmem`).
@@ -94,7 +96,7 @@ impl fmt::Display for TcpInfo {
         write!(
             f,
             "min_rtt_us={} rtt_us={} cwnd={} peer_window={} received={} out_of_order={} acked={} sent={} resent={} rate={} \
-             busy_us={} peer_limited_us={} buffer_limited_us={} slow_start={} starved={} control={} wmem={} rmem={}",
+             busy_us={} peer_limited_us={} buffer_limited_us={} slow_start={} starved={} unasked={} control={} wmem={} rmem={}",
             self.min_rtt.as_micros(),
             self.rtt.as_micros(),
             self.congestion_window,
@@ -110,6 +112,7 @@ impl fmt::Display for TcpInfo {
             self.limited_by_buffer.as_micros(),
             u8::from(self.is_in_slow_start),
             u8::from(self.is_starved),
+            u8::from(self.is_unasked),
             self.control.name(),
             self.most_send_buffer,
             self.most_receive_buffer,
@@ -162,6 +165,7 @@ impl TcpInfo {
             "buffer_limited_us" => self.limited_by_buffer = micros,
             "slow_start" => self.is_in_slow_start = number != 0,
             "starved" => self.is_starved = number != 0,
+            "unasked" => self.is_unasked = number != 0,
             "wmem" => self.most_send_buffer = number,
             "rmem" => self.most_receive_buffer = number,
             _ => {}
@@ -178,11 +182,11 @@ mod tests {
     fn info() -> impl Strategy<Value = TcpInfo> {
         let micros = || (0..1_u64 << 60).prop_map(Duration::from_micros);
         let control = prop_oneof![Just(Control::Cubic), Just(Control::Bbr), Just(Control::Other)];
-        (prop::array::uniform11(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 2]>(), control).prop_map(
+        (prop::array::uniform11(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 3]>(), control).prop_map(
             |(
                 numbers,
                 [min_rtt, rtt, busy, limited_by_peer, limited_by_buffer],
-                [is_in_slow_start, is_starved],
+                [is_in_slow_start, is_starved, is_unasked],
                 control,
             )| TcpInfo {
                 min_rtt,
@@ -200,6 +204,7 @@ mod tests {
                 limited_by_buffer,
                 is_in_slow_start,
                 is_starved,
+                is_unasked,
                 control,
                 most_send_buffer: numbers[8],
                 most_receive_buffer: numbers[9],

@@ -46,7 +46,9 @@ impl Connection {
             },
             Request::Close(request) => self.close(header.stream_id, request.handle),
             Request::Query(Query::Config(words)) => {
-                Some(query::config(&self.session, words, self.socket).map(|values| self.ok(header.stream_id, &values)))
+                self.reap();
+                let socket = (self.socket, self.tasks.is_empty());
+                Some(query::config(&self.session, words, socket).map(|values| self.ok(header.stream_id, &values)))
             }
             _ => None,
         };

@@ -238,7 +238,7 @@ impl Connection {
     }
 
     /// Forgets tasks that are done.
-    fn reap(&mut self) {
+    pub(super) fn reap(&mut self) {
         while let Some(done) = self.tasks.try_join_next() {
             if let Err(error) = done {
                 tracing::error!(peer = %self.session.peer, %error, "a request was not served");

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use tokio_util::sync::CancellationToken;
 use towpath_proto::{
     checksum::{Algorithm, Digest},
-    tcp::TCP_INFO_WORD,
+    tcp::{TCP_INFO_WORD, TcpInfo},
     xrootd::{
         PathAndCgi,
         request::{Fattr, Query, Shared, config_words},
@@ -66,11 +66,12 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
 }
 
 /// The values of configuration words, a line each, and no NUL at the end: uproot takes the last line for a number. A word that means
-/// nothing here is echoed: 'not supported'. The connection on which they leave is `socket`.
+/// nothing here is echoed: 'not supported'. The connection on which they leave is `socket`, and whether no other request is
+/// being answered on it stands beside it.
 ///
 /// # Errors
 /// More than [`MAX_WORDS`].
-pub(super) fn config(session: &Session, words: &[u8], socket: RawFd) -> Result<Bytes, Refusal> {
+pub(super) fn config(session: &Session, words: &[u8], socket: (RawFd, bool)) -> Result<Bytes, Refusal> {
     let mut text = BytesMut::new();
     for (number, word) in config_words(words).enumerate() {
         if number >= MAX_WORDS {
@@ -85,7 +86,7 @@ pub(super) fn config(session: &Session, words: &[u8], socket: RawFd) -> Result<B
     Ok(text.freeze())
 }
 
-fn config_value(session: &Session, word: &[u8], socket: RawFd) -> Option<String> {
+fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bool)) -> Option<String> {
     Some(match word {
         b"readv_iov_max" => vector::MAX_ELEMENTS.to_string(),
         b"readv_ior_max" => vector::MAX_ELEMENT_BYTES.to_string(),
@@ -101,7 +102,7 @@ fn config_value(session: &Session, word: &[u8], socket: RawFd) -> Option<String>
         // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
         // Ours: what holds up the data that we send is known here alone.
-        TCP_INFO_WORD => net::tcp_info(&socket).ok()?.to_string(),
+        TCP_INFO_WORD => TcpInfo { is_unasked, ..net::tcp_info(&socket).ok()? }.to_string(),
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),
