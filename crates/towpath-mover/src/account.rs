@@ -250,12 +250,8 @@ impl LegTotal {
     fn add(&mut self, carried: &Carried, seconds: f64, full: f64) {
         self.bytes += carried.bytes;
         self.connections = self.connections.max(carried.connections);
-        if self.round_trip.is_zero() || !carried.round_trip.is_zero() {
-            self.round_trip = match self.round_trip {
-                Duration::ZERO => carried.round_trip,
-                least => least.min(carried.round_trip),
-            };
-        }
+        let measured = [self.round_trip, carried.round_trip].into_iter().filter(|round_trip| !round_trip.is_zero());
+        self.round_trip = measured.min().unwrap_or_default();
         self.best_rate = self.best_rate.max(carried.bytes as f64 / seconds.max(1e-9));
         self.at_full_rate.0 += carried.bytes as f64 * full;
         self.at_full_rate.1 += seconds * full;
