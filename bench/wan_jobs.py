@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import wan_resume
 import wan_validation
 from settings import Job, Settings
 from wan_files import Tree, equal, log_uniform, mixed, talk_sizes
 from wan_lab import NetworkPath
-from wan_transfers import GIB, MIB, Scale, large, tree_down, tree_up
+from wan_transfers import GIB, MIB, Scale, checksum_rows, large, tree_down, tree_up
 
 CONGESTION = ("cubic", "bbr")
 """The kernel's own default, and the other one that long paths are driven with."""
@@ -89,6 +90,20 @@ def data_set(settings: Settings, congestion: str, of: str | None) -> dict:
     return tree_down(settings, rtts((50,), congestion), tree, scale(settings, Scale(1, 20), Scale(3, 300)))
 
 
+def resume(settings: Settings, congestion: str) -> dict:
+    """Killed on its way."""
+    size = settings.large_bytes or (256 * MIB if settings.quick else 4 * GIB)
+    how = scale(settings, Scale(1, 20), Scale(3, 150))
+    return wan_resume.resume(settings, rtts((10, 100), congestion), size, how)
+
+
+def checksum(settings: Settings, congestion: str) -> dict:
+    """What it costs to compare digests of the whole file, from disk to disk."""
+    size = settings.large_bytes or (256 * MIB if settings.quick else 4 * GIB)
+    how = scale(settings, Scale(2, 20), Scale(5, 150))
+    return large(settings, rtts((10,), congestion), settings.disk, size, how, checksum_rows)
+
+
 TRANSFERS: dict[str, tuple[Callable[[Settings, str], dict], float]] = {
     "leaf": (leaf, 230),
     "loss": (loss, 60),
@@ -102,6 +117,8 @@ TRANSFERS: dict[str, tuple[Callable[[Settings, str], dict], float]] = {
         for of, minutes in {"large": 6, "medium": 5, "small": 3}.items()
     },
     "fast": (fast, 60),
+    "resume": (resume, 60),
+    "checksum": (checksum, 20),
 }
 """With the minutes that each takes at full size."""
 

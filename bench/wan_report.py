@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from harness import median_and_spread
 from report import is_foreign, markdown
 from wan_lab import PAYLOAD_SHARE
+from wan_resume import KILLED
 
 CAVEATS = """# Emulated paths
 
@@ -63,6 +64,8 @@ BOUNDS = {
     "small": "Bytes take 0.85 s at the link's rate, the window's opening over 100 ms about 1 s more; the rest is round trips that nothing hides.",
     "mixed": "Bound by the payload rate and, while the files are small, by round trips.",
     "100ge": "Bound by the payload rate; small files by round trips, and the whole by its largest file.",
+    "resume": "Bound by the payload rate, a start of the command for each kill, and reading back what is there.",
+    "checksum": "Bound by the payload rate, and at its end by the disk.",
     "fast": "Bound by 4,707 Mbit/s of payload, slow start, and processor time: two cores carry the emulator, the server and the client.",
 }
 
@@ -257,9 +260,31 @@ def outage_table(record: dict) -> str:
     return f"Both directions of 100 Mbit/s and 50 ms for {record['outage_s']} s.\n\n" + markdown(["what", "seen"], rows)
 
 
+def resume_table(record: dict) -> str:
+    """Each copy undisturbed and killed, and what the link carried for both."""
+    parts = []
+    for cell in record["cells"]:
+        rows = []
+        for name, samples in cell["runs"].items():
+            broken = cell["runs"].get(name + KILLED)
+            if broken is None:
+                continue
+            plain_s, broken_s = (statistics.median(sample["seconds"] for sample in each) for each in (samples, broken))
+            carried = statistics.median(sample["emulation"]["passed_wire_bytes"] for sample in broken) * PAYLOAD_SHARE / record["bytes"]
+            cut = cut_mark(samples)
+            rows.append([name, f"{digits(plain_s)}{cut}", digits(broken_s), "" if cut else f"{broken_s / plain_s:.2f}", f"{carried:.2f}"])
+        failed = [f"{name}: {why}" for name, why in cell["left_out"].items() if name.endswith(KILLED)]
+        header = [f"{cell['path']['rtt_ms']:g} ms", "undisturbed, s", "killed three times, s", "ratio", "carried, of the file"]
+        parts.append(markdown(header, rows) + "".join(f"\n- {line}" for line in failed))
+    path = record["cells"][0]["path"]
+    what = f"{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}; each time halfway through what was left, and started again at once."
+    return "\n\n".join([what, *parts])
+
+
 TABLES: dict[str, Callable[[dict], str]] = {
     "rate": transfer_table,
     "seconds": transfer_table,
+    "resume": resume_table,
     "ping": ping_table,
     "iperf": iperf_table,
     "mathis": mathis_table,
@@ -276,7 +301,7 @@ def document(results: pathlib.Path) -> str:
     """All jobs as one page, the emulator's validation first."""
     records = [json.loads(path.read_text()) for path in results.glob("*.json")]
     records.sort(key=lambda record: (not record["job"].startswith("validate"), record["job"]))
-    summary = [row for record in records if "cells" in record for row in transfer_summary(record)]
+    summary = [row for record in records if record["shape"] in ("rate", "seconds") for row in transfer_summary(record)]
     header = ["job", "path", "n", "towpath, Mbit/s", "best peer, Mbit/s", "ratio", "asked of the ratio", "of the rate", "met"]
     warning = "Jobs of quick runs, which say so below, have small files and few repetitions: they show where to look, and are not for quoting.\n\n"
     parts = [CAVEATS, "## All ratios\n\n" + (warning if any(record["quick"] for record in records) else "") + markdown(header, summary, left=2) + "\n"] if summary else [CAVEATS]

@@ -25,6 +25,8 @@ MIB, GIB = 1 << 20, 1 << 30
 KINDS = ("towpath", "xrootd6", "nginx", "gridftp")
 Row = tuple[str, str, Program]
 """A contender's name, the kind of its server, and its command."""
+RowsOf = Callable[[Machine, dict[str, Server], pathlib.Path, pathlib.Path], list[Row]]
+"""The contenders for a source and a target."""
 
 
 @dataclasses.dataclass
@@ -94,6 +96,19 @@ def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Pat
         (f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(f":http,url='{nginx.http()}':{name}", target)),
         ("aria2c -x 16 <- nginx", "nginx", aria2(machine)("-d", target.parent, "-o", target.name, nginx.http(name))),
         ("curl <- nginx", "nginx", machine.installed("curl")("-s", "-S", "-f", "-o", target, nginx.http(name))),
+    ]
+
+
+def checksum_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
+    """With a digest of the whole file that both ends compare, and without: nginx knows none."""
+    name = source.name
+    towpath, xrdcp = machine.towpath("cp", "-q", "-f"), machine.xrootd6("xrdcp")("-f", "-s")
+    return [
+        ("towpath cp --checksum crc32c <- towpath", "towpath", towpath("--checksum", "crc32c", servers["towpath"].root(name), target)),
+        ("towpath cp (HTTP) --checksum crc32c <- towpath", "towpath", towpath("--checksum", "crc32c", servers["towpath"].http(name), target)),
+        ("towpath cp (HTTP), nothing to compare <- nginx", "nginx", towpath(servers["nginx"].http(name), target)),
+        ("xrdcp 6.2 --cksum crc32c <- xrootd6", "xrootd6", xrdcp("--cksum", "crc32c", servers["xrootd6"].root(name), target)),
+        ("xrdcp 6.2 <- xrootd6", "xrootd6", xrdcp(servers["xrootd6"].root(name), target)),
     ]
 
 
@@ -185,7 +200,9 @@ def know_digests(machine: Machine, root: pathlib.Path, names: list[str]) -> None
         make_known(machine, servers["towpath"], root, names)
 
 
-def large(settings: Settings, paths: Sequence[NetworkPath], parent: pathlib.Path, size: int, scale: Scale) -> dict:
+def large(
+    settings: Settings, paths: Sequence[NetworkPath], parent: pathlib.Path, size: int, scale: Scale, rows_of: RowsOf = large_rows
+) -> dict:
     """One file over each path, from `parent` to `parent`."""
     cells = []
     with scratch(str(parent), "wan") as directory:
@@ -202,7 +219,7 @@ def large(settings: Settings, paths: Sequence[NetworkPath], parent: pathlib.Path
         for path in paths:
             with served(settings, path, dict.fromkeys(KINDS, source.parent)) as (over, machine, servers):
                 contenders = []
-                for name, kind, program in large_rows(machine, servers, source, target):
+                for name, kind, program in rows_of(machine, servers, source, target):
                     run = timed(name, program, servers[kind], over, scale.limit_s, size, functools.partial(passed_payload, size))
                     contenders.append(Contender(name, verified(run, functools.partial(same_file, source, target)), before))
                 cells.append({"path": dataclasses.asdict(path), **race(contenders, scale.repetitions)})

@@ -132,6 +132,7 @@ pub(crate) async fn run_jobs(
             break;
         }
     }
+    mover.remember().await;
     // Of a sync the pass that copies is the one to explain.
     total.account.get_or_insert_with(|| watch.account());
     Ok(())

@@ -5,7 +5,7 @@
 //! | a site as a [`Store`](towpath_store::Store) | [`store`](self), `read`, `write`, `listing` |
 //! | copies between this site and another | `third_party` |
 //! | one request over all its attempts: again, elsewhere, later | `recovery`, `ask` |
-//! | the sessions of one user at one server | `site` |
+//! | the sessions of one user at one server, and which of them carries what | `site`, `spread` |
 //! | one session and the files open in it | `session` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
 //! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `flight`, `auth` |
@@ -31,6 +31,7 @@ mod session;
 mod sink;
 mod site;
 mod sites;
+mod spread;
 mod store;
 mod third_party;
 mod vector;

@@ -17,6 +17,7 @@ mod ledger;
 mod limit;
 mod mover;
 mod pace;
+mod paths;
 mod place;
 mod removal;
 mod replicas;

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -10,7 +11,10 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _, stream};
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    task::spawn_blocking,
+};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 use towpath_proto::checksum::Algorithm;
@@ -27,6 +31,7 @@ use crate::{
     ledger::Look,
     limit::Limit,
     pace::{self, Pace},
+    paths,
     stage::Stages,
     third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
@@ -54,6 +59,10 @@ pub struct Options {
     pub window_bytes: u64,
     /// The most bytes per second that are copied; none for as many as there can be.
     pub limit_bytes_per_s: Option<u64>,
+    /// Whether to make room for others: a connection more has to bring much.
+    pub nice: bool,
+    /// Where to remember what paths taught ([`Mover::remember`]), if anywhere.
+    pub paths: Option<PathBuf>,
     /// Whose connections the remote ends use: they tell how far it is, and become as many as bring something. Without one it is as if
     /// there were no distance.
     pub client: Option<Arc<Client>>,
@@ -92,13 +101,15 @@ pub struct Mover {
     window: Window,
     limit: Limit,
     pace: Pace,
+    /// By what the path of the first file is known.
+    ends: OnceCell<String>,
     pub(crate) third_party_places: Semaphore,
 }
 
 impl Mover {
     /// A mover with nothing in flight.
     pub fn new(options: Options, observer: Arc<dyn Observer>) -> Arc<Self> {
-        let pace = Pace::new(options.client.clone(), options.window_bytes);
+        let pace = Pace::new(options.client.clone(), options.window_bytes, options.nice);
         let limit = Limit::new(options.limit_bytes_per_s);
         let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
         let third_party_places = Semaphore::new(third_party::COPIES);
@@ -111,6 +122,7 @@ impl Mover {
             window,
             limit,
             pace,
+            ends: OnceCell::new(),
             third_party_places,
         })
     }
@@ -186,12 +198,38 @@ impl Mover {
         if let Some(copied) = third_party::copy(job, self).await? {
             return Ok(Some(copied));
         }
+        self.ends.get_or_init(|| self.recall(job)).await;
         for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
             is_remote.fetch_or(place.is_remote(), Relaxed);
         }
         let copied = file::copy(job, self, room).await;
         self.files.fetch_add(1, Relaxed);
         copied.map(Some)
+    }
+
+    /// Begins with what is known of the path, and gives its name.
+    async fn recall(&self, job: &Job) -> String {
+        let ends = paths::ends(job);
+        if let Some(file) = self.options.paths.clone() {
+            let name = ends.clone();
+            let read = move || paths::recall(&file, &name, clock::unix_s());
+            if let Ok(Some(lesson)) = spawn_blocking(read).await {
+                tracing::debug!(path = ends, ?lesson, "known from another copy");
+                self.pace.begin_with(lesson);
+            }
+        }
+        ends
+    }
+
+    /// Writes down what the path taught, for the next copy over it. One that was limited, or nice, has not seen what there is.
+    pub async fn remember(&self) {
+        let Options { paths: Some(file), limit_bytes_per_s: None, nice: false, .. } = &self.options else { return };
+        let (Some(ends), Some(lesson)) = (self.ends.get().cloned(), self.pace.lesson()) else { return };
+        let file = file.clone();
+        let write = move || paths::note(&file, &ends, lesson, clock::unix_s());
+        if let Ok(Err(error)) = spawn_blocking(write).await {
+            tracing::debug!(%error, "what the path taught cannot be written down");
+        }
     }
 
     /// What is seen of it now.

@@ -6,14 +6,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use towpath_client::Client;
 use towpath_store::sys::clock::{self, Instant};
 
-use crate::{tuner::Tuner, window::Window};
+use crate::{paths::Lesson, tuner::Tuner, window::Window};
 
 /// The least window: what keeps two disks and a processor's caches busy where there is no distance.
 pub(crate) const LEAST_BYTES: u64 = 16 << 20;
@@ -57,17 +57,36 @@ struct Round {
 }
 
 impl Pace {
-    /// The path is the one that `client` has to its servers; without one there is no distance. The window never exceeds `most` bytes.
-    pub(crate) fn new(client: Option<Arc<Client>>, most: u64) -> Self {
-        let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()));
+    /// The path is the one that `client` has to its servers; without one there is no distance. The window never exceeds `most` bytes. A copy
+    /// that is `nice` makes room for others.
+    pub(crate) fn new(client: Option<Arc<Client>>, most: u64, nice: bool) -> Self {
+        let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()), nice);
         let round = Round { started: clock::now(), moved: 0, length: LEAST_ROUND, rates: VecDeque::new(), tuner };
         Self { client, most, round: Mutex::new(round) }
+    }
+
+    fn round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins where another copy over this path ended. To be called before anything was moved.
+    pub(crate) fn begin_with(&self, lesson: Lesson) {
+        let mut round = self.round();
+        round.rates.push_back(lesson.bytes_per_s as f64);
+        round.tuner.begin_with(lesson.lanes);
+    }
+
+    /// What was found out about the path; none if there was no time to.
+    pub(crate) fn lesson(&self) -> Option<Lesson> {
+        let round = self.round();
+        let lanes = round.tuner.found()?;
+        Some(Lesson { lanes, bytes_per_s: round.best() as u64 })
     }
 
     /// Changes the window if a round is over. To be called whenever something was moved; `ahead` is what is still to be moved, if that is known.
     pub(crate) fn adapt(&self, window: &Window, ahead: Option<u64>) {
         let now = clock::now();
-        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut round = self.round();
         if now - round.started < round.length {
             return;
         }
@@ -83,6 +102,11 @@ impl Pace {
 }
 
 impl Round {
+    /// The best rate of the last rounds, in bytes per second.
+    fn best(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
     /// Ends a round, and begins the next one. Gives the size that the window should have; none if nothing has been moved yet.
     fn end(&mut self, now: Instant, moved: u64, round_trip: Duration) -> Option<u64> {
         let bytes = moved.saturating_sub(self.moved);
@@ -92,7 +116,7 @@ impl Round {
         }
         self.rates.push_back(rate);
         (self.started, self.moved, self.length) = (now, moved, round_trip.max(LEAST_ROUND));
-        let best = self.rates.iter().copied().fold(0.0, f64::max);
+        let best = self.best();
         let holds = best * round_trip.as_secs_f64();
         let least = if round_trip < LONG { LEAST_BYTES } else { LEAST_LONG_BYTES };
         (best > 0.0).then(|| ((GAIN * holds) as u64).clamp(least, MOST_BYTES))
@@ -116,7 +140,7 @@ mod tests {
     /// The windows after some rounds, each of which moves as much as the last window and the path's rate (in bytes per round) permit.
     fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
         let (mut now, mut moved, mut window) = (clock::now(), 0, LEAST_BYTES);
-        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner: Tuner::new(1) };
+        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner: Tuner::new(1, false) };
         let mut windows = Vec::new();
         for rate in rates {
             now += RTT;

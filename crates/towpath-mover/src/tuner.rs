@@ -21,6 +21,9 @@ const FIRST_LANES: usize = 4;
 /// What each further connection has to bring, as a factor of the rate.
 const PRICE: f64 = 1.01;
 
+/// The same of a copy that makes room for others.
+const NICE_PRICE: f64 = 1.2;
+
 /// By how much the rate must have grown to be more than noise.
 const NOISE: f64 = 1.1;
 
@@ -42,10 +45,15 @@ const LONGEST_REST: Duration = Duration::from_secs(160);
 #[derive(Debug)]
 pub(crate) struct Tuner {
     lanes: usize,
+    /// Connections to begin with on a long path.
+    first: usize,
+    price: f64,
     phase: Phase,
     rest: Duration,
     /// The best so far: its number of connections, and its rate.
     best: Option<(usize, f64)>,
+    /// A search has ended.
+    has_found: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +69,21 @@ enum Phase {
 }
 
 impl Tuner {
-    /// Nothing is known yet; `lanes` are in use.
-    pub(crate) fn new(lanes: usize) -> Self {
-        Self { lanes, phase: Phase::Unknown, rest: FIRST_REST, best: None }
+    /// Nothing is known yet; `lanes` are in use. One that is `nice` takes no connection that does not bring much, and begins with none
+    /// beside the first.
+    pub(crate) fn new(lanes: usize, nice: bool) -> Self {
+        let (first, price) = if nice { (1, NICE_PRICE) } else { (FIRST_LANES, PRICE) };
+        Self { lanes, first, price, phase: Phase::Unknown, rest: FIRST_REST, best: None, has_found: false }
+    }
+
+    /// Begins with the number that another copy over the path found to be the best.
+    pub(crate) fn begin_with(&mut self, lanes: usize) {
+        self.first = lanes.clamp(1, MAX_LANES);
+    }
+
+    /// The number that a search found to be the best; none if none has come to its end.
+    pub(crate) fn found(&self) -> Option<usize> {
+        self.has_found.then_some(self.best.map_or(self.lanes, |(lanes, _)| lanes))
     }
 
     /// Takes note of how much has been `moved` in all by `now`, and gives the number of connections to use from now on.
@@ -72,7 +92,7 @@ impl Tuner {
     pub(crate) fn observe(&mut self, now: Instant, moved: u64, round_trip: Duration, ahead: Option<u64>) -> usize {
         match self.phase {
             Phase::Unknown if round_trip < LONG => {}
-            Phase::Unknown => self.try_out(FIRST_LANES.max(self.lanes), now, round_trip),
+            Phase::Unknown => self.try_out(self.first.max(self.lanes), now, round_trip),
             Phase::Opening { until } if now < until => {}
             Phase::Opening { .. } => self.phase = Phase::Measuring { since: now, moved },
             Phase::Measuring { since, .. } if now - since < LEAST_MEASURE.max(MEASURE * round_trip) => {}
@@ -100,24 +120,28 @@ impl Tuner {
     /// Decides what `rate`, in bytes per second, of the present number means.
     fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
         match self.best {
-            Some((lanes, best)) if !is_better((self.lanes, rate), (lanes, best)) => {
+            Some((lanes, best)) if !self.is_better(rate, (lanes, best)) => {
                 self.lanes = lanes;
+                self.has_found = true;
                 self.phase = Phase::Resting { until: now + self.rest };
                 self.rest = (self.rest * 2).min(LONGEST_REST);
             }
-            _ if self.lanes >= MAX_LANES || !is_worth_it => self.phase = Phase::Resting { until: now + self.rest },
+            _ if self.lanes >= MAX_LANES || !is_worth_it => {
+                self.has_found |= self.lanes >= MAX_LANES;
+                self.phase = Phase::Resting { until: now + self.rest };
+            }
             _ => {
                 self.best = Some((self.lanes, rate));
                 self.try_out(self.lanes * 2, now, round_trip);
             }
         }
     }
-}
 
-/// Whether the utility of `tried` is better than that of `best` by more than noise.
-fn is_better(tried: (usize, f64), best: (usize, f64)) -> bool {
-    let price = PRICE.powi(i32::try_from(tried.0.saturating_sub(best.0)).unwrap_or(i32::MAX));
-    tried.1 / price > best.1 * NOISE
+    /// Whether the utility of the present number, with `rate`, is better than that of `best` by more than noise.
+    fn is_better(&self, rate: f64, best: (usize, f64)) -> bool {
+        let more = i32::try_from(self.lanes.saturating_sub(best.0)).unwrap_or(i32::MAX);
+        rate / self.price.powi(more) > best.1 * NOISE
+    }
 }
 
 #[cfg(test)]
@@ -131,7 +155,7 @@ mod tests {
     /// The numbers of connections in use over 60 s of a path on which `n` connections reach `rate(n)` bytes per second, once they are open.
     fn lanes_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut moved) = (clock::now(), 0.0);
-        let mut tuner = Tuner::new(1);
+        let mut tuner = Tuner::new(1, false);
         let mut lanes = 1;
         let step = round_trip.max(Duration::from_millis(20));
         let each = |_| {
@@ -177,12 +201,46 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_out_for_a_short_rest() {
-        let (start, mut tuner) = (clock::now(), Tuner::new(1));
+        let (start, mut tuner) = (clock::now(), Tuner::new(1, false));
         let lanes = (0..100).map(|step| {
             let moved = u64::from(step) * 10_000_000;
             tuner.observe(start + step * RTT, moved, RTT, Some(200_000_000))
         });
         assert_eq!(lanes.max(), Some(FIRST_LANES));
+    }
+
+    #[test]
+    fn a_nice_copy_takes_no_connection_that_brings_little() {
+        let rate = |lanes: usize| 100e6 * (lanes as f64).powf(0.2);
+        let most = |nice| {
+            let (start, mut tuner) = (clock::now(), Tuner::new(1, nice));
+            let mut moved = 0.0;
+            let each = |step: u32| {
+                moved += rate(tuner.lanes) * RTT.as_secs_f64();
+                tuner.observe(start + step * RTT, moved as u64, RTT, None)
+            };
+            (0..600).map(each).max().unwrap()
+        };
+        assert!(most(true) <= 2 && most(false) >= 16, "{} and {}", most(true), most(false));
+    }
+
+    #[test]
+    fn what_a_search_found_is_where_the_next_one_begins() {
+        let rate = |lanes: usize| (lanes as f64 * 4e6 / 0.4).min(117e6);
+        let search = |tuner: &mut Tuner| {
+            let (start, mut moved) = (clock::now(), 0.0);
+            for step in 0..200 {
+                moved += rate(tuner.lanes) * RTT.as_secs_f64();
+                tuner.observe(start + step * RTT, moved as u64, RTT, None);
+            }
+        };
+        let mut first = Tuner::new(1, false);
+        assert_eq!(first.found(), None);
+        search(&mut first);
+        assert_eq!(first.found(), Some(16));
+        let mut second = Tuner::new(1, false);
+        second.begin_with(16);
+        assert_eq!(second.observe(clock::now(), 0, RTT, None), 16);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How files are copied, and what is told of it: the same for `cp` and `sync`.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
 
 use clap::Args;
 use towpath_mover::{MOST_BYTES, Options};
@@ -33,6 +33,9 @@ pub(crate) struct Manner {
     /// Copy no faster than that: `200Mbit`, `1Gbit`.
     #[arg(long, value_name = "RATE")]
     pub limit: Option<Rate>,
+    /// Make room for others on the path: only connections that bring much are opened beside the first.
+    #[arg(long)]
+    pub nice: bool,
     /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
     #[arg(long)]
     pub explain: bool,
@@ -60,6 +63,8 @@ impl Manner {
             max_files: self.files.unwrap_or(MAX_FILES).min(permitted),
             window_bytes: MOST_BYTES,
             limit_bytes_per_s: self.limit.map(|rate| rate.bits_per_s() / 8),
+            nice: self.nice,
+            paths: paths_file(),
             client: Some(places.client()),
         }
     }
@@ -72,8 +77,16 @@ impl Manner {
             self.checksum.map(|algorithm| format!("--checksum {algorithm}")),
             self.files.map(|files| format!("--files {files}")),
             self.limit.map(|limit| format!("--limit {limit}")),
+            self.nice.then(|| "--nice".to_owned()),
             self.third_party.flag(),
         ];
         words.into_iter().flatten().collect()
     }
+}
+
+/// Where it is remembered what paths taught; nowhere if there is no home directory.
+fn paths_file() -> Option<PathBuf> {
+    let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("towpath/paths"))
 }

@@ -51,6 +51,8 @@ impl Transfers for Engine {
             max_files: 1,
             window_bytes: WINDOW_BYTES as u64,
             limit_bytes_per_s: None,
+            nice: false,
+            paths: None,
             client: (!copy.opens_once).then(|| Arc::clone(&client)),
         };
         let observer = Arc::new(Watcher(Arc::clone(progress)));

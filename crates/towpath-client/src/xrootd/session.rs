@@ -23,11 +23,12 @@ use towpath_proto::{
         response::{Body, OpenReply},
     },
 };
-use towpath_store::{Blame, Error, Fault};
+use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{
     connection::{Connection, Dial, Exchange, Failure, Pending},
     flight::Established,
+    spread::{Meter, Outlook},
 };
 use slots::Slots;
 
@@ -47,8 +48,7 @@ pub(super) struct Session {
     slots: Mutex<Slots>,
     /// Bytes of file data underway, by which bulk transfers choose a session.
     load: Arc<AtomicUsize>,
-    /// Bytes of file data that are no longer underway.
-    carried: AtomicUsize,
+    meter: Mutex<Meter>,
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
     /// Where the connection lives; files may be dropped, and so closed, outside of it.
@@ -66,7 +66,7 @@ impl Session {
             places: Arc::new(Semaphore::new(WAITING_PIECES)),
             slots: Mutex::default(),
             load,
-            carried: AtomicUsize::new(0),
+            meter: Mutex::new(Meter::new(clock::now())),
             host,
             runtime,
         }
@@ -118,19 +118,20 @@ impl Session {
         self.connection.is_occupied()
     }
 
-    /// Bytes of file data underway.
-    pub(super) fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of file data that have been underway, and no longer are.
-    pub(super) fn carried(&self) -> usize {
-        self.carried.load(Ordering::Relaxed)
+    /// What file data it has underway, and how it gets on.
+    pub(super) fn outlook(&self) -> Outlook {
+        self.meter().outlook(self.load.load(Ordering::Relaxed))
     }
 
     /// Counts `bytes` as underway until the result is dropped.
     pub(super) fn loaded(self: &Arc<Self>, bytes: usize) -> Load {
-        self.load.fetch_add(bytes, Ordering::Relaxed);
+        if self.load.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.meter().begins(clock::now());
+        }
         Load { session: Arc::clone(self), bytes }
     }
 
@@ -242,7 +243,7 @@ pub(super) struct Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.session.load.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.session.carried.fetch_add(self.bytes, Ordering::Relaxed);
+        self.session.meter().carries(self.bytes, clock::now());
     }
 }
 

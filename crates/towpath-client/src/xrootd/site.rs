@@ -4,7 +4,7 @@
 //! streams bound to one: every server accepts them (binding is declined by proxies and for clients behind address
 //! translation), each is repaired by itself, and opening the file once more travels with the first read.
 //!
-//! The first session does everything; the others come into being when it has [`BUSY_BYTES`] underway.
+//! The first session does everything; the others come into being when it is busy ([`super::spread`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -24,6 +24,7 @@ use super::{
     recovery::Place,
     session::Session,
     sites::Sites,
+    spread::{self, Outlook},
 };
 use crate::{
     ClientOptions,
@@ -31,9 +32,6 @@ use crate::{
     tls::Tls,
     token::Tokens,
 };
-
-/// So many bytes underway make a session busy: another one then takes the next bulk request.
-const BUSY_BYTES: usize = 1 << 20;
 
 /// Who speaks to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,21 +152,12 @@ impl Site {
         !known.tls && said.or(known.pages).unwrap_or(true)
     }
 
-    /// The number of the session that the next bulk request should use: the one with the least underway. One that has not shown yet that it
-    /// carries bulk gets little: its window has yet to open, and what it is given meanwhile is missing elsewhere.
+    /// The number of the session that the next bulk request should use ([`spread::choose`]).
     pub(super) fn lane(&self) -> usize {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = |lane: &Option<Arc<Session>>| match lane {
-            Some(session) if session.carried() < BUSY_BYTES && session.load() >= BUSY_BYTES => usize::MAX,
-            lane => lane.as_ref().map_or(0, |session| session.load()),
-        };
-        match lanes.first() {
-            Some(first) if load(first) >= BUSY_BYTES => {
-                let loads = (0..self.dialer.lanes()).map(|number| lanes.get(number).map_or(0, load));
-                loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(number, _)| number)
-            }
-            _ => 0,
-        }
+        let known: Vec<_> =
+            lanes.iter().map(|lane| lane.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
+        spread::choose(&known, self.dialer.lanes())
     }
 
     /// The sessions of all lanes that bulk data may use now, started where they are missing. Returns at once.

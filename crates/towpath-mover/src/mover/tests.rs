@@ -43,6 +43,8 @@ pub(crate) fn options() -> Options {
         max_files: 100,
         window_bytes: crate::MOST_BYTES,
         limit_bytes_per_s: None,
+        nice: false,
+        paths: None,
         client: None,
     }
 }

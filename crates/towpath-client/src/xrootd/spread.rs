@@ -1,0 +1,157 @@
+//! Which session the next bulk request goes to: the one that is expected to have carried it first.
+
+use std::time::Duration;
+
+use towpath_store::sys::clock::Instant;
+
+/// So many bytes underway make a session busy: another one then takes the next bulk request.
+pub(super) const BUSY_BYTES: usize = 1 << 20;
+
+/// What a session that has carried nothing may have underway. Its window has yet to open, and what it is given meanwhile is missing elsewhere; but its
+/// server should not have to wait for the next request either.
+const FIRST_BYTES: usize = 6 << 20;
+
+/// What it may have underway for each byte that it has carried, until the site's window is the bound. While a window opens it doubles with
+/// each round trip, and what is underway has to last for two.
+const FURTHER: usize = 4;
+
+/// The shortest time over which a rate is measured.
+const MEASURE: Duration = Duration::from_millis(200);
+
+/// What a session carries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outlook {
+    /// Bytes of file data underway.
+    pub load: usize,
+    /// Bytes that no longer are.
+    pub carried: usize,
+    /// Bytes per second lately, while it had work; none as long as nobody can say.
+    pub rate: Option<f64>,
+}
+
+impl Outlook {
+    /// One that has not begun.
+    pub(super) const NEW: Self = Self { load: 0, carried: 0, rate: None };
+
+    fn may_take_more(&self) -> bool {
+        self.load < FIRST_BYTES.saturating_add(self.carried.saturating_mul(FURTHER))
+    }
+}
+
+/// The number of the session, out of `count`, for the next bulk request; `known` are the first ones. The first session does
+/// everything until it is busy.
+pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
+    if known.first().is_none_or(|first| first.load < BUSY_BYTES) {
+        return 0;
+    }
+    let rates: Vec<f64> = known.iter().filter_map(|outlook| outlook.rate).collect();
+    // Of one that nobody knows as much is expected as of the others.
+    let usual = if rates.is_empty() { 1.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 };
+    let wait = |outlook: &Outlook| (outlook.load + BUSY_BYTES) as f64 / outlook.rate.unwrap_or(usual).max(1.0);
+    let all = known.iter().chain(std::iter::repeat(&Outlook::NEW)).take(count).enumerate();
+    let order =
+        |a: &Outlook, b: &Outlook| b.may_take_more().cmp(&a.may_take_more()).then_with(|| wait(a).total_cmp(&wait(b)));
+    all.min_by(|(_, a), (_, b)| order(a, b)).map_or(0, |(number, _)| number)
+}
+
+/// Measures what a session carries.
+#[derive(Debug)]
+pub(super) struct Meter {
+    carried: usize,
+    rate: Option<f64>,
+    /// When the measurement under way began, and what had been carried by then.
+    began: (Instant, usize),
+}
+
+impl Meter {
+    /// Of a session that has carried nothing.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { carried: 0, rate: None, began: (now, 0) }
+    }
+
+    /// After a pause there is work again: the pause does not count.
+    pub(super) fn begins(&mut self, now: Instant) {
+        self.began = (now, self.carried);
+    }
+
+    /// `bytes` are no longer underway.
+    pub(super) fn carries(&mut self, bytes: usize, now: Instant) {
+        self.carried = self.carried.saturating_add(bytes);
+        let (since, before) = self.began;
+        let time = now.saturating_duration_since(since);
+        if time >= MEASURE {
+            self.rate = Some(self.carried.saturating_sub(before) as f64 / time.as_secs_f64());
+            self.began = (now, self.carried);
+        }
+    }
+
+    /// What is known of the session, with `load` underway.
+    pub(super) fn outlook(&self, load: usize) -> Outlook {
+        Outlook { load, carried: self.carried, rate: self.rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    const PIECE: usize = 2 << 20;
+
+    fn outlook(load: usize, carried: usize, rate: Option<f64>) -> Outlook {
+        Outlook { load, carried, rate }
+    }
+
+    /// What each of `count` sessions has underway after `pieces` have been given out.
+    fn spread(mut known: Vec<Outlook>, count: usize, pieces: usize) -> Vec<usize> {
+        for _ in 0..pieces {
+            let number = choose(&known, count);
+            known.resize(known.len().max(number + 1), Outlook::NEW);
+            known[number].load += PIECE;
+        }
+        known.iter().map(|outlook| outlook.load / PIECE).collect()
+    }
+
+    #[test]
+    fn the_first_session_does_everything_until_it_is_busy() {
+        assert_eq!(choose(&[], 4), 0);
+        assert_eq!(choose(&[outlook(BUSY_BYTES - 1, 0, None)], 4), 0);
+        assert_eq!(choose(&[outlook(BUSY_BYTES, 0, None)], 4), 1);
+        assert_eq!(choose(&[outlook(BUSY_BYTES, 0, None); 4], 1), 0, "of those that may be used");
+    }
+
+    #[test]
+    fn sessions_that_have_carried_nothing_share_alike_and_get_little() {
+        assert_eq!(spread(Vec::new(), 4, 8), [2, 2, 2, 2]);
+        let carries = outlook(0, 100 << 20, Some(1e8));
+        assert_eq!(spread(vec![carries], 4, 32), [23, 3, 3, 3]);
+    }
+
+    #[test]
+    fn each_gets_what_it_carries_in_the_same_time() {
+        let known = [4e7, 1e7, 2e7].map(|rate| outlook(0, 100 << 20, Some(rate)));
+        let loads = spread(known.to_vec(), 3, 70);
+        assert!(loads.iter().zip([40, 10, 20]).all(|(load, share)| load.abs_diff(share) <= 1), "{loads:?}");
+    }
+
+    #[test]
+    fn one_that_stands_still_gets_no_more() {
+        let stuck = outlook(8 * PIECE, 100 << 20, Some(1e7));
+        let moves = outlook(0, 100 << 20, Some(1e7));
+        assert_eq!(spread(vec![stuck, moves], 2, 8), [8, 8]);
+    }
+
+    #[test]
+    fn pauses_do_not_count() {
+        let start = clock::now();
+        let mut meter = Meter::new(start);
+        meter.carries(PIECE, start + MEASURE / 2);
+        assert_eq!(meter.outlook(0).rate, None);
+        let later = start + Duration::from_secs(60);
+        meter.begins(later);
+        meter.carries(PIECE, later + MEASURE);
+        let rate = meter.outlook(0).rate.unwrap();
+        assert!((rate - PIECE as f64 / MEASURE.as_secs_f64()).abs() < 1.0, "{rate}");
+    }
+}

@@ -1,0 +1,149 @@
+//! What paths have taught: how many connections brought most, and at what rate. The next copy over the same path begins there, and need not find
+//! it out in its first seconds.
+//!
+//! A file holds a line for each path: `FROM TO CONNECTIONS RATE TIME`. Ends are URLs up to the authority, or `-` for this machine; the rate is
+//! in bytes per second, the time in seconds since 1970. Nothing in it is needed: what cannot be read is left out, and the file may be deleted at any time.
+
+use std::{fs, io, path::Path, process};
+
+use towpath_store::sys::disk::{self, Maker};
+
+use crate::Job;
+
+/// How long a path is remembered.
+const KEPT_S: i64 = 30 * 24 * 3600;
+
+/// Paths that are remembered; of more, those that were used last.
+const MOST_PATHS: usize = 1000;
+
+/// A larger file is none of ours, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// What a copy found out about its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lesson {
+    pub(crate) lanes: usize,
+    pub(crate) bytes_per_s: u64,
+}
+
+/// A line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    ends: String,
+    lesson: Lesson,
+    unix_s: i64,
+}
+
+/// By what the path of a copy is known: `FROM TO`. The way back is another path.
+pub(crate) fn ends(job: &Job) -> String {
+    let end = |at: &str| if at.is_empty() { "-".to_owned() } else { at.replace(char::is_whitespace, "%20") };
+    format!("{} {}", end(job.from.at()), end(job.to.at()))
+}
+
+/// What `file` knows of a path at this time.
+pub(crate) fn recall(file: &Path, ends: &str, now_s: i64) -> Option<Lesson> {
+    lines(file, now_s).into_iter().find(|line| line.ends == ends).map(|line| line.lesson)
+}
+
+/// Writes down what a path has taught, in place of what was known of it.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::Result<()> {
+    let mut lines = lines(file, now_s);
+    lines.retain(|line| line.ends != ends);
+    lines.push(Line { ends: ends.to_owned(), lesson, unix_s: now_s });
+    lines.sort_by_key(|line| std::cmp::Reverse(line.unix_s));
+    lines.truncate(MOST_PATHS);
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    // Whoever reads meanwhile has the old one or the new one. Of two that write at once one is forgotten.
+    let new = file.with_extension(process::id().to_string());
+    let text: String = lines.iter().map(Line::text).collect();
+    disk::write(&new, text.as_bytes())?;
+    disk::rename(&new, file)
+}
+
+/// The lines of `file` that are not too old.
+fn lines(file: &Path, now_s: i64) -> Vec<Line> {
+    let bytes = disk::read_regular(file, MOST_BYTES, Maker::Anybody).unwrap_or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            tracing::debug!(file = %file.display(), %error, "what is known of paths cannot be read");
+        }
+        Vec::new()
+    });
+    let text = String::from_utf8_lossy(&bytes);
+    let fresh = |line: &Line| (now_s - KEPT_S..=now_s).contains(&line.unix_s);
+    text.lines().filter_map(Line::parse).filter(fresh).take(MOST_PATHS).collect()
+}
+
+impl Line {
+    fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [from, to, lanes, rate, time] = words.as_slice() else { return None };
+        let lesson = Lesson { lanes: lanes.parse().ok().filter(|lanes| *lanes > 0)?, bytes_per_s: rate.parse().ok()? };
+        Some(Self { ends: format!("{from} {to}"), lesson, unix_s: time.parse().ok()? })
+    }
+
+    fn text(&self) -> String {
+        let Self { ends, lesson: Lesson { lanes, bytes_per_s }, unix_s } = self;
+        format!("{ends} {lanes} {bytes_per_s} {unix_s}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: i64 = 1_800_000_000;
+    const FAR: &str = "root://far:1094/ -";
+
+    fn lesson(lanes: usize) -> Lesson {
+        Lesson { lanes, bytes_per_s: 117_000_000 }
+    }
+
+    #[test]
+    fn what_was_learnt_last_is_recalled() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("not/yet/paths");
+        assert_eq!(recall(&file, FAR, NOW_S), None);
+        note(&file, FAR, lesson(4), NOW_S).unwrap();
+        note(&file, "- root://far:1094/", lesson(1), NOW_S).unwrap();
+        note(&file, FAR, lesson(16), NOW_S + 1).unwrap();
+        assert_eq!(recall(&file, FAR, NOW_S + 1), Some(lesson(16)));
+        assert_eq!(recall(&file, "- root://far:1094/", NOW_S + 1), Some(lesson(1)));
+        assert_eq!(recall(&file, FAR, NOW_S + KEPT_S + 2), None);
+        assert_eq!(file.parent().unwrap().read_dir().unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("paths");
+        let bad = [
+            "",
+            "a b c",
+            "a b 0 1 1800000000",
+            "a b -1 1 1800000000",
+            "a b 1 1 1800000000 more",
+            "a b 1 1 99999999999999999999",
+        ];
+        let text = format!("{}\n\u{fffd}\nroot://far:1094/ - 8 5 {NOW_S}\nhalf a li", bad.join("\n"));
+        disk::write(&file, text.as_bytes()).unwrap();
+        assert_eq!(lines(&file, NOW_S).len(), 1);
+        assert_eq!(recall(&file, FAR, NOW_S).map(|lesson| lesson.lanes), Some(8));
+    }
+
+    #[test]
+    fn the_paths_used_last_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("paths");
+        for number in 0..MOST_PATHS as i64 + 1 {
+            note(&file, &format!("root://{number}/ -"), lesson(1), NOW_S + number).unwrap();
+        }
+        let later = NOW_S + 2 * MOST_PATHS as i64;
+        assert_eq!(recall(&file, "root://0/ -", later), None);
+        assert_eq!(recall(&file, "root://1/ -", later), Some(lesson(1)));
+    }
+}
