@@ -7,18 +7,17 @@ use std::{io::Write as _, sync::Arc};
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Watch, jobs, jobs_of};
+use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Progress, Share, Trees, Watch, jobs, jobs_of};
 use towpath_store::{Overwrite, sys::clock};
 
 use crate::{
     args::{Copy, Manner},
+    audience::Audience,
     explain,
-    failure::{Failure, complain, is_out_of_reach},
+    failure::{Failure, complain, is_out_of_reach, may_succeed_later},
     location::Places,
     missed::Misses,
-    output,
-    progress::Progress,
-    umask,
+    output, umask,
 };
 
 /// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
@@ -45,40 +44,52 @@ pub(crate) struct Total {
 /// Runs `towpath cp`.
 pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure> {
     let manner = &arguments.manner;
-    let progress = Arc::new(Progress::new(manner.quiet));
+    let mut audience = Audience::new(manner, "cp")?;
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
     let mut total = match arguments::read(arguments, places).await? {
-        arguments::Request::ToOutput(from) => standard::to_output(&from, &progress).await?,
-        arguments::Request::FromInput(to) => standard::from_input(&to, overwrite, &progress).await?,
+        arguments::Request::ToOutput(from) => {
+            let progress = Progress::new(audience.observer());
+            audience.during(&progress, standard::to_output(&from, &progress)).await??
+        }
+        arguments::Request::FromInput(to) => {
+            let progress = Progress::new(audience.observer());
+            audience.during(&progress, standard::from_input(&to, overwrite, &progress)).await??
+        }
         arguments::Request::Files(source) => {
             let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
             let options = manner.options(overwrite, arguments.skip_existing, places);
-            let mover = Mover::new(options, Arc::clone(&progress) as _);
+            let mover = Mover::new(options, audience.observer());
             let trees = Trees { filter: arguments.filters.filter.clone(), umask: umask() };
             let trees = arguments.recursive.then_some(trees);
             let jobs = match source {
-                arguments::Source::Named(pairs) => jobs(pairs, trees)?,
-                arguments::Source::Listed(pairs) => jobs_of(pairs, trees),
+                arguments::Source::Named(pairs) => jobs(pairs, trees, mover.progress())?,
+                arguments::Source::Listed(pairs) => jobs_of(pairs, trees, mover.progress()),
             };
-            run_jobs(manner, &mover, jobs, &progress, &mut total).await?;
+            run_jobs(manner, &mover, jobs, &mut audience, &mut total).await?;
             total
         }
     };
-    progress.finish();
-    report(manner, &total, start.elapsed().as_secs_f64())?;
+    let seconds = start.elapsed().as_secs_f64();
+    audience.end(|| summary(&total, seconds))?;
+    report(manner, &total, seconds)?;
     total.misses.finish(&again(arguments, places))?;
     total.misses.tally.outcome()
+}
+
+/// What came of all, for programs.
+fn summary(total: &Total, seconds: f64) -> Value {
+    let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
+    if let Some(account) = &total.account {
+        line["explained"] = explain::to_json(account);
+    }
+    line
 }
 
 /// Says what came of all, and why it took so long.
 fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
     if manner.json {
-        let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
-        if let Some(account) = &total.account {
-            line["explained"] = explain::to_json(account);
-        }
-        writeln!(std::io::stdout(), "{line}")?;
+        writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
     } else if !manner.quiet && total.files + total.skipped > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
@@ -108,27 +119,26 @@ pub(crate) async fn run_jobs(
     manner: &Manner,
     mover: &Arc<Mover>,
     jobs: Jobs,
-    progress: &Progress,
+    audience: &mut Audience,
     total: &mut Total,
 ) -> Result<(), Failure> {
     let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
     let watch = Watch::begin(mover);
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
-    while let Some(outcome) = outcomes.next().await {
-        if manner.json
-            && let Some(line) = line_of(&outcome)
-        {
-            writeln!(std::io::stdout(), "{line}")?;
-        }
+    while let Some(outcome) = audience.during(mover.progress(), outcomes.next()).await? {
+        audience.outcome(&outcome)?;
         match &outcome {
             Outcome::Failed(missed) if is_out_of_reach(&missed.error) => out_of_reach += 1,
             _ => out_of_reach = 0,
         }
-        total.add(outcome, progress);
+        total.add(&outcome);
         if out_of_reach >= LOST_GENERATIONS * generation {
-            let message = "files in a row failed because a storage is out of reach: the rest is not tried";
-            progress.say(|| complain(format_args!("{out_of_reach} {message}")));
+            let message = format!(
+                "{out_of_reach} files in a row failed because a storage is out of reach: the rest is not tried"
+            );
+            complain(&message);
+            audience.notice("out_of_reach", &message);
             break;
         }
     }
@@ -140,29 +150,14 @@ pub(crate) async fn run_jobs(
 
 impl Total {
     /// Counts what became of a file, and prints it if it failed.
-    fn add(&mut self, outcome: Outcome, progress: &Progress) {
+    fn add(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
-            Outcome::Copied(job, copied) => {
+            Outcome::Copied(_, copied) => {
                 self.files += 1;
                 self.bytes += copied.bytes;
-                progress.file_done();
-                tell_shares(&job, progress);
             }
-            Outcome::Failed(missed) => {
-                tell_shares(&missed.job, progress);
-                self.misses.add(&missed, progress);
-            }
-        }
-    }
-}
-
-/// Says which of several sources were left out, and why.
-fn tell_shares(job: &Job, progress: &Progress) {
-    for Share { from, bytes, error } in job.from.shares() {
-        tracing::info!(%from, bytes, "a source of several");
-        if let Some(error) = error {
-            progress.say(|| complain(format_args!("source {from} was left out: {error}")));
+            Outcome::Failed(missed) => self.misses.add(missed),
         }
     }
 }
@@ -182,7 +177,7 @@ fn shares_of(job: &Job) -> Option<Value> {
 }
 
 /// What `--json` prints of a file; nothing of one that was there already.
-fn line_of(outcome: &Outcome) -> Option<Value> {
+pub(crate) fn line_of(outcome: &Outcome) -> Option<Value> {
     let (mut line, job) = line_without_shares(outcome)?;
     if let Some(shares) = shares_of(job) {
         line["sources"] = shares;
@@ -195,12 +190,12 @@ fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
         Outcome::Copied(job, copied) => {
             let verified: Vec<String> =
                 copied.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
-            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name()});
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name(), "seconds": copied.took.as_secs_f64()});
             Some((line, job))
         }
         Outcome::Failed(Missed { job, error }) => {
             let (fault, blame) = (error.fault().row().name, error.blame().to_string());
-            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string()});
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string(), "retry_may_succeed": may_succeed_later(error)});
             Some((line, job))
         }
         Outcome::Skipped(_) => None,

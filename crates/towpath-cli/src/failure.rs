@@ -7,7 +7,7 @@ use towpath_proto::fault::{Exit, Fault, Retry};
 use towpath_server::StartError;
 use towpath_store::{Blame, Error};
 
-use crate::{config::ConfigError, interrupt};
+use crate::{config::ConfigError, interrupt, screen};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -129,14 +129,21 @@ pub(crate) fn is_out_of_reach(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
 }
 
+/// Whether the same may succeed when it is tried again.
+pub(crate) fn may_succeed_later(error: &Error) -> bool {
+    error.fault().row().retry != Retry::No
+}
+
 /// Prints a line about the program on the standard error stream, if there still is one.
 pub(crate) fn complain(message: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "towpath: {message}");
+    screen::above(|| {
+        let _ = writeln!(std::io::stderr(), "towpath: {message}");
+    });
 }
 
 /// Prints one store's error in one line, with the advice that its fault allows.
 pub(crate) fn print_error(error: &Error) {
-    let advice = if error.fault().row().retry == Retry::No { "" } else { "; a retry may succeed" };
+    let advice = if may_succeed_later(error) { "; a retry may succeed" } else { "" };
     complain(format_args!("{error} [{}; at fault: {}{advice}]", error.fault().phrase(), error.blame()));
 }
 

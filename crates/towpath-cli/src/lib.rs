@@ -5,10 +5,12 @@
 //! is printed once, here, and becomes the exit code that the error table gives.
 
 mod args;
+mod audience;
 mod commands;
 mod config;
 mod copy;
 mod descriptors;
+mod events;
 mod explain;
 mod failure;
 mod interrupt;
@@ -19,6 +21,7 @@ mod notify;
 mod output;
 mod progress;
 mod remove;
+mod screen;
 mod serve;
 mod sync;
 mod wan;
@@ -70,7 +73,7 @@ fn start_tracing(verbose: u8) {
         None => EnvFilter::new(level),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
+    log.with_writer(|| screen::Above).with_ansi(std::io::stderr().is_terminal()).init();
 }
 
 fn start(cli: Cli) -> Result<(), Failure> {
@@ -104,6 +107,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         outcome = run_client(command, &places) => Ok(outcome),
         Ok(signal) = interrupted => Err(signal),
     };
+    screen::clear();
     // However the command ended: uploads that it dropped are removed from the storages.
     let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {

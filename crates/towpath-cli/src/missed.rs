@@ -21,7 +21,6 @@ use crate::{
     failure::{Failure, Tally, complain, print_error},
     location::Places,
     output::quoted,
-    progress::Progress,
 };
 
 /// So many are printed; of the rest it is only said how many they are.
@@ -79,7 +78,7 @@ impl Misses {
     }
 
     /// Takes note of a file or directory, and prints it unless there are many.
-    pub(crate) fn add(&mut self, Missed { job, error }: &Missed, progress: &Progress) {
+    pub(crate) fn add(&mut self, Missed { job, error }: &Missed) {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
         *self.faults.entry(row.name).or_default() += 1;
@@ -87,14 +86,14 @@ impl Misses {
             list.add(job, error);
         }
         let count = self.tally.count;
-        progress.say(|| match count {
+        match count {
             0..=PRINTED => {
                 print_error(error);
                 complain(format_args!("{} was not copied to {}", job.from, job.to));
             }
             _ if count == PRINTED + 1 => complain("more was not copied; from here on it is only counted"),
             _ => {}
-        });
+        }
     }
 
     /// Says what was missed in all, and how it can be tried again: by the command `again`, to which the list is added.

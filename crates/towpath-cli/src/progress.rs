@@ -1,60 +1,153 @@
-//! Progress on a terminal; nothing anywhere else.
+//! What a terminal shows of a copy under way: a line for each of some files, and one for all.
 
-use std::{
-    io::IsTerminal as _,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use towpath_mover::Observer;
+use console::measure_text_width;
+use towpath_mover::{Active, Advance};
+use towpath_store::sys::clock::Instant;
 
-/// How often the line on the terminal is drawn again.
-const REDRAW: Duration = Duration::from_millis(200);
+use crate::output;
 
-/// What has been done so far, and the line that shows it.
+/// So many files have lines of their own, at most.
+pub(crate) const MOST_FILES: usize = 8;
+
+/// What a rate is averaged over: long enough to be read, short enough to see it change.
+const SMOOTHING: Duration = Duration::from_secs(4);
+
+/// Columns that a file's name gets, at least, beside how far it has come.
+const LEAST_NAME: usize = 12;
+
+/// A rate of late.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    bar: ProgressBar,
-    files: AtomicU64,
+pub(crate) struct Meter {
+    start: Instant,
+    last: Instant,
+    moved_bytes: u64,
+    /// Weighted by how long ago it was; what lies before the start has no weight.
+    bytes_per_s: f64,
 }
 
-impl Progress {
-    /// Progress shown on the standard error stream if that is a terminal and `quiet` is not set.
-    pub(crate) fn new(quiet: bool) -> Self {
-        if quiet || !std::io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), files: AtomicU64::new(0) };
+impl Meter {
+    /// Nothing has been moved.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { start: now, last: now, moved_bytes: 0, bytes_per_s: 0.0 }
+    }
+
+    /// The rate in bytes per second, now that so many bytes have been moved.
+    pub(crate) fn rate(&mut self, now: Instant, moved_bytes: u64) -> f64 {
+        let passed = (now - self.last).as_secs_f64();
+        if passed > 0.0 {
+            let bytes_per_s = moved_bytes.saturating_sub(self.moved_bytes) as f64 / passed;
+            let fresh = 1.0 - weight(passed);
+            self.bytes_per_s += fresh * (bytes_per_s - self.bytes_per_s);
+            (self.last, self.moved_bytes) = (now, moved_bytes);
         }
-        let bar = ProgressBar::new(0);
-        let template = "{msg} {bytes}/{total_bytes} [{wide_bar}] {binary_bytes_per_sec} {eta}";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
-        bar.enable_steady_tick(REDRAW);
-        Self { bar, files: AtomicU64::new(0) }
-    }
-
-    /// A file is whole.
-    pub(crate) fn file_done(&self) {
-        let files = self.files.fetch_add(1, Relaxed) + 1;
-        self.bar.set_message(format!("{files} files"));
-    }
-
-    /// Prints a line without disturbing the progress line.
-    pub(crate) fn say(&self, line: impl FnOnce()) {
-        self.bar.suspend(line);
-    }
-
-    /// Removes the progress line.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
+        let known = 1.0 - weight((now - self.start).as_secs_f64());
+        if known > 0.0 { self.bytes_per_s / known } else { 0.0 }
     }
 }
 
-impl Observer for Progress {
-    fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
-    }
+/// How much what was so many seconds ago still counts.
+fn weight(seconds: f64) -> f64 {
+    (-seconds / SMOOTHING.as_secs_f64()).exp()
+}
 
-    fn moved(&self, bytes: u64) {
-        self.bar.inc(bytes);
+/// Seconds that the rest takes, at this rate; none if nobody can tell.
+pub(crate) fn eta_s(advance: &Advance, bytes_per_s: f64) -> Option<f64> {
+    (bytes_per_s >= 1.0).then(|| advance.ahead_bytes as f64 / bytes_per_s)
+}
+
+/// The lines for a terminal of so many rows and columns: files, how many more there are, and the total. They leave a row free, and are no longer than that is wide wherever it is wide enough for anything.
+pub(crate) fn lines(
+    advance: &Advance,
+    bytes_per_s: f64,
+    (files, count): (&[FileLine], usize),
+    (rows, columns): (usize, usize),
+) -> Vec<String> {
+    // Below them the cursor needs a row, the total one, and what is left out.
+    let room = rows.saturating_sub(3).min(MOST_FILES);
+    let mut lines: Vec<_> = files.iter().take(room).map(|file| file.line(columns)).collect();
+    if count > lines.len() && !lines.is_empty() {
+        lines.push(format!("… and {} more", count - lines.len()));
+    }
+    lines.push(total(advance, bytes_per_s, columns));
+    lines
+}
+
+/// What is shown of one file.
+#[derive(Debug)]
+pub(crate) struct FileLine {
+    name: String,
+    arrived_bytes: u64,
+    bytes: u64,
+}
+
+impl From<&Active> for FileLine {
+    fn from(file: &Active) -> Self {
+        Self { name: file.from.to_string(), arrived_bytes: file.arrived_bytes(), bytes: file.bytes }
     }
 }
+
+impl FileLine {
+    fn line(&self, columns: usize) -> String {
+        let Self { name, arrived_bytes, bytes } = self;
+        let percent = format!("{:>4} %", (arrived_bytes * 100).checked_div(*bytes).unwrap_or(100));
+        let sizes = format!("{percent}  {:>10} of {:>10}", output::size(*arrived_bytes), output::size(*bytes));
+        let wide = columns.saturating_sub(measure_text_width(&sizes) + 1);
+        let (told, room) = match wide >= LEAST_NAME {
+            true => (sizes, wide),
+            false => (percent, columns.saturating_sub(7)),
+        };
+        let name = last_columns(name, room);
+        let gap = " ".repeat(room.saturating_sub(measure_text_width(&name)));
+        format!("{name}{gap} {told}")
+    }
+}
+
+/// As much of the end of `text` as fits into so many columns: names differ there.
+fn last_columns(text: &str, columns: usize) -> String {
+    if measure_text_width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    while chars.next().is_some() {
+        if measure_text_width(chars.as_str()) < columns {
+            return format!("…{}", chars.as_str());
+        }
+    }
+    String::new()
+}
+
+/// The line for all files. What does not fit is left out, the least important first.
+fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
+    let Advance { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes } = advance;
+    // More may be found: so it says.
+    let (more, at_least) = if *is_all_found { ("", "") } else { ("+", "at least ") };
+    let eta = eta_s(advance, bytes_per_s).map(|seconds| format!("ETA {at_least}{}", clock_time(seconds)));
+    let parts = [
+        Some(format!("{} of {}{more}", output::size(*moved_bytes), output::size(moved_bytes + ahead_bytes))),
+        Some(format!("{}/s", output::size(bytes_per_s as u64))),
+        eta,
+        Some(format!("{ended_files}/{found_files}{more} files")),
+        Some(format!("{} verified", output::size(*verified_bytes))),
+    ];
+    let mut parts: Vec<_> = parts.into_iter().flatten().collect();
+    while parts.len() > 1 && measure_text_width(&parts.join(", ")) > columns {
+        parts.pop();
+    }
+    parts.join(", ")
+}
+
+/// Minutes and seconds, or hours, or days.
+fn clock_time(seconds: f64) -> String {
+    let seconds = seconds.ceil() as u64;
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    match hours {
+        0 => format!("{minutes}:{:02}", seconds % 60),
+        1..48 => format!("{hours}:{:02}:{:02}", minutes % 60, seconds % 60),
+        _ => format!("{} days", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests;

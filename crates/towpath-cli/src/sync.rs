@@ -15,14 +15,14 @@ use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
     args::Sync,
+    audience::Audience,
     copy::{Total, run_jobs},
+    events::Events,
     explain,
     failure::{Failure, complain},
     location::Places,
     missed::Misses,
-    output,
-    progress::Progress,
-    umask,
+    output, screen, umask,
 };
 
 /// What was done beside copying.
@@ -40,6 +40,7 @@ struct Teller {
     counts: Arc<Counts>,
     root: StorePath,
     json: bool,
+    events: Option<Arc<Events>>,
     is_dry: bool,
     /// What only the destination has goes now.
     deletes: bool,
@@ -49,11 +50,13 @@ struct Teller {
 pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure> {
     let manner = &arguments.manner;
     let ends = Job::new(places.place(&arguments.source)?, places.place(&arguments.destination)?);
+    let mut audience = Audience::new(manner, "sync")?;
     let start = clock::now();
     let teller = Teller {
         counts: Arc::default(),
         root: ends.to.path.clone(),
         json: manner.json,
+        events: audience.events().cloned(),
         is_dry: arguments.dry_run,
         deletes: arguments.dry_run,
     };
@@ -66,12 +69,13 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
         umask: umask(),
     };
     let sync = towpath_mover::Sync::new(ends, options)?;
-    let progress = Arc::new(Progress::new(manner.quiet || arguments.dry_run));
-    let mover = Mover::new(manner.options(Overwrite::Replace, false, places), Arc::clone(&progress) as _);
+    let mover = Mover::new(manner.options(Overwrite::Replace, false, places), audience.observer());
     let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
-        true => teller.tell_all(sync.copying(), &progress, &mut total).await?,
-        false => run_jobs(manner, &mover, teller.jobs(sync.copying()), &progress, &mut total).await?,
+        true => teller.tell_all(sync.copying(mover.progress()), &mut total).await?,
+        false => {
+            run_jobs(manner, &mover, teller.jobs(sync.copying(mover.progress())), &mut audience, &mut total).await?;
+        }
     }
     let extras = teller.counts.extras.load(Relaxed);
     let may_delete = if extras > 0 { permit(arguments, extras, sync.source_entries(), &total) } else { Ok(()) };
@@ -80,10 +84,11 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     }
     if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
         let deleting = Teller { deletes: true, ..teller.clone() };
-        run_jobs(manner, &mover, deleting.jobs(sync.deleting()), &progress, &mut total).await?;
+        run_jobs(manner, &mover, deleting.jobs(sync.deleting(mover.progress())), &mut audience, &mut total).await?;
     }
-    progress.finish();
-    teller.tell_total(&total, start.elapsed().as_secs_f64(), manner.quiet)?;
+    let seconds = start.elapsed().as_secs_f64();
+    audience.end(|| teller.summary(&total, seconds))?;
+    teller.tell_total(&total, seconds, manner.quiet)?;
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
@@ -137,7 +142,7 @@ impl Teller {
     }
 
     /// Tells what would be done.
-    async fn tell_all(&self, mut steps: Steps, progress: &Progress, total: &mut Total) -> Result<(), Failure> {
+    async fn tell_all(&self, mut steps: Steps, total: &mut Total) -> Result<(), Failure> {
         while let Some(step) = steps.next().await {
             match step {
                 Ok(step) => {
@@ -147,7 +152,10 @@ impl Teller {
                     }
                     self.tell(&step)?;
                 }
-                Err(missed) => total.misses.add(&missed, progress),
+                Err(missed) => total.misses.add(&missed),
+            }
+            if let Some(events) = &self.events {
+                events.deliver()?;
             }
         }
         Ok(())
@@ -168,6 +176,15 @@ impl Teller {
     }
 
     fn print(&self, step: &Step) -> io::Result<()> {
+        // A copy that is made is told when it ends.
+        let is_told = self.is_dry || !matches!(step, Step::Copy(..));
+        if let (Some(events), Some(fields)) = (&self.events, object(step).filter(|_| is_told)) {
+            events.note("action", fields);
+        }
+        screen::above(|| self.print_line(step))
+    }
+
+    fn print_line(&self, step: &Step) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match (self.json, self.is_dry) {
             (true, _) => match object(step) {
@@ -193,18 +210,27 @@ impl Teller {
         }
     }
 
-    fn tell_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
+    /// Files that are the same, that were touched, directories that were made, and what was deleted.
+    fn counts(&self) -> [u64; 4] {
         let Counts { same, touched, directories, extras } = &*self.counts;
-        let [same, touched, directories, deleted] =
-            [same, touched, directories, extras].map(|count| count.load(Relaxed));
-        let Total { files, bytes, .. } = total;
+        [same, touched, directories, extras].map(|count| count.load(Relaxed))
+    }
+
+    /// What came of all, for programs.
+    fn summary(&self, total: &Total, seconds: f64) -> Value {
+        let [same, touched, directories, deleted] = self.counts();
+        json!({
+            "files": total.files, "bytes": total.bytes, "same": same, "touched": touched, "directories": directories,
+            "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
+        })
+    }
+
+    fn tell_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
         if self.json {
-            let line = json!({
-                "files": files, "bytes": bytes, "same": same, "touched": touched, "directories": directories,
-                "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
-            });
-            return Ok(writeln!(io::stdout(), "{line}")?);
+            return Ok(writeln!(io::stdout(), "{}", self.summary(total, seconds))?);
         }
+        let [same, touched, directories, deleted] = self.counts();
+        let Total { files, bytes, .. } = total;
         if !is_quiet {
             let size = output::size(*bytes);
             let how = if self.is_dry { " to be" } else { "" };

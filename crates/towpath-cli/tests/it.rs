@@ -4,6 +4,7 @@
 mod it {
     mod copying;
     mod ending;
+    mod events;
     mod idle;
     mod missing;
     mod program;
@@ -11,6 +12,7 @@ mod it {
     mod resuming;
     mod several;
     mod syncing;
+    mod terminal;
     mod third_party;
     mod times;
     mod wan;

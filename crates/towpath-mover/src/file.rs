@@ -16,10 +16,9 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Mover,
-    ahead::Begun,
-    clash, extents,
+    Job, Mover, clash, extents,
     mover::FILE_BYTES,
+    progress::Part,
     stage::Stage,
     window::{Room, Turn},
 };
@@ -48,6 +47,8 @@ pub struct Copied {
     pub verified: Digests,
     /// Which way it went.
     pub route: Route,
+    /// From when there was room for it until it was shown under its name.
+    pub took: Duration,
 }
 
 /// Which way a file went.
@@ -78,7 +79,7 @@ pub(crate) fn first_bytes(job: &Job) -> u64 {
 }
 
 /// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
-pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied> {
+pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> Result<Copied> {
     let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
     let mut stay = mover.stages.enter(Stage::Open, held);
@@ -108,11 +109,12 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
         ..CreateOptions::default()
     };
     let may_go_on = options.resume.is_some();
-    let target = beside(begin(job, options), first.as_mut()).await?;
+    let target = beside(begin(job, mover, options), first.as_mut()).await?;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
-        let begun = mover.ahead.begin(missing.iter().map(|range| range.end - range.start).sum());
+        let missing_bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
+        part.begin(job, metadata.size, metadata.size - missing_bytes);
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
         let head = async {
             stay.pass(Stage::Read);
@@ -120,12 +122,12 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
             let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
             stay.pass(Stage::Write);
             if present.is_empty() {
-                put(&*target, 0, data, next, &begun).await?;
+                put(&*target, 0, data, next, part).await?;
             }
             drop((room, stay));
             Ok(())
         };
-        let rest = move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, &begun);
+        let rest = move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, part);
         future::try_join(head, rest).await
     };
     if let Err(error) = moved.await {
@@ -140,7 +142,7 @@ pub(crate) async fn copy(job: &Job, mover: &Mover, room: Room) -> Result<Copied>
 }
 
 /// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that is waited for.
-async fn begin(job: &Job, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
     let to = &job.to;
     let give_up = clock::now() + IN_USE_WAIT;
     let mut is_told = false;
@@ -149,6 +151,7 @@ async fn begin(job: &Job, options: CreateOptions) -> Result<Arc<dyn WriteHandle>
             Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < give_up => {
                 if !is_told {
                     let seconds = IN_USE_WAIT.as_secs();
+                    mover.progress.waits(job);
                     tracing::warn!(path = %to, "the destination still holds an earlier upload of this file: waiting for up to {seconds} s");
                 }
                 is_told = true;
@@ -188,7 +191,7 @@ async fn move_rest(
     target: &dyn WriteHandle,
     pieces: impl Iterator<Item = Range<u64>> + Send,
     mover: &Mover,
-    begun: &Begun<'_>,
+    part: &Part,
 ) -> Result<()> {
     stream::iter(pieces)
         .then(|piece| async move {
@@ -200,20 +203,20 @@ async fn move_rest(
             let mut stay = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stay.pass(Stage::Write);
-            put(target, piece.start, data, length, begun).await?;
+            put(target, piece.start, data, length, part).await?;
             drop((room, stay));
             Ok(())
         })
         .await
 }
 
-async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, begun: &Begun<'_>) -> Result<()> {
+async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, part: &Part) -> Result<()> {
     if piece.len() as u64 != length {
         return Err(Error::new(Fault::Changed, "its size changed while it was read"));
     }
     if length > 0 {
         target.write(offset, Bytes::from(piece)).await?;
-        begun.moved(length);
+        part.moved(length);
     }
     Ok(())
 }
@@ -241,7 +244,7 @@ async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn Writ
     for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
         verified.insert(*digest);
     }
-    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed })
+    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
 /// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file

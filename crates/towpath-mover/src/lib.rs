@@ -5,7 +5,6 @@
 //! What was not copied comes as [`Missed`], with its error; the others go on.
 
 mod account;
-mod ahead;
 mod clash;
 mod compare;
 mod existing;
@@ -19,6 +18,7 @@ mod mover;
 mod pace;
 mod paths;
 mod place;
+mod progress;
 mod removal;
 mod replicas;
 mod stage;
@@ -35,9 +35,10 @@ pub use account::{Account, Cause, Leg, LegTotal};
 pub use compare::{Compare, Why};
 pub use file::{Copied, Route};
 pub use filter::{Filter, PatternError};
-pub use mover::{Mover, Observer, Options, Outcome};
+pub use mover::{Mover, Options, Outcome};
 pub use pace::MOST_BYTES;
 pub use place::{Place, Server};
+pub use progress::{Active, Advance, Nobody, Observer, Part, Progress};
 pub use removal::Removal;
 pub use replicas::{Known, Replicas, Share};
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
@@ -61,6 +62,8 @@ pub struct Job {
     pub size: Option<u64>,
     /// The directory that it goes into, which waits for it.
     filling: Option<Filling>,
+    /// Its part in the progress, once it is found.
+    part: Option<Part>,
 }
 
 /// A file, or a directory with what lies below it, that was not copied.
@@ -75,7 +78,7 @@ pub struct Missed {
 impl Job {
     /// A job of which nothing is known yet.
     pub fn new(from: Place, to: Place) -> Self {
-        Self { from, to, size: None, filling: None }
+        Self { from, to, size: None, filling: None, part: None }
     }
 
     /// The pair of `path`, which lies below the source of this pair of directories, with its counterpart below the destination.

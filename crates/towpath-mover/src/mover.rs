@@ -1,16 +1,14 @@
 //! Many files at once.
 
 use std::{
-    fmt,
     path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    task::Poll,
 };
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _};
 use tokio::{
     sync::{OnceCell, Semaphore},
     task::spawn_blocking,
@@ -24,14 +22,13 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Jobs, Missed,
-    ahead::Ahead,
-    existing,
+    Job, Jobs, Missed, existing,
     file::{self, Copied},
     ledger::Look,
     limit::Limit,
     pace::{self, Pace},
     paths,
+    progress::{Observer, Part, Progress},
     stage::Stages,
     third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
@@ -68,15 +65,6 @@ pub struct Options {
     pub client: Option<Arc<Client>>,
 }
 
-/// Who wants to know how a copy gets on. It is called from many tasks, and must not wait.
-pub trait Observer: Send + Sync + fmt::Debug {
-    /// `bytes` more are to be moved.
-    fn expect(&self, bytes: u64);
-
-    /// `bytes` more have been written at the destination.
-    fn moved(&self, bytes: u64);
-}
-
 /// What became of one job.
 #[derive(Debug)]
 pub enum Outcome {
@@ -92,7 +80,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Mover {
     pub(crate) options: Options,
-    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) stages: Stages,
     /// Files that ended, well or not.
     files: AtomicU64,
@@ -115,7 +103,7 @@ impl Mover {
         let third_party_places = Semaphore::new(third_party::COPIES);
         Arc::new(Self {
             options,
-            ahead: Ahead::new(observer),
+            progress: Progress::new(observer),
             stages: Stages::new(),
             files: AtomicU64::new(0),
             is_remote: Default::default(),
@@ -142,22 +130,16 @@ impl Mover {
     pub fn run(self: Arc<Self>, jobs: Jobs) -> impl Stream<Item = Outcome> + Send {
         let max_files = self.options.max_files.max(1);
         let admitting = Arc::clone(&self);
-        let mut list = Some(self.ahead.list());
-        let end = stream::poll_fn(move |_| {
-            drop(list.take());
-            Poll::Ready(None)
-        });
-        jobs.chain(end)
-            .then(move |job| {
-                let mover = Arc::clone(&admitting);
-                async move {
-                    let job = job?;
-                    let room = mover.admitted(&job).await;
-                    Ok((job, room))
-                }
-            })
-            .map(move |admitted| Arc::clone(&self).outcome(admitted))
-            .buffer_unordered(max_files)
+        jobs.then(move |job| {
+            let mover = Arc::clone(&admitting);
+            async move {
+                let job = job?;
+                let room = mover.admitted(&job).await;
+                Ok((job, room))
+            }
+        })
+        .map(move |admitted| Arc::clone(&self).outcome(admitted))
+        .buffer_unordered(max_files)
     }
 
     async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room), Missed>) -> Outcome {
@@ -167,8 +149,8 @@ impl Mover {
         };
         let copying = tokio::spawn(async move {
             let copied = self.copy_in(&job, room).await;
-            // However long the outcome is kept: nothing more is put into its directory.
-            job.filling = None;
+            // However long the outcome is kept: nothing more is put into its directory, and it has ended.
+            (job.filling, job.part) = (None, None);
             match copied {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
                 Ok(None) => Outcome::Skipped(job),
@@ -176,6 +158,11 @@ impl Mover {
             }
         });
         AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner ends it")
+    }
+
+    /// How it gets on.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Room for a file to begin with.
@@ -187,7 +174,7 @@ impl Mover {
     pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
         let room = self.window.room(bytes, turn).await;
         self.limit.pass(bytes).await;
-        self.pace.adapt(&self.window, self.ahead.bytes());
+        self.pace.adapt(&self.window, self.progress.ahead());
         room
     }
 
@@ -195,16 +182,27 @@ impl Mover {
         if self.options.skip_existing && existing::is_there(job).await? {
             return Ok(None);
         }
-        if let Some(copied) = third_party::copy(job, self).await? {
-            return Ok(Some(copied));
+        let start = clock::now();
+        let part = job.part.clone().unwrap_or_else(|| self.progress.find(job.size));
+        let copied = match third_party::copy(job, &part, self).await? {
+            Some(copied) => copied,
+            None => self.stream(job, &part, room).await?,
+        };
+        if copied.verified.iter().next().is_some() {
+            self.progress.verified(copied.bytes);
         }
+        Ok(Some(Copied { took: start.elapsed(), ..copied }))
+    }
+
+    /// Copies a file through this machine.
+    async fn stream(&self, job: &Job, part: &Part, room: Room) -> Result<Copied> {
         self.ends.get_or_init(|| self.recall(job)).await;
         for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
             is_remote.fetch_or(place.is_remote(), Relaxed);
         }
-        let copied = file::copy(job, self, room).await;
+        let copied = file::copy(job, part, self, room).await;
         self.files.fetch_add(1, Relaxed);
-        copied.map(Some)
+        copied
     }
 
     /// Begins with what is known of the path, and gives its name.
@@ -236,7 +234,7 @@ impl Mover {
     pub(crate) fn look(&self) -> Look {
         Look {
             at: clock::now(),
-            moved: self.ahead.moved(),
+            moved: self.progress.moved(),
             files: self.files.load(Relaxed),
             held: self.stages.area(),
             window: self.window.limit(),

@@ -23,10 +23,10 @@ use towpath_proto::checksum::Algorithm;
 use towpath_store::{Changes, Result};
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Place, Trees, Why, clash};
+use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, clash};
 
-/// Steps made ahead of who takes them.
-const STEPS: usize = 1024;
+/// Steps made ahead of who takes them: so many files are known of, with their sizes, before they begin. A thousand take a megabyte.
+const STEPS: usize = 16 << 10;
 
 /// What holds for all of one synchronisation.
 #[derive(Debug, Clone, Default)]
@@ -111,15 +111,15 @@ impl Sync {
         Arc::new(Self { ends, options: trees.into(), takes_all: true, entries: AtomicU64::new(0) })
     }
 
-    /// Goes through both trees. Directories are made, times and modes set; files are to be copied, and may take the place of others.
-    pub fn copying(self: &Arc<Self>) -> Steps {
-        self.steps(Pass::Copying)
+    /// Goes through both trees. What is found is told to `progress`. Directories are made, times and modes set; files are to be copied, and may take the place of others.
+    pub fn copying(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
+        self.steps(Pass::Copying, progress)
     }
 
     /// Goes through both trees once more, and removes what the source does not have, unless a listing of the source fails. Files that
     /// could not be copied because something was in the way are to be copied now. To be used once all of [`Self::copying`] went well.
-    pub fn deleting(self: &Arc<Self>) -> Steps {
-        self.steps(Pass::Deleting)
+    pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
+        self.steps(Pass::Deleting, progress)
     }
 
     /// Entries of the source that [`Self::copying`] saw, also those that the filter does not take.
@@ -127,10 +127,11 @@ impl Sync {
         self.entries.load(Relaxed)
     }
 
-    fn steps(self: &Arc<Self>, pass: Pass) -> Steps {
+    fn steps(self: &Arc<Self>, pass: Pass, progress: &Arc<Progress>) -> Steps {
         let (sender, steps) = mpsc::channel(STEPS);
-        let descent = Descent::new(Arc::clone(self), pass, sender);
-        let task = AbortOnDropHandle::new(tokio::spawn(async move { descent.run().await }));
+        let descent = Descent::new(Arc::clone(self), pass, sender, Arc::clone(progress));
+        let list = progress.list();
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { descent.run(list).await }));
         stream::unfold((steps, task), |(mut steps, task)| async move {
             let Some(step) = steps.recv().await else {
                 // It must not look as if all had been gone through.

@@ -1,12 +1,15 @@
 //! Copies between two sites that make them themselves: asked for before bytes are moved through this machine, if the options say so.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use towpath_client::third_party::{SiteCopy, Way};
 use towpath_proto::checksum::{Agreement, Digests};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
-use crate::{Copied, Job, Mover, ahead::Begun, clash, file::Route};
+use crate::{Copied, Job, Mover, clash, file::Route, progress::Part};
 
 /// Third-party copies under way at once. Their sites make 9 (XRootD) to 32 (towpath) at a time.
 pub(crate) const COPIES: usize = 16;
@@ -27,7 +30,7 @@ pub enum ThirdParty {
 ///
 /// # Errors
 /// Those that moving the bytes here would meet too; all of them with [`ThirdParty::Only`].
-pub(crate) async fn copy(job: &Job, mover: &Mover) -> Result<Option<Copied>> {
+pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option<Copied>> {
     let only = match mover.options.third_party {
         ThirdParty::Never => return Ok(None),
         ThirdParty::Auto => false,
@@ -43,9 +46,9 @@ pub(crate) async fn copy(job: &Job, mover: &Mover) -> Result<Option<Copied>> {
     }
     clash::refuse_itself(job, &source).await?;
     let _place = mover.third_party_places.acquire().await;
-    let begun = mover.ahead.begin(source.size);
+    part.begin(job, source.size, 0);
     let written = AtomicU64::new(0);
-    let advance = |bytes: u64| advance(&begun, &written, bytes.min(source.size));
+    let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
     let mut last = None;
     for way in [Way::Pull, Way::Push] {
         let copy = SiteCopy { from: &from, to: &to, way, overwrite: mover.options.overwrite };
@@ -73,10 +76,10 @@ pub(crate) async fn copy(job: &Job, mover: &Mover) -> Result<Option<Copied>> {
 }
 
 /// Counts up to `bytes`.
-fn advance(begun: &Begun<'_>, written: &AtomicU64, bytes: u64) {
+fn advance(part: &Part, written: &AtomicU64, bytes: u64) {
     let before = written.fetch_max(bytes, Relaxed);
     if bytes > before {
-        begun.moved(bytes - before);
+        part.moved(bytes - before);
     }
 }
 
@@ -117,5 +120,5 @@ async fn verify(job: &Job, mover: &Mover, source: &Metadata, route: Route) -> Re
     for digest in pairs.0.iter().filter(|digest| pairs.1.get(digest.algorithm()).is_some()) {
         verified.insert(*digest);
     }
-    Ok(Copied { bytes: source.size, verified, route })
+    Ok(Copied { bytes: source.size, verified, route, took: Duration::ZERO })
 }

@@ -1,11 +1,11 @@
 //! From pairs of places to jobs: trees are listed as their files are copied.
 
-use std::future;
+use std::{future, sync::Arc, task::Poll};
 
-use futures::{StreamExt as _, stream, stream::BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use towpath_store::Result;
 
-use crate::{Filter, Job, Missed, Step, Sync, clash};
+use crate::{Filter, Job, Missed, Progress, Step, Sync, clash};
 
 /// Sources gone through at once: enough to hide a round trip of 100 ms behind others.
 const SOURCES: usize = 32;
@@ -27,16 +27,25 @@ pub struct Trees {
 ///
 /// # Errors
 /// `InvalidArgument` if two of the sources would get one name, or one lies in its own destination.
-pub fn jobs(pairs: Vec<Job>, trees: Option<Trees>) -> Result<Jobs> {
+pub fn jobs(pairs: Vec<Job>, trees: Option<Trees>, progress: &Arc<Progress>) -> Result<Jobs> {
     clash::refuse_clashes(&pairs)?;
-    Ok(jobs_of(stream::iter(pairs.into_iter().map(Ok)).boxed(), trees))
+    Ok(jobs_of(stream::iter(pairs.into_iter().map(Ok)).boxed(), trees, progress))
 }
 
 /// As [`jobs`], of pairs that come one after the other, and are not compared with each other.
-pub fn jobs_of(pairs: Jobs, trees: Option<Trees>) -> Jobs {
-    let Some(trees) = trees else { return pairs };
+pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> Jobs {
+    let progress = Arc::clone(progress);
+    let mut list = Some(progress.list());
+    let end = stream::poll_fn(move |_| {
+        drop(list.take());
+        Poll::Ready(None)
+    });
+    let pairs = pairs.chain(end);
+    let Some(trees) = trees else {
+        return pairs.map_ok(move |job| Job { part: Some(progress.find(job.size)), ..job }).boxed();
+    };
     let steps = pairs.map(move |ends| match ends {
-        Ok(ends) => Sync::all(ends, trees.clone()).copying(),
+        Ok(ends) => Sync::all(ends, trees.clone()).copying(&progress),
         Err(missed) => stream::iter([Err(missed)]).boxed(),
     });
     let steps = steps.flatten_unordered(SOURCES);

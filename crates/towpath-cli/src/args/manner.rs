@@ -45,6 +45,9 @@ pub(crate) struct Manner {
     /// What is done as JSON, one object a file or action and one for all.
     #[arg(long)]
     pub json: bool,
+    /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output, `/dev/fd/3` a descriptor that is open.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
     /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes it.
     #[arg(long, value_name = "FILE")]
     pub failed_to: Option<PathBuf>,

@@ -52,6 +52,9 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         (End::Standard, _) if arguments.manner.json => {
             return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
         }
+        (End::Standard, _) if arguments.manner.events.as_ref().is_some_and(|path| path.as_os_str() == "-") => {
+            return Err(Failure::Usage("--events - would end up among the data: name a file".into()));
+        }
         _ if arguments.manner.checksum.is_some() || arguments.skip_existing => {
             return Err(Failure::Usage(
                 "`-` has nothing to compare with: --checksum and --skip-existing need two files".into(),

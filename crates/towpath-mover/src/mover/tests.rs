@@ -14,7 +14,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Place, Trees, jobs};
+use crate::{Nobody, Place, Trees, jobs};
 
 /// What an observer was told.
 #[derive(Debug, Default)]
@@ -87,7 +87,8 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     }
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
-    let jobs = jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Trees::default())).unwrap();
+    let jobs =
+        jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Trees::default()), mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
     assert_eq!(outcomes.len(), sizes.len());
@@ -108,7 +109,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let mover = Mover::new(options(), Arc::new(Nobody));
     // Of an empty file nothing is asked for together with its metadata, so that all its bytes are pieces.
     let job = Job { size: Some(0), ..Job::new(place(&from, "/large"), place(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
@@ -131,8 +132,9 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     put(&from, "/b", Bytes::from_static(b"content")).await;
     put(&to, "/t/a", Bytes::from_static(b"was there")).await;
     let pair = |name: &str| Job::new(place(&from, &format!("/{name}")), place(&to, &format!("/t/{name}")));
-    let mover = Mover::new(options(), Arc::new(Counted::default()));
-    let outcomes: Vec<_> = mover.run(jobs(["a", "b", "c"].map(pair).into(), None).unwrap()).collect().await;
+    let mover = Mover::new(options(), Arc::new(Nobody));
+    let jobs = jobs(["a", "b", "c"].map(pair).into(), None, mover.progress()).unwrap();
+    let outcomes: Vec<_> = mover.run(jobs).collect().await;
     let fault = |name: &str| {
         outcomes.iter().find_map(|outcome| match outcome {
             Outcome::Failed(Missed { job, error }) if job.from.to_string() == format!("/{name}") => Some(error.fault()),
@@ -151,9 +153,10 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let mover = Mover::new(options(), Arc::new(Nobody));
     let pair = Job::new(place(&from, "/large"), place(&to, "/copy"));
-    let mut outcomes = Box::pin(mover.run(jobs(vec![pair], None).unwrap()));
+    let jobs = jobs(vec![pair], None, mover.progress()).unwrap();
+    let mut outcomes = Box::pin(mover.run(jobs));
     tokio::select! {
         () = held.reached() => {}
         outcome = outcomes.next() => panic!("{outcome:?}"),
@@ -175,7 +178,7 @@ async fn a_destination_that_holds_a_lost_upload_is_waited_for() {
     let from = memory();
     put(&from, "/large", Pattern::new(1).bytes(0, 64 << 20)).await;
     let job = Job::new(place(&from, "/large"), place(&(Arc::new(slow) as _), "/copy"));
-    let mover = Mover::new(options(), Arc::new(Counted::default()));
+    let mover = Mover::new(options(), Arc::new(Nobody));
     let mut lost = Box::pin(mover.copy(&job));
     tokio::select! {
         () = held.reached() => {}
@@ -224,7 +227,7 @@ async fn a_limit_is_kept_and_told() {
     let (from, to) = (memory(), memory());
     put(&from, "/large", Pattern::new(1).bytes(0, 20 << 20)).await;
     let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
-    let mover = Mover::new(options, Arc::new(Counted::default()));
+    let mover = Mover::new(options, Arc::new(Nobody));
     let watch = crate::Watch::begin(&mover);
     let start = clock::now();
     mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();

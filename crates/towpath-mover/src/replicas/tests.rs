@@ -8,8 +8,8 @@ use towpath_testkit::{
 
 use super::*;
 use crate::{
-    Job, Mover,
-    mover::tests::{Counted, memory, options, place, put},
+    Job, Mover, Nobody,
+    mover::tests::{memory, options, place, put},
 };
 
 const SIZE: usize = 20_000_003;
@@ -34,7 +34,7 @@ fn of(stores: &[FaultStore], known: Known) -> Arc<Replicas> {
 async fn copied(replicas: &Arc<Replicas>) -> Result<Bytes> {
     let to = memory();
     let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
-    let done = Mover::new(options(), Arc::new(Counted::default())).copy(&job).await;
+    let done = Mover::new(options(), Arc::new(Nobody)).copy(&job).await;
     let there = to.stat(&Caller::local(), &job.to.path).await;
     if done.is_err() {
         assert_eq!(there.unwrap_err().fault(), Fault::NotFound, "nothing is visible");

@@ -15,9 +15,10 @@ use super::{
     task::{Below, Task},
 };
 use crate::{
-    Compare, Job, Missed, Place, Why, clash,
+    Compare, Job, Missed, Place, Progress, Why, clash,
     compare::{self, Finding, Known},
     filling::{self, Filling, Full},
+    progress::List,
     removal::{Removal, gone},
 };
 
@@ -32,6 +33,7 @@ pub(super) struct Descent {
     pub(super) sync: Arc<Sync>,
     pub(super) pass: Pass,
     steps: mpsc::Sender<Result<Step, Missed>>,
+    progress: Arc<Progress>,
     /// The turns of large directories, of the source and of the destination.
     large: [Semaphore; 2],
 }
@@ -53,12 +55,17 @@ pub(super) struct Directory {
 pub(super) struct Unwanted;
 
 impl Descent {
-    pub(super) fn new(sync: Arc<Sync>, pass: Pass, steps: mpsc::Sender<Result<Step, Missed>>) -> Self {
-        Self { sync, pass, steps, large: [Semaphore::new(1), Semaphore::new(1)] }
+    pub(super) fn new(
+        sync: Arc<Sync>,
+        pass: Pass,
+        steps: mpsc::Sender<Result<Step, Missed>>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self { sync, pass, steps, progress, large: [Semaphore::new(1), Semaphore::new(1)] }
     }
 
-    /// Goes through all, or as far as somebody takes the steps; ends when all directories are full.
-    pub(super) async fn run(self) {
+    /// Goes through all, or as far as somebody takes the steps; ends when all directories are full. The `list` of files ends when all are found.
+    pub(super) async fn run(self, list: List) {
         let (sender, mut full) = filling::channel();
         let finishing = async {
             let mut finishing = FuturesUnordered::new();
@@ -70,7 +77,11 @@ impl Descent {
                 }
             }
         };
-        let (_, ()) = future::join(self.walk(sender), finishing).await;
+        let walking = async {
+            let _ = self.walk(sender).await;
+            drop(list);
+        };
+        future::join(walking, finishing).await;
     }
 
     async fn walk(&self, full: mpsc::UnboundedSender<Full>) -> Result<(), Unwanted> {
@@ -310,7 +321,8 @@ impl Descent {
         let step = match step {
             Ok(Step::Copy(job, why)) => {
                 job.filling.iter().for_each(Filling::changes);
-                Ok(Step::Copy(job, why))
+                let part = Some(self.progress.find(job.size));
+                Ok(Step::Copy(Job { part, ..job }, why))
             }
             Err(Missed { job, error }) => Err(Missed { job: Job { filling: None, ..job }, error }),
             step => step,

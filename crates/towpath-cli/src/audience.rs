@@ -1,0 +1,202 @@
+//! Who is told how a copy gets on while it is made: a person at a terminal, a program that reads events, both, or nobody. Nobody costs nothing.
+
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+use towpath_mover::{Active, Advance, Job, Missed, Observer, Outcome, Progress, Share};
+use towpath_store::sys::clock;
+
+use crate::{
+    args::Manner,
+    copy,
+    events::Events,
+    failure::{Failure, complain},
+    output,
+    progress::{self, FileLine, Meter},
+    screen,
+};
+
+/// How often the terminal shows something new.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// So many looks make an event of progress: one a second.
+const LOOKS_AN_EVENT: u64 = 5;
+
+/// Files under way that an event of progress names, at most.
+const NAMED_FILES: usize = 8;
+
+/// Who is told.
+#[derive(Debug)]
+pub(crate) struct Audience {
+    is_watched: bool,
+    prints_json: bool,
+    events: Option<Arc<Events>>,
+    ticks: Option<Interval>,
+    looks: u64,
+    meter: Meter,
+}
+
+impl Audience {
+    /// Those whom `manner` names; events begin, with the name of the `command`.
+    ///
+    /// # Errors
+    /// Events cannot be written there.
+    pub(crate) fn new(manner: &Manner, command: &str) -> Result<Self, Failure> {
+        if manner.json && manner.events.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+            return Err(Failure::Usage("--json and --events - would both write to the standard output".into()));
+        }
+        let events = manner.events.as_deref().map(Events::open).transpose()?.map(Arc::new);
+        if let Some(events) = &events {
+            let (version, time) = (env!("CARGO_PKG_VERSION"), output::time(clock::unix_ns()));
+            events.note("begin", json!({"command": command, "towpath": version, "time": time}));
+        }
+        let is_watched = !manner.quiet && screen::is_there();
+        let ticks = (is_watched || events.is_some()).then(|| {
+            let mut ticks = interval_at(clock::now() + LOOK, LOOK);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
+        Ok(Self { is_watched, prints_json: manner.json, events, ticks, looks: 0, meter: Meter::new(clock::now()) })
+    }
+
+    /// What a mover is to tell.
+    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
+        Arc::new(Follower { follows_files: self.ticks.is_some(), events: self.events.clone() })
+    }
+
+    /// Where events go, if anywhere.
+    pub(crate) fn events(&self) -> Option<&Arc<Events>> {
+        self.events.as_ref()
+    }
+
+    /// The outcome of `work`, while `progress` is shown.
+    pub(crate) async fn during<T>(&mut self, progress: &Progress, work: impl Future<Output = T>) -> io::Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                outcome = &mut work => return Ok(outcome),
+                () = self.tick() => self.look(progress)?,
+            }
+        }
+    }
+
+    /// Tells what became of a file.
+    pub(crate) fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
+        let (Outcome::Copied(job, _) | Outcome::Skipped(job) | Outcome::Failed(Missed { job, .. })) = outcome;
+        self.tell_shares(job);
+        let is_read = self.prints_json || self.events.is_some();
+        let Some(line) = is_read.then(|| copy::line_of(outcome)).flatten() else { return Ok(()) };
+        if self.prints_json {
+            screen::above(|| writeln!(io::stdout(), "{line}"))?;
+        }
+        let Some(events) = &self.events else { return Ok(()) };
+        events.note(if matches!(outcome, Outcome::Failed(_)) { "file_failed" } else { "file_done" }, line);
+        events.deliver()
+    }
+
+    /// Says which of several sources were left out, and why.
+    fn tell_shares(&self, job: &Job) {
+        for Share { from, bytes, error } in job.from.shares() {
+            tracing::info!(%from, bytes, "a source of several");
+            if let Some(error) = error {
+                let message = format!("source {from} was left out: {error}");
+                complain(&message);
+                self.notice("source_left_out", &message);
+            }
+        }
+    }
+
+    /// Tells a program what a person reads on the standard error stream.
+    pub(crate) fn notice(&self, kind: &str, message: &str) {
+        if let Some(events) = &self.events {
+            events.note("notice", json!({"kind": kind, "message": message}));
+        }
+    }
+
+    /// All is over, and this is what came of it.
+    pub(crate) fn end(&self, summary: impl FnOnce() -> Value) -> io::Result<()> {
+        screen::clear();
+        let Some(events) = &self.events else { return Ok(()) };
+        events.note("end", summary());
+        events.deliver()
+    }
+
+    /// Waits until it is time to look; for ever if nobody does.
+    pub(crate) async fn tick(&mut self) {
+        match &mut self.ticks {
+            Some(ticks) => drop(ticks.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Shows and tells how far a copy is.
+    pub(crate) fn look(&mut self, progress: &Progress) -> io::Result<()> {
+        self.looks += 1;
+        let advance = progress.now();
+        let bytes_per_s = self.meter.rate(clock::now(), advance.moved_bytes);
+        if self.is_watched {
+            let (active, count) = progress.active(progress::MOST_FILES);
+            let files: Vec<_> = active.iter().map(|file| FileLine::from(&**file)).collect();
+            screen::show(&progress::lines(&advance, bytes_per_s, (&files, count), screen::size()));
+        }
+        if let Some(events) = &self.events {
+            if self.looks.is_multiple_of(LOOKS_AN_EVENT) {
+                events.note("progress", fields(&advance, bytes_per_s, progress));
+            }
+            events.deliver()?;
+        }
+        Ok(())
+    }
+}
+
+fn fields(advance: &Advance, bytes_per_s: f64, progress: &Progress) -> Value {
+    let (active, count) = progress.active(NAMED_FILES);
+    let named = active.iter().map(
+        |file| json!({"to": file.to.to_string(), "bytes": file.bytes, "arrived_bytes": file.arrived_bytes(), "seconds": file.since.elapsed().as_secs_f64()}),
+    );
+    json!({
+        "files_found": advance.found_files,
+        "all_found": advance.is_all_found,
+        "files_ended": advance.ended_files,
+        "bytes_moved": advance.moved_bytes,
+        "bytes_ahead": advance.ahead_bytes,
+        "bytes_verified": advance.verified_bytes,
+        "bytes_per_s": bytes_per_s.round(),
+        "eta_s": progress::eta_s(advance, bytes_per_s).map(f64::ceil),
+        "files_active": count,
+        "active": named.collect::<Vec<_>>(),
+    })
+}
+
+/// Notes what happens to files when it happens.
+#[derive(Debug)]
+struct Follower {
+    follows_files: bool,
+    events: Option<Arc<Events>>,
+}
+
+impl Observer for Follower {
+    fn follows_files(&self) -> bool {
+        self.follows_files
+    }
+
+    fn begins(&self, file: &Arc<Active>) {
+        if let Some(events) = &self.events {
+            let (from, to) = (file.from.to_string(), file.to.to_string());
+            let fields = json!({"from": from, "to": to, "bytes": file.bytes, "present_bytes": file.present_bytes});
+            events.note("file_begin", fields);
+        }
+    }
+
+    fn waits(&self, job: &Job) {
+        if let Some(events) = &self.events {
+            let message = format!("{}: the destination still holds an earlier upload of this file", job.to);
+            events.note("notice", json!({"kind": "waiting", "message": message}));
+        }
+    }
+}

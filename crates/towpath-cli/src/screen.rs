@@ -1,0 +1,95 @@
+//! Lines at the foot of the terminal on the standard error stream, that are written anew again and again while other lines pass above them.
+//!
+//! There is one such stream in a process, so there is one screen. A frame is written with one call, each line over the one before, so that nothing flickers; the
+//! cursor rests visibly below it, so that nothing has to be restored however the process ends. Where there is no terminal, nothing is ever written.
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write as _},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use console::{Term, measure_text_width, truncate_str};
+
+/// The lines that are on the terminal.
+static SHOWN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Whether there is a terminal that can move its cursor.
+pub(crate) fn is_there() -> bool {
+    io::stderr().is_terminal() && !console::is_dumb()
+}
+
+/// Rows and columns of the terminal.
+pub(crate) fn size() -> (usize, usize) {
+    let (rows, columns) = Term::stderr().size();
+    (usize::from(rows), usize::from(columns).max(1))
+}
+
+/// Shows `lines` in place of those that were shown before, as much of each as fits.
+pub(crate) fn show(lines: &[String]) {
+    let (_, columns) = size();
+    replace(&mut shown(), lines.iter().map(|line| truncate_str(line, columns, "…").into_owned()).collect(), columns);
+}
+
+/// Takes all lines away.
+pub(crate) fn clear() {
+    replace(&mut shown(), Vec::new(), size().1);
+}
+
+/// Has `write` write to the terminal, and keeps the lines below what it writes.
+pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
+    let mut shown = shown();
+    if shown.is_empty() {
+        return write();
+    }
+    let columns = size().1;
+    let lines = shown.clone();
+    replace(&mut shown, Vec::new(), columns);
+    let outcome = write();
+    replace(&mut shown, lines, columns);
+    outcome
+}
+
+/// Writes `lines` over those that are shown.
+fn replace(shown: &mut Vec<String>, lines: Vec<String>, columns: usize) {
+    if shown.is_empty() && lines.is_empty() {
+        return;
+    }
+    let text = frame(shown, &lines, columns);
+    let mut out = io::stderr().lock();
+    // If nobody reads it, nothing is lost.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    *shown = lines;
+}
+
+/// What a terminal is to be sent to show `lines` in place of those that are `shown`. If it has become narrower since, it has broken them.
+fn frame(shown: &[String], lines: &[String], columns: usize) -> String {
+    let mut text = String::new();
+    let rows: usize = shown.iter().map(|line| measure_text_width(line).div_ceil(columns).max(1)).sum();
+    if rows > 0 {
+        let _ = write!(text, "\r\x1b[{rows}A");
+    }
+    for line in lines {
+        let _ = write!(text, "{line}\x1b[K\r\n");
+    }
+    text.push_str("\x1b[J");
+    text
+}
+
+fn shown() -> MutexGuard<'static, Vec<String>> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The standard error stream, above the lines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Above;
+
+impl io::Write for Above {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        above(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}

@@ -1,0 +1,142 @@
+//! What a terminal shows while files are copied. The program runs on a pseudoterminal, whose other end is read as a terminal reads it.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    num::NonZero,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcgetwinsize, tcsetwinsize},
+};
+
+use super::program::Directory;
+
+/// Both ends of a pseudoterminal.
+struct Terminal {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+/// What was seen on it.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The screens, without empty rows.
+    screens: Vec<String>,
+    /// Whether a line was ever broken.
+    is_broken: bool,
+    hides_cursor: bool,
+}
+
+impl Terminal {
+    fn new(rows: u16, columns: u16) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        resize(&ours, rows, columns);
+        Self { ours, theirs }
+    }
+
+    /// Runs a command to its end, which is this exit code. Once a rate has been seen, the terminal gets the `other` size.
+    fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> Seen {
+        let Self { ours, theirs } = self;
+        let size = tcgetwinsize(&ours).unwrap();
+        let mut command = directory.command(line.split(' '));
+        command.env("TERM", "xterm").stderr(theirs);
+        let mut process = command.spawn().unwrap();
+        // It is the end of what is read when nobody holds the other end.
+        drop(command);
+        let mut parser = vt100::Parser::new(at_least_one(size.ws_row), at_least_one(size.ws_col), 0);
+        let (mut seen, mut other) = (Seen::default(), other);
+        let mut output = File::from(ours);
+        let mut buffer = [0; 64 << 10];
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            parser.process(&buffer[..length]);
+            seen.look(parser.screen());
+            if let Some((rows, columns)) = other.take_if(|_| parser.screen().contents().contains("/s")) {
+                resize(&output, rows, columns);
+                parser.screen_mut().set_size(at_least_one(rows), at_least_one(columns));
+            }
+        }
+        assert_eq!(process.wait().unwrap().code(), Some(code), "{seen:?}");
+        assert!(other.is_none(), "no rate was shown: {seen:?}");
+        seen
+    }
+}
+
+fn resize(terminal: impl AsFd, rows: u16, columns: u16) {
+    tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+}
+
+fn at_least_one(number: u16) -> NonZero<u16> {
+    NonZero::new(number).unwrap()
+}
+
+impl Seen {
+    fn look(&mut self, screen: &vt100::Screen) {
+        let text = screen.contents();
+        let rows: Vec<_> = text.lines().filter(|row| !row.trim().is_empty()).collect();
+        self.screens.push(rows.join("\n"));
+        self.is_broken |= (0..screen.size().0.get()).any(|row| screen.row_wrapped(row));
+        self.hides_cursor |= screen.hide_cursor();
+    }
+
+    /// Whether a screen has all of these at once.
+    #[track_caller]
+    fn expect(&self, words: &[&str]) {
+        let found = self.screens.iter().any(|screen| words.iter().all(|word| screen.contains(word)));
+        assert!(found, "{words:?} were not seen in {:#?}", self.screens);
+    }
+}
+
+fn files(count: usize) -> Directory {
+    let directory = Directory::new();
+    for number in 0..count {
+        directory.put(&format!("s/file-{number}"), &"x".repeat(3 << 20));
+    }
+    directory
+}
+
+#[test]
+fn files_under_way_have_lines_of_their_own() {
+    let directory = files(20);
+    let seen = Terminal::new(24, 100).run(&directory, "cp -r --limit 200Mbit s t", None, 0);
+    seen.expect(&["s/file-", "of   3.00 MiB", "MiB/s", "/20 files", "ETA "]);
+    assert!(!seen.is_broken && !seen.hides_cursor);
+    let last = seen.screens.last().unwrap();
+    assert!(last.starts_with("20 files, 60.00 MiB in ") && last.lines().count() == 1, "{last}");
+}
+
+#[test]
+fn lines_fit_into_a_terminal_that_is_small_or_becomes_so() {
+    let directory = files(20);
+    for (size, other) in [((4, 20), (4, 30)), ((24, 100), (5, 30)), ((3, 30), (30, 120))] {
+        let seen = Terminal::new(size.0, size.1).run(&directory, "cp -rf --limit 200Mbit s t", Some(other), 0);
+        let last = seen.screens.last().unwrap();
+        assert!(last.replace('\n', "").ends_with(" MiB/s") && last.contains("20 files, "), "{last}");
+    }
+}
+
+#[test]
+fn what_fails_is_said_above() {
+    let directory = files(20);
+    directory.put("t/s/file-3", "was there");
+    let seen = Terminal::new(24, 100).run(&directory, "cp -r --limit 200Mbit s t", None, 6);
+    seen.expect(&["file-3 was not copied to ", " MiB/s"]);
+    let last = seen.screens.last().unwrap();
+    assert!(
+        last.contains("file-3 was not copied to ") && !last.contains(" of "),
+        "no line of progress is left: {last}"
+    );
+}
+
+#[test]
+fn nobody_who_wants_quiet_is_shown_anything() {
+    let seen = Terminal::new(24, 100).run(&files(3), "cp -q -r --limit 200Mbit s t", None, 0);
+    assert!(seen.screens.is_empty(), "{seen:?}");
+}
