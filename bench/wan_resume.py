@@ -30,12 +30,12 @@ KILLED = ", killed three times"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A way to copy the file, and whether it goes on where it ended."""
+    """A way to copy the file, and how to go on where it ended; none if it can only begin again."""
 
     name: str
     kind: str
     program: Program
-    goes_on: bool
+    going_on: Program | None = None
 
 
 def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
@@ -44,15 +44,19 @@ def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, tar
     streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", "2M")
     rclone = machine.rclone("copyto", *streams, f":http,url='{nginx.http()}':{name}", target)
     curl = machine.installed("curl")("-s", "-S", "-f", "-C", "-", "-o", target, nginx.http(name))
+    xrdcp = machine.xrootd6("xrdcp")
+    copies = {
+        "towpath cp <- towpath": ("towpath", towpath(servers["towpath"].root(name), target)),
+        "towpath cp (HTTP) <- towpath": ("towpath", towpath(servers["towpath"].http(name), target)),
+        "towpath cp (HTTP) <- nginx": ("nginx", towpath(nginx.http(name), target)),
+        "aria2c -x 16 -c <- nginx": ("nginx", aria2(machine)("-c", "-d", target.parent, "-o", name, nginx.http(name))),
+        "curl -C - <- nginx": ("nginx", curl),
+    }
     return [
-        Row("towpath cp <- towpath", "towpath", towpath(servers["towpath"].root(name), target), goes_on=True),
-        Row("towpath cp (HTTP) <- towpath", "towpath", towpath(servers["towpath"].http(name), target), goes_on=True),
-        Row("towpath cp (HTTP) <- nginx", "nginx", towpath(nginx.http(name), target), goes_on=True),
-        Row("xrdcp 6.2 --continue <- xrootd6", "xrootd6", machine.xrootd6("xrdcp")("--continue", "-s", xrootd6.root(name), target), goes_on=True),
-        Row("xrdcp 6.2 <- xrootd6", "xrootd6", machine.xrootd6("xrdcp")("-f", "-s", xrootd6.root(name), target), goes_on=False),
-        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone, goes_on=False),
-        Row("aria2c -x 16 -c <- nginx", "nginx", aria2(machine)("-c", "-d", target.parent, "-o", name, nginx.http(name)), goes_on=True),
-        Row("curl -C - <- nginx", "nginx", curl, goes_on=True),
+        *(Row(name, kind, program, program) for name, (kind, program) in copies.items()),
+        Row("xrdcp 6.2, then --continue <- xrootd6", "xrootd6", xrdcp("-s", xrootd6.root(name), target), xrdcp("--continue", "-s", xrootd6.root(name), target)),
+        Row("xrdcp 6.2 <- xrootd6", "xrootd6", xrdcp("-f", "-s", xrootd6.root(name), target)),
+        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone),
     ]
 
 
@@ -86,15 +90,16 @@ def attempt(program: Program, over: Lab, kill_at: float, limit_s: float) -> Atte
 
 def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> PathSample:
     """Runs the command, kills it `KILLS` times, and lets it end; the seconds are those in which it ran."""
-    program = row.program.after(over.network().at_client)
+    program = row.program
     totals, server_before, children_before = over.totals(), server.cpu_s(), resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds, left = 0.0, size
     for kill_share in (*[0.5] * KILLS, math.inf):
-        last = attempt(program, over, kill_share * left, limit_s - seconds)
+        last = attempt(program.after(over.network().at_client), over, kill_share * left, limit_s - seconds)
         seconds += last.seconds
         if last.status != -signal.SIGKILL:
             break
-        left = max(left - last.arrived, 0) if row.goes_on else size
+        left = max(left - last.arrived, 0) if row.going_on else size
+        program = row.going_on or row.program
     if last.status != 0:
         raise RuntimeError(f"ended with {last.status} after {seconds:.0f} s: {last.said}")
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -61,7 +61,7 @@ use self::{
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::writeback,
 };
 
 /// How sure a finished upload is to survive a power failure.
@@ -450,6 +450,14 @@ impl Local {
         match self.options.durability {
             Durability::None => Ok(()),
             Durability::File | Durability::FileAndDirectory => fs::fsync(file).doing("syncing the file"),
+        }
+    }
+
+    /// Sends what was written of a file on its way to stable storage, if it will have to be there in the end.
+    fn start_writeback(&self, file: &File) {
+        match self.options.durability {
+            Durability::None => {}
+            Durability::File | Durability::FileAndDirectory => writeback::start(file),
         }
     }
 

@@ -7,3 +7,4 @@ pub mod disk;
 pub mod net;
 pub mod processor;
 pub mod random;
+pub mod writeback;

@@ -12,7 +12,10 @@
 use std::{
     fs::File,
     os::fd::AsFd as _,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use async_trait::async_trait;
@@ -47,6 +50,10 @@ const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
 const SMALL_BYTES: u64 = 64 << 10;
 /// The most that small files of one store keep in memory; beyond, they are written as large ones.
 const HELD_BYTES: usize = 16 << 20;
+
+/// After so many bytes what was written is sent to the disk, so that the fsync at the end does not have to wait for gigabytes: the kernel would keep
+/// them for half a minute.
+const WRITEBACK_BYTES: u64 = 16 << 20;
 
 /// A local file being written.
 #[derive(Debug)]
@@ -84,6 +91,8 @@ struct Body {
     path: StorePath,
     file: Arc<File>,
     early: Mutex<Early>,
+    /// Bytes written since data were sent to the disk.
+    kept: AtomicU64,
     end: End,
 }
 
@@ -209,7 +218,8 @@ impl LocalWriter {
     }
 
     fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, early: Early, end: End) -> Self {
-        let body = Body { local: Arc::clone(local), path: path.clone(), file, early: Mutex::new(early), end };
+        let (early, kept) = (Mutex::new(early), AtomicU64::new(0));
+        let body = Body { local: Arc::clone(local), path: path.clone(), file, early, kept, end };
         let body = Arc::new(RwLock::new(Some(body)));
         Self { local: Arc::clone(local), path: path.clone(), body, turn: Arc::default(), present: Vec::new() }
     }
@@ -302,6 +312,10 @@ impl Body {
         self.write_held()?;
         let outcome = write_all(&self.file, offset, data).doing("writing");
         drop(turn);
+        if self.kept.fetch_add(data.len() as u64, Relaxed) + data.len() as u64 >= WRITEBACK_BYTES {
+            self.kept.store(0, Relaxed);
+            self.local.start_writeback(&self.file);
+        }
         if let End::Publish { sums, journal, .. } = &self.end {
             match (&outcome, journal) {
                 (Ok(()), None) => {
