@@ -11,7 +11,7 @@ use futures::{
 use tokio::time::sleep;
 use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{
-    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey,
+    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey, Space,
     WriteHandle, sys::clock,
 };
 
@@ -109,7 +109,8 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
         ..CreateOptions::default()
     };
     let may_go_on = options.resume.is_some();
-    let target = beside(begin(job, mover, options), first.as_mut()).await?;
+    let target = beside(begin(job, mover, options), first.as_mut()).await;
+    let target = explained(job, metadata.size, target).await?;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
@@ -135,8 +136,9 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
         // later all stays that is of this version.
         if !may_go_on || error.fault() == Fault::Changed {
             let _ = target.abort().await;
+            return explained(job, metadata.size, Err(error)).await;
         }
-        return Err(error);
+        return explained(job, part.left_bytes(), Err(error)).await;
     }
     commit(job, mover, &metadata, &*target).await
 }
@@ -160,6 +162,27 @@ async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<d
             outcome => return outcome,
         }
     }
+}
+
+/// The outcome of an upload of which `bytes` are still to be written; of a lack of room it says how much, if the destination tells.
+async fn explained<T>(job: &Job, bytes: u64, outcome: Result<T>) -> Result<T> {
+    let to = &job.to;
+    let error = match outcome {
+        Err(error) if error.fault() == Fault::NoSpace => error,
+        outcome => return outcome,
+    };
+    let mut at = to.path.parent();
+    while let Some(path) = at {
+        match to.store.space(&to.caller, &path).await {
+            Ok(Space { free, .. }) if free < bytes => {
+                let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
+                return Err(Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path));
+            }
+            Err(error) if error.fault() == Fault::NotFound => at = path.parent(),
+            _ => break,
+        }
+    }
+    Err(error)
 }
 
 /// The outcome of `main`, while `reading` goes on: an answer that nobody takes would hold a place at its site, which `main` may be waiting for.

@@ -203,6 +203,11 @@ impl Part {
         progress.ahead_bytes.fetch_sub(left_bytes.swap(bytes, Relaxed), Relaxed);
     }
 
+    /// Bytes of those that have not been written.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.0.left_bytes.load(Relaxed)
+    }
+
     /// `bytes` of those have been written.
     pub fn moved(&self, bytes: u64) {
         let Share { progress, left_bytes, active } = &*self.0;

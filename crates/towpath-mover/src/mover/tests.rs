@@ -1,3 +1,6 @@
+mod crashes;
+mod failures;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;

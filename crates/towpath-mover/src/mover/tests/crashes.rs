@@ -1,0 +1,116 @@
+//! Copies that are ended in the middle, again and again: by a process that is gone, by storages that fail, by disks that lose and change what was written.
+
+use std::{
+    fs::OpenOptions as HostOptions,
+    path::{Path, PathBuf},
+};
+
+use towpath_testkit::random::Random;
+
+use super::*;
+
+/// The least that is taken up again, and an odd end.
+const SIZE: u64 = (64 << 20) + 12_345;
+
+const PATTERN: Pattern = Pattern::new(77);
+
+/// Copies that may be ended before the last one.
+const ATTEMPTS: u64 = 6;
+
+/// What copies that were ended left in `directory`: the staged file and its journal.
+fn left(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = directory.join(".towpath").read_dir() else { return Vec::new() };
+    let mut left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    left.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("resume-"));
+    left.sort();
+    left
+}
+
+/// Waits until nobody holds what was left: a handle that was dropped is closed by a disk thread.
+async fn free(left: &[PathBuf]) {
+    for path in left.iter().filter(|path| path.extension().is_none()) {
+        // It may be being removed.
+        let Ok(file) = HostOptions::new().write(true).open(path) else { continue };
+        while file.try_lock().is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Does what a disk may do to what was left: nothing, cut it, or change a byte. So records are lost, torn and wrong.
+fn harm(left: &[PathBuf], random: &mut Random) {
+    use std::os::unix::fs::FileExt as _;
+    for path in left {
+        let Ok(file) = HostOptions::new().read(true).write(true).open(path) else { continue };
+        let length = file.metadata().unwrap().len();
+        let at = random.below(length);
+        match random.below(3) {
+            0 => file.set_len(at).unwrap(),
+            1 if length > 0 => {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, at).unwrap();
+                file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Copies until a copy comes to its end; gives how many were ended before, and the bytes that all of them moved.
+async fn copied_in_the_end(content: &Bytes, seed: u64) -> (u64, u64) {
+    let mut random = Random::new(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let source = memory();
+    put(&source, "/large", content.clone()).await;
+    let mut moved_bytes = 0;
+    for attempt in 0..=ATTEMPTS {
+        let per_mille = if attempt < ATTEMPTS { random.below(30) as u32 } else { 0 };
+        let faults = |seed| Faults {
+            seed,
+            errors_per_mille: per_mille,
+            short_reads_per_mille: per_mille,
+            torn_writes_per_mille: per_mille,
+            ..Faults::default()
+        };
+        let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
+        let from: Arc<dyn Store> = Arc::new(FaultStore::new(Arc::clone(&source), faults(random.number())));
+        let to: Arc<dyn Store> = Arc::new(FaultStore::new(Arc::clone(&local), faults(random.number())));
+        let counted = Arc::new(Counted::default());
+        // After any number of pieces, each of which ends records of the journal.
+        let stop_at = if attempt < ATTEMPTS { random.below(SIZE) } else { u64::MAX };
+        let mut moved = counted.moved.subscribe();
+        let mover = Mover::new(options(), Arc::clone(&counted) as _);
+        let job = Job::new(place(&from, "/large"), place(&to, "/copy"));
+        let outcome = tokio::select! {
+            biased;
+            _ = moved.wait_for(|moved| *moved >= stop_at) => None,
+            outcome = mover.copy(&job) => Some(outcome),
+        };
+        moved_bytes += *counted.moved.borrow();
+        match get(&local, "/copy").await {
+            Ok(found) => {
+                assert!(found == *content, "seed {seed}: something else is visible");
+                return (attempt, moved_bytes);
+            }
+            Err(error) => assert_eq!(error.fault(), Fault::NotFound, "seed {seed}"),
+        }
+        assert!(!matches!(outcome, Some(Ok(_))), "seed {seed}: it is said to have arrived");
+        assert!(attempt < ATTEMPTS, "seed {seed}: {outcome:?}");
+        let left = left(directory.path());
+        free(&left).await;
+        harm(&left, &mut random);
+    }
+    unreachable!("the last attempt returns");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_ends_copies_nothing_is_visible_or_all_of_it() {
+    let content = PATTERN.bytes(0, SIZE as usize);
+    let mut ended = 0;
+    for seed in 0..12 {
+        let (attempts, moved_bytes) = copied_in_the_end(&content, seed).await;
+        assert!(moved_bytes <= (attempts + 1) * SIZE, "seed {seed}");
+        ended += attempts;
+    }
+    assert!(ended > 12, "only {ended} copies were ended in the middle");
+}

@@ -1,0 +1,114 @@
+//! What a copy does when one of its ends changes, fills up, or lies.
+
+use towpath_client::{Client, ClientOptions};
+use towpath_proto::url::Url;
+use towpath_store::{Blame, sys::disk};
+use towpath_testkit::liar::{Liar, Lie};
+
+use super::*;
+
+const PATTERN: Pattern = Pattern::new(5);
+
+fn local(directory: &tempfile::TempDir) -> Arc<dyn Store> {
+    Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap())
+}
+
+async fn copy(from: Place, to: Place) -> Result<Option<Copied>> {
+    Mover::new(options(), Arc::new(Nobody)).copy(&Job::new(from, to)).await
+}
+
+#[tokio::test]
+async fn a_source_that_changes_in_the_middle_does_not_arrive() {
+    for changed in [PATTERN.bytes(7, 8 << 20), PATTERN.bytes(0, 3 << 20), PATTERN.bytes(0, 9 << 20)] {
+        let directory = tempfile::tempdir().unwrap();
+        let host = directory.path().join("source");
+        disk::write(&host, &PATTERN.bytes(0, 8 << 20)).unwrap();
+        let from = local(&directory);
+        let slow = FaultStore::new(memory(), Faults::default());
+        let held = slow.hold("write");
+        let to: Arc<dyn Store> = Arc::new(slow);
+        // Its pieces are asked for one after the other, so that some are read when it has changed.
+        let narrow = Options { window_bytes: 1 << 20, ..options() };
+        let mover = Mover::new(narrow, Arc::new(Nobody));
+        let job = Job::new(place(&from, "/source"), place(&to, "/copy"));
+        let copying = tokio::spawn(async move { mover.copy(&job).await });
+        held.reached().await;
+        disk::write(&host, &changed).unwrap();
+        drop(held);
+        let error = copying.await.unwrap().unwrap_err();
+        assert_eq!((error.fault(), error.blame()), (Fault::Changed, Blame::Storage), "{error}");
+        assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound);
+        copy(place(&from, "/source"), place(&to, "/copy")).await.unwrap();
+        assert_eq!(get(&to, "/copy").await.unwrap(), changed);
+    }
+}
+
+#[tokio::test]
+async fn of_two_copies_into_one_name_one_arrives_whole() {
+    let from = memory();
+    for (name, seed) in [("/a", 1), ("/b", 2)] {
+        put(&from, name, Pattern::new(seed).bytes(0, 5 << 20)).await;
+    }
+    for overwrite in [Overwrite::Refuse, Overwrite::Replace] {
+        let directory = tempfile::tempdir().unwrap();
+        for to in [memory(), local(&directory)] {
+            let mover = Mover::new(Options { overwrite, ..options() }, Arc::new(Nobody));
+            let jobs = ["/a", "/b"].map(|name| Job::new(place(&from, name), place(&to, "/copy")));
+            let outcomes = futures::future::join_all(jobs.iter().map(|job| mover.copy(job))).await;
+            let faults: Vec<_> =
+                outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(|error| error.fault())).collect();
+            let refused = if overwrite == Overwrite::Refuse { vec![Fault::AlreadyExists] } else { Vec::new() };
+            assert_eq!(faults, refused);
+            let content = get(&to, "/copy").await.unwrap();
+            let whose = [1, 2].map(|seed| Pattern::new(seed).first_difference(0, &content).is_none());
+            assert!(content.len() == 5 << 20 && (whose[0] || whose[1]), "it is one of them, and nothing between");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_destination_says_how_much_is_missing() {
+    let from = memory();
+    put(&from, "/large", PATTERN.bytes(0, 8 << 20)).await;
+    put(&from, "/small", PATTERN.bytes(0, 1 << 20)).await;
+    let to: Arc<dyn Store> = Arc::new(MemoryStore::new(6 << 20));
+    copy(place(&from, "/small"), place(&to, "/d/hog")).await.unwrap();
+    let error = copy(place(&from, "/large"), place(&to, "/d/copy")).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::NoSpace);
+    assert!(error.message().ends_with(": 3145728 bytes more are needed there"), "{error}");
+    assert_eq!(get(&to, "/d/copy").await.unwrap_err().fault(), Fault::NotFound);
+    assert_eq!(get(&to, "/d/hog").await.unwrap().len(), 1 << 20);
+}
+
+/// A file of a server that lies.
+fn lied(liar: &Liar) -> Place {
+    let url = format!("http://127.0.0.1:{}/file", liar.port()).parse::<Url>().unwrap();
+    let (store, path) = Client::new(Arc::new(ClientOptions::default())).connect(&url).unwrap();
+    Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_lies_about_does_not_arrive() {
+    let honest = Liar::start(None, PATTERN.bytes(0, 3 << 20));
+    let to = memory();
+    let copied = copy(lied(&honest), place(&to, "/copy")).await.unwrap().unwrap();
+    assert!(copied.verified.iter().next().is_some());
+    for (lie, fault, blame) in [
+        // Whether a network or a server breaks off cannot be told.
+        (Lie::Longer, Fault::Unavailable, Blame::Network),
+        (Lie::CutOff, Fault::Unavailable, Blame::Network),
+        (Lie::OtherRange, Fault::Protocol, Blame::Storage),
+        (Lie::OtherDigest, Fault::ChecksumMismatch, Blame::Storage),
+        (Lie::OtherByte, Fault::ChecksumMismatch, Blame::Storage),
+    ] {
+        let liar = Liar::start(Some(lie), PATTERN.bytes(0, 3 << 20));
+        let directory = tempfile::tempdir().unwrap();
+        for to in [memory(), local(&directory)] {
+            let error = copy(lied(&liar), place(&to, "/copy")).await.unwrap_err();
+            assert_eq!((error.fault(), error.blame()), (fault, blame), "{lie:?}: {error}");
+            assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound, "{lie:?}");
+        }
+        let staged = directory.path().join(".towpath").read_dir().map(Iterator::count);
+        assert_eq!(staged.unwrap_or(0), 0, "{lie:?} leaves something");
+    }
+}
