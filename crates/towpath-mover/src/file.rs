@@ -110,7 +110,8 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
     };
     let may_go_on = options.resume.is_some();
     let target = beside(begin(job, mover, options), first.as_mut()).await;
-    let target = explained(job, metadata.size, target).await?;
+    // Of a file that may go on nobody knows yet what is there of it.
+    let target = if may_go_on { target? } else { explained(job, metadata.size, target).await? };
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
