@@ -21,7 +21,9 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
 - One machine: the emulator, servers and clients share its cores. Real kernel TCP between two network namespaces, MTU 1500, a drop-tail queue of one
   bandwidth-delay product (at least 1 MiB); `towpath wan` carries the packets ([how](../../../docs/rfcs/0002-wan-emulator.md)). Rates are of files' bytes over the whole
   time of the command, start, handshakes, slow start and end included. 1 Gbit/s carries at most 941.5 Mbit/s of payload.
-- Connections may buffer up to 512 MiB (`--buf`), as on a host that is set up for transfers. What a connection learned is not kept for the next one.
+- Connections may buffer up to 512 MiB (`--buf`), as on a host that is set up for transfers. What a connection learned is not kept for the next one; what towpath remembers of a path
+  ([how](../../../docs/mover.md#how-many-connections-tunerrs-spreadrs-of-the-client)) is, from the second repetition over a path on. As root, towpath asks for BBR at both ends where the round trip is 10 ms or more.
+- towpath brings a file to the disk (fsync) before it shows it; its peers do not.
 - **`*` was cut off** at the job's limit: its rate is what it had received until then (for one file by what the link carried, for trees by the files that were
   whole; for seconds, the time that all would take at that rate). **`!`**: the machine, not the link, had a part in it: packets that it lost, or handed over late by more than
   0.1 ms and 2 % of the round trip on average. `–` failed; the JSON file says how.
