@@ -4,6 +4,7 @@ pub mod checksum;
 pub mod fault;
 pub mod http;
 pub mod metalink;
+pub mod probe;
 pub mod reach;
 pub mod s3;
 pub mod tcp;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use towpath_proto::probe::MAX_PROBE;
 
 use crate::units::{ByteSize, Span};
 
@@ -36,6 +37,8 @@ pub struct ServeConfig {
     pub http: HttpConfig,
     /// Copies between this server and others.
     pub third_party: ThirdPartyConfig,
+    /// Probes of the network.
+    pub probe: ProbeConfig,
     /// Bounds.
     pub limits: Limits,
     /// The access log.
@@ -153,6 +156,18 @@ pub struct ThirdPartyConfig {
     pub ca: Option<PathBuf>,
 }
 
+/// Probes of the network (`towpath probe`): bytes from memory to whoever may read, and into the void from whoever may write.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProbeConfig {
+    /// Whether they are answered.
+    pub enabled: bool,
+    /// Connections that are probed at once. Further ones are refused for the time being.
+    pub connections: usize,
+    /// The longest probe, at most 60 s.
+    pub longest: Span,
+}
+
 /// Bounds of one connection and of all. Beyond them a client waits or is refused; memory does not grow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -211,6 +226,7 @@ impl Default for ServeConfig {
             access: AccessConfig::default(),
             http: HttpConfig::default(),
             third_party: ThirdPartyConfig::default(),
+            probe: ProbeConfig::default(),
             limits: Limits::default(),
             access_log: AccessLogConfig::default(),
         }
@@ -234,6 +250,12 @@ impl Default for ThirdPartyConfig {
             markers: Span(Duration::from_secs(5)),
             ca: None,
         }
+    }
+}
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self { enabled: true, connections: 32, longest: Span(MAX_PROBE) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The life of a request: hyper reads it from the [`wire`]; [`routes`] finds out what it is about ([`target`]) and who asks
 //! ([`identity`]), and calls its method's function ([`get`], [`put`], [`namespace`], [`copying`], [`propfind`],
-//! [`third_party`], [`proppatch`], [`locking`]) with an [`exchange::Exchange`]. That checks access and locks, calls the store, and
+//! [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That checks access and locks, calls the store, and
 //! gives an answer or a [`refusal`]. Bodies ([`body`]) are made as the client takes them; files go by `sendfile` where they can.
 //! When the last byte has gone, the request's [`account`] is written to log and metrics.
 //!
@@ -26,6 +26,7 @@ mod locks;
 mod media_type;
 mod namespace;
 mod parts;
+mod probe;
 mod propfind;
 mod proppatch;
 mod pulse;
@@ -52,7 +53,7 @@ use hyper_util::{
 use self::{link::Link, pulse::Late, wire::Wire};
 use crate::{
     Service, Socket,
-    config::{HttpConfig, Limits},
+    config::{HttpConfig, Limits, ProbeConfig},
 };
 
 /// How much a client may send on one HTTP/2 stream, and on all of a connection, before we have taken it. At a round trip of 100 ms they
@@ -78,12 +79,13 @@ pub struct State {
     settings: HttpConfig,
     locks: locks::Locks,
     uploads: uploads::Uploads,
+    probes: probe::Probes,
 }
 
 impl State {
     /// The state of a server that starts.
-    pub fn new(settings: HttpConfig) -> Self {
-        Self { settings, ..Self::default() }
+    pub fn new(settings: HttpConfig, probes: ProbeConfig) -> Self {
+        Self { settings, probes: probe::Probes::new(probes), ..Self::default() }
     }
 }
 

@@ -71,7 +71,7 @@ impl Server {
             store,
             access: Access::new(&config.access)?,
             limits: config.limits.clone(),
-            http: http::State::new(config.http.clone()),
+            http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
             buffers: Buffers::new(config.limits.bytes.0),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),

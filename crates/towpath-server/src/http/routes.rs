@@ -14,7 +14,7 @@ use super::{
     exchange::Exchange,
     get, identity,
     link::Link,
-    locking, namespace, propfind, proppatch, put,
+    locking, namespace, probe, propfind, proppatch, put,
     refusal::Refusal,
     respond, service_pages,
     target::Target,
@@ -100,6 +100,9 @@ async fn begin(
 }
 
 async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    if let Some(path) = probe::path(exchange) {
+        return probe::answer(exchange, &path, body).await;
+    }
     match exchange.verb {
         Verb::Get | Verb::Head => get::answer(exchange).await,
         Verb::Put => put::answer(exchange, body).await,

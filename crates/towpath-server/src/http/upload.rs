@@ -27,7 +27,7 @@ const DISCARDED_BYTES: u64 = 16 << 20;
 const TEXT_BYTES: usize = 256 << 10;
 
 /// The next bytes of a body; none at its end.
-async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<Bytes>, Refusal> {
+pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<Bytes>, Refusal> {
     loop {
         let frame = timeout(limits.stall.0, body.frame())
             .await

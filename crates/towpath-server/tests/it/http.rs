@@ -4,6 +4,7 @@ mod files;
 mod limits;
 mod links;
 mod namespace;
+mod probe;
 mod properties;
 mod third_party;
 mod tls;

@@ -1,0 +1,297 @@
+//! How a probe of the network is asked for, and what comes back (docs/probe.md).
+//!
+//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an [`Ask`]: GET has the server send bytes
+//! from its memory, POST has it take what comes and throw it away. Both are answered with frames, so that what the server's kernel says of the
+//! connection comes beside the data. A frame is one byte that tells its kind, four that tell the length of its payload (big-endian), and the payload:
+//!
+//! | kind | payload | at most |
+//! | --- | --- | --- |
+//! | 0 | data, whose content means nothing | 1 MiB |
+//! | 1 | a [`Sample`] | 1 KiB |
+//! | 2 | an [`End`], after which nothing comes | 1 KiB |
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::tcp::{MAX_TCP_INFO_BYTES, TcpInfo};
+
+/// Where probes are asked for; the path that is meant follows. Who may read it may probe downwards, who may write it upwards.
+pub const PROBE_PREFIX: &str = "/.well-known/towpath/probe";
+
+/// The field of a request that makes it a probe.
+pub const PROBE_FIELD: &str = "towpath-probe";
+
+/// The media type of the answer. What is answered with another one was no probe.
+pub const PROBE_TYPE: &str = "application/vnd.towpath.probe";
+
+/// The longest probe of one connection.
+pub const MAX_PROBE: Duration = Duration::from_secs(60);
+
+/// The least and the most time between two samples.
+pub const SAMPLING: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// The data of one frame, at most, in bytes.
+pub const MAX_DATA_BYTES: usize = 1 << 20;
+
+/// The text of one frame, at most, in bytes.
+pub const MAX_TEXT_BYTES: usize = MAX_TCP_INFO_BYTES;
+
+/// Bytes of a frame before its payload.
+const HEAD_BYTES: usize = 5;
+
+/// Whereto the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the server to its client.
+    Down,
+    /// From the client to its server.
+    Up,
+}
+
+impl Direction {
+    /// Its name in requests and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Whereto the bytes go.
+    pub direction: Direction,
+    /// For how long, at most [`MAX_PROBE`].
+    pub duration: Duration,
+    /// The time between two samples, within [`SAMPLING`].
+    pub interval: Duration,
+}
+
+/// A text that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadProbe(&'static str);
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [duration, interval] = [self.duration, self.interval].map(|time| time.as_millis());
+        write!(f, "direction={} duration_ms={duration} interval_ms={interval}", self.direction.name())
+    }
+}
+
+impl FromStr for Ask {
+    type Err = BadProbe;
+
+    fn from_str(text: &str) -> Result<Self, BadProbe> {
+        let direction = match value(text, "direction") {
+            Some("down") => Direction::Down,
+            Some("up") => Direction::Up,
+            _ => return Err(BadProbe("a probe needs direction=down or direction=up")),
+        };
+        let duration = number(text, "duration_ms").map(Duration::from_millis);
+        let duration = duration.filter(|duration| !duration.is_zero() && *duration <= MAX_PROBE);
+        let interval = number(text, "interval_ms").map(Duration::from_millis);
+        Ok(Self {
+            direction,
+            duration: duration.ok_or(BadProbe("a probe needs duration_ms from 1 to 60000"))?,
+            interval: interval
+                .filter(|interval| (SAMPLING[0]..=SAMPLING[1]).contains(interval))
+                .ok_or(BadProbe("a probe needs interval_ms from 10 to 1000"))?,
+        })
+    }
+}
+
+/// What the server's kernel said of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// When, since the server began to answer.
+    pub at: Duration,
+    /// What it said.
+    pub info: TcpInfo,
+}
+
+/// What a probe came to, as the server saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// How long it took.
+    pub at: Duration,
+    /// Bytes of data that were sent, or taken.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at_us={} {}", self.at.as_micros(), self.info)
+    }
+}
+
+impl FromStr for Sample {
+    type Err = BadProbe;
+
+    fn from_str(text: &str) -> Result<Self, BadProbe> {
+        let at = number(text, "at_us").map(Duration::from_micros).ok_or(BadProbe("a sample needs at_us"))?;
+        let info = text.parse().map_err(|_| BadProbe("a sample tells nothing of the connection"))?;
+        Ok(Self { at, info })
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at_us={} bytes={}", self.at.as_micros(), self.bytes)
+    }
+}
+
+impl FromStr for End {
+    type Err = BadProbe;
+
+    fn from_str(text: &str) -> Result<Self, BadProbe> {
+        let at = number(text, "at_us").map(Duration::from_micros);
+        match (at, number(text, "bytes")) {
+            (Some(at), Some(bytes)) => Ok(Self { at, bytes }),
+            _ => Err(BadProbe("the end of a probe needs at_us and bytes")),
+        }
+    }
+}
+
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.split_ascii_whitespace().find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn number(text: &str, key: &str) -> Option<u64> {
+    value(text, key)?.parse().ok()
+}
+
+/// A frame, or the part of one that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// So many bytes of data.
+    Data(usize),
+    /// A sample.
+    Sample(Sample),
+    /// The end.
+    End(End),
+}
+
+/// A frame of data as it is sent: its content does not compress.
+///
+/// # Panics
+/// If it is to hold more than [`MAX_DATA_BYTES`].
+pub fn data_frame(bytes: usize) -> Vec<u8> {
+    assert!(bytes <= MAX_DATA_BYTES, "no frame holds that much");
+    let mut frame = head(0, bytes);
+    frame.extend(noise(bytes));
+    frame
+}
+
+/// Bytes that do not compress, the same each time (xorshift64, Marsaglia 2003).
+pub fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_ne_bytes()
+    });
+    words.flatten().take(bytes).collect()
+}
+
+impl Sample {
+    /// Its frame.
+    pub fn frame(&self) -> Vec<u8> {
+        text_frame(1, &self.to_string())
+    }
+}
+
+impl End {
+    /// Its frame.
+    pub fn frame(&self) -> Vec<u8> {
+        text_frame(2, &self.to_string())
+    }
+}
+
+fn text_frame(kind: u8, text: &str) -> Vec<u8> {
+    let mut frame = head(kind, text.len());
+    frame.extend_from_slice(text.as_bytes());
+    frame
+}
+
+fn head(kind: u8, bytes: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(HEAD_BYTES + bytes);
+    head.push(kind);
+    head.extend_from_slice(&(bytes as u32).to_be_bytes());
+    head
+}
+
+/// Takes an answer apart as it comes. It keeps at most [`MAX_TEXT_BYTES`].
+#[derive(Debug, Default)]
+pub struct Frames {
+    head: Vec<u8>,
+    text: Vec<u8>,
+    /// Bytes of the payload that are still to come.
+    left: usize,
+    ended: bool,
+}
+
+impl Frames {
+    /// Takes the next `bytes`, and tells `each` event in them.
+    ///
+    /// # Errors
+    /// For what is no frame: of another kind, longer than its kind may be, with a text that makes no sense, or behind the end. Nothing can be taken after that.
+    pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), BadProbe> {
+        while !bytes.is_empty() {
+            if self.ended {
+                return Err(BadProbe("something follows the end of a probe"));
+            }
+            if self.head.len() < HEAD_BYTES {
+                let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES - self.head.len()));
+                self.head.extend_from_slice(head);
+                bytes = rest;
+                self.begin()?;
+            } else {
+                let (payload, rest) = bytes.split_at(bytes.len().min(self.left));
+                self.left -= payload.len();
+                bytes = rest;
+                match self.head[0] {
+                    0 => each(Event::Data(payload.len())),
+                    _ => self.text.extend_from_slice(payload),
+                }
+            }
+            if self.head.len() == HEAD_BYTES && self.left == 0 {
+                self.finish(&mut each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a head, if it is whole.
+    fn begin(&mut self) -> Result<(), BadProbe> {
+        let Ok([kind, length @ ..]) = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
+        let most = match kind {
+            0 => MAX_DATA_BYTES,
+            1 | 2 => MAX_TEXT_BYTES,
+            _ => return Err(BadProbe("a frame of a probe is of no known kind")),
+        };
+        self.left = u32::from_be_bytes(length) as usize;
+        if self.left > most { Err(BadProbe("a frame of a probe is too long")) } else { Ok(()) }
+    }
+
+    /// A frame is whole.
+    fn finish(&mut self, each: &mut impl FnMut(Event)) -> Result<(), BadProbe> {
+        let text = std::str::from_utf8(&self.text).map_err(|_| BadProbe("a frame of a probe is no text"))?;
+        match self.head[0] {
+            1 => each(Event::Sample(text.parse()?)),
+            2 => {
+                each(Event::End(text.parse()?));
+                self.ended = true;
+            }
+            _ => {}
+        }
+        self.head.clear();
+        self.text.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
