@@ -129,19 +129,7 @@ impl Dialer {
     /// The connections that live.
     pub(crate) fn connections(&self) -> Vec<Connection> {
         let taps: Vec<_> = self.taps().iter().filter_map(Weak::upgrade).collect();
-        let look = |tap: &Arc<Tap>| {
-            let info = net::tcp_info(&tap.socket).ok()?;
-            let has_work = tap.underway.load(Ordering::Relaxed) > 0;
-            Some(Connection {
-                has_work,
-                number: tap.number,
-                host: Arc::clone(&tap.host),
-                port: tap.port,
-                info,
-                far: *tap.far(),
-            })
-        };
-        taps.iter().filter_map(look).collect()
+        taps.iter().filter_map(|tap| tap.look()).collect()
     }
 
     fn taps(&self) -> MutexGuard<'_, Vec<Weak<Tap>>> {
@@ -150,6 +138,18 @@ impl Dialer {
 }
 
 impl Tap {
+    /// What the connection is doing; none if the kernel does not tell.
+    pub(crate) fn look(&self) -> Option<Connection> {
+        Some(Connection {
+            number: self.number,
+            host: Arc::clone(&self.host),
+            port: self.port,
+            has_work: self.underway.load(Ordering::Relaxed) > 0,
+            info: net::tcp_info(&self.socket).ok()?,
+            far: *self.far(),
+        })
+    }
+
     /// Takes note of what the server says of its end, if it does.
     pub(crate) fn told(&self, line: &[u8]) {
         if let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) {

@@ -9,6 +9,7 @@
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
 //! | one question over all its attempts: again, elsewhere, later | `site`, `pursuit`, `place`; `facts` are what was learnt |
 //! | one answer as it arrives | `answer` |
+//! | a probe of the network | `probe` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
 //! The life of a first read: [`HttpStore`] makes a handle without asking anybody. The read sends a GET with a range; the header of
@@ -30,6 +31,7 @@ mod parts;
 mod payload;
 mod place;
 mod pool;
+mod probe;
 mod pursuit;
 mod put;
 mod read;
@@ -42,6 +44,7 @@ mod third_party;
 mod upload;
 mod vector;
 
+pub use probe::{End, Probe, Probed, Trace};
 pub use site::Sites;
 pub use store::HttpStore;
 pub(crate) use third_party::Other;

@@ -33,6 +33,7 @@ use towpath_store::{Error, Fault, Result, Store, StorePath};
 use dial::Dialer;
 pub use dial::{Connection, MAX_LANES};
 pub use http::s3;
+pub use http::{End, Probe, Probed, Trace};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -87,6 +88,15 @@ impl Client {
     /// Changes that number; it is kept between 1 and 64.
     pub fn set_lanes(&self, lanes: usize) {
         self.dialer.set_lanes(lanes);
+    }
+
+    /// Probes the network to the server at `url`, which must be towpath's: bytes go from memory to memory. Whoever may read that path may probe
+    /// downwards, whoever may write it upwards. Dropping the future ends the probe.
+    ///
+    /// # Errors
+    /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of reach.
+    pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
+        self.http.probe(url, probe).await
     }
 
     /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.

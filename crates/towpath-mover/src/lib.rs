@@ -18,6 +18,7 @@ mod mover;
 mod pace;
 mod paths;
 mod place;
+pub mod probe;
 mod progress;
 mod removal;
 mod replicas;

@@ -117,7 +117,6 @@ impl Occupancy {
     }
 
     /// One that has so much in one stage.
-    #[cfg(test)]
     pub(crate) fn with(mut self, stage: Stage, byte_seconds: f64) -> Self {
         self.0[stage as usize] = byte_seconds;
         self

@@ -92,6 +92,16 @@ impl Connection {
             tap.told(line.as_bytes());
         }
     }
+
+    /// What it is doing; none if it has ended.
+    pub(super) fn look(&self) -> Option<dial::Connection> {
+        self.tap.upgrade()?.look()
+    }
+
+    /// Something that can look at it as long as it lives.
+    pub(super) fn tap(&self) -> Weak<Tap> {
+        Weak::clone(&self.tap)
+    }
 }
 
 impl Pools {
@@ -134,7 +144,8 @@ impl Pools {
         self.dial(&pool.endpoint).await
     }
 
-    async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
+    /// A new connection to `endpoint`.
+    pub(super) async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
         let options = &self.options;
         let underway = Arc::new(AtomicUsize::new(1));
         let connected = self.dialer.connect(&endpoint.host, endpoint.port, &underway).await;

@@ -98,7 +98,7 @@ pub(super) struct Site {
     pub(super) background: TaskTracker,
     /// Held while the site is told that an upload ended.
     pub(super) farewells: Arc<RwLock<()>>,
-    pools: Arc<Pools>,
+    pub(super) pools: Arc<Pools>,
     places: Arc<Semaphore>,
     /// What signs its requests, in place of a token.
     signer: Option<Arc<Signer>>,
@@ -307,7 +307,16 @@ impl Site {
         judge(answer, question, &credentials).await
     }
 
-    fn request(&self, place: &Place, question: &Question, credentials: &Credentials) -> Result<Request<Payload>> {
+    /// The request that asks `question`.
+    ///
+    /// # Errors
+    /// For what cannot be sent.
+    pub(super) fn request(
+        &self,
+        place: &Place,
+        question: &Question,
+        credentials: &Credentials,
+    ) -> Result<Request<Payload>> {
         if let Some(flaw) = &question.flaw {
             return Err(flaw.clone());
         }
@@ -389,7 +398,7 @@ impl Site {
     }
 
     /// Lets the body flow when the server says 'continue'.
-    fn hear_continue(&self, request: &mut Request<Payload>, conduit: &Arc<Conduit>) {
+    pub(super) fn hear_continue(&self, request: &mut Request<Payload>, conduit: &Arc<Conduit>) {
         if !request.headers().contains_key(header::EXPECT) {
             return conduit.go();
         }

@@ -1,10 +1,10 @@
 //! What servers say of their ends of connections.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use towpath_client::{Client, ClientOptions};
-use towpath_proto::{tcp::TcpInfo, url::Url};
-use towpath_store::sys::disk;
+use towpath_client::{Client, ClientOptions, End, Probe, Trace};
+use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
+use towpath_store::{Fault, sys::disk};
 
 use crate::{
     own::serve_directory,
@@ -49,4 +49,39 @@ async fn others_say_nothing() {
     server.put("f", &vec![7; SIZE]);
     let told = told("root", server.port).await;
     assert!(!told.is_empty() && told.iter().all(|(_, far)| far.is_none()), "{told:?}");
+}
+
+fn probe(direction: Direction) -> Probe {
+    let [duration, interval] = [200, 20].map(Duration::from_millis);
+    Probe { direction, connections: 2, duration, interval }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_server_is_probed_whatever_the_url_speaks() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = serve_directory(&directory);
+    let client = Client::new(Arc::new(options()));
+    for scheme in ["root", "http"] {
+        let url = format!("{scheme}://127.0.0.1:{port}//new").parse::<Url>().unwrap();
+        for direction in [Direction::Down, Direction::Up] {
+            let probed = client.probe(&url, &probe(direction)).await.unwrap();
+            assert!(probed.server.starts_with("towpath/"), "{probed:?}");
+            for (connection, end) in [(0, End::Client), (1, End::Client), (0, End::Server), (1, End::Server)] {
+                let of = |trace: &&Trace| (trace.connection, trace.end) == (connection, end);
+                assert!(probed.traces.iter().any(|trace| of(&trace)), "{scheme} {direction:?} {connection} {end:?}");
+            }
+            assert!(probed.traces.is_sorted_by_key(|trace| trace.at));
+        }
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_not_probed() {
+    let Some(server) = Xrootd::start("") else { return };
+    let client = Client::new(Arc::new(ClientOptions { connect_timeout: Duration::from_secs(2), ..options() }));
+    let url = format!("root://127.0.0.1:{}//", server.port).parse::<Url>().unwrap();
+    let error = client.probe(&url, &probe(Direction::Down)).await.unwrap_err();
+    assert!(matches!(error.fault(), Fault::Unavailable | Fault::Unsupported), "{error:?}");
+    assert!(error.message().contains("towpath server"), "{error}");
 }

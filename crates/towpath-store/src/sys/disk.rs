@@ -16,6 +16,12 @@ pub fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
+/// Has the system forget what it keeps of a file in memory, as far as that is on disk already, so that it is read from there. If it cannot, nothing is
+/// lost.
+pub fn forget(file: &fs::File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
 /// Reads a small file whole.
 ///
 /// # Errors

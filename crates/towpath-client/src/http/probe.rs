@@ -1,0 +1,274 @@
+//! A probe of the network to one of towpath's servers (`towpath_proto::probe`): bytes from memory to memory, over connections of its own, and what the kernels
+//! at both ends say of each of them meanwhile.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use http::{Method, StatusCode, header};
+use tokio::time::{MissedTickBehavior, interval, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_proto::{
+    probe::{Ask, Direction, Event, Frames, MAX_PROBE, PROBE_FIELD, PROBE_PREFIX, PROBE_TYPE, SAMPLING, Sample, noise},
+    tcp::TcpInfo,
+    url::{Endpoint, Family, Url},
+};
+use towpath_store::{
+    Blame, Caller, Error, Fault, Result, StorePath,
+    sys::clock::{self, Instant},
+};
+
+use super::{
+    answer::Answer,
+    conduit::Conduit,
+    payload::Payload,
+    place::Place,
+    pool::Connection,
+    pursuit::Failure,
+    refusal,
+    site::{Question, Site, Sites},
+};
+use crate::{MAX_LANES, dial::Tap};
+
+/// Bytes that are offered to a connection at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How long the last samples may take beyond the probe's own time: nothing that is measured waits for them.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe {
+    /// Whereto the bytes go.
+    pub direction: Direction,
+    /// Connections side by side, 1 to [`MAX_LANES`].
+    pub connections: usize,
+    /// For how long, at most [`MAX_PROBE`].
+    pub duration: Duration,
+    /// The time between two looks at a connection, 10 ms to 1 s.
+    pub interval: Duration,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// This machine.
+    Client,
+    /// The server.
+    Server,
+}
+
+/// What the kernel at one end said of a connection at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Trace {
+    /// Which connection, from 0.
+    pub connection: usize,
+    /// At which end.
+    pub end: End,
+    /// When, since the connections were there and the probe was asked for; of the server, as this machine would have seen it half a round trip later.
+    pub at: Duration,
+    /// What it said.
+    pub info: TcpInfo,
+}
+
+/// What a probe found.
+#[derive(Debug, Clone)]
+pub struct Probed {
+    /// How the server calls itself.
+    pub server: String,
+    /// How long it took to connect: TCP, and TLS where it is spoken.
+    pub connected: Duration,
+    /// When that was done, and the probe was asked for.
+    pub began: Instant,
+    /// What the kernels said, in the order of time.
+    pub traces: Vec<Trace>,
+}
+
+/// What came of one connection.
+struct Told {
+    server: String,
+    traces: Vec<Trace>,
+}
+
+impl Sites {
+    /// As [`crate::Client::probe`].
+    pub(crate) async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
+        let probe = &Probe {
+            connections: probe.connections.clamp(1, MAX_LANES),
+            duration: probe.duration.min(MAX_PROBE),
+            interval: probe.interval.clamp(SAMPLING[0], SAMPLING[1]),
+            ..*probe
+        };
+        let endpoint = Endpoint { family: Family::Http, ..url.endpoint() };
+        let site = self.at(&endpoint);
+        let path = StorePath::parse(format!("{PROBE_PREFIX}{}", url.path()).as_bytes())
+            .map_err(|error| Error::new(Fault::InvalidArgument, format!("{endpoint}: {error}")))?;
+        let place = Place::new(&endpoint, &path, url.query());
+        let dialed = clock::now();
+        let dialing = (0..probe.connections).map(|_| site.pools.dial(&endpoint));
+        let connections = try_join_all(dialing).await.map_err(error_of)?;
+        let began = clock::now();
+        let traces = Arc::new(Mutex::new(Vec::new()));
+        let taps = connections.iter().map(Connection::tap).collect();
+        let looking = tokio::spawn(look(taps, began, probe.interval, Arc::clone(&traces)));
+        let looking = AbortOnDropHandle::new(looking);
+        let lines = connections.into_iter().enumerate().map(|(index, connection)| Line {
+            site: &site,
+            place: &place,
+            probe,
+            began,
+            index,
+            connection,
+        });
+        let told = try_join_all(lines.map(Line::run)).await?;
+        drop(looking);
+        let mut traces = std::mem::take(&mut *traces.lock().unwrap_or_else(PoisonError::into_inner));
+        let server = told.iter().map(|told| told.server.clone()).find(|server| !server.is_empty()).unwrap_or_default();
+        traces.extend(told.into_iter().flat_map(|told| told.traces));
+        traces.sort_by_key(|trace| trace.at);
+        Ok(Probed { server, connected: began - dialed, began, traces })
+    }
+}
+
+/// Looks at the connections at regular times, until all are gone.
+async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc<Mutex<Vec<Trace>>>) {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        let seen = taps.iter().enumerate().filter_map(|(connection, tap)| {
+            let info = tap.upgrade()?.look()?.info;
+            Some(Trace { connection, end: End::Client, at: clock::now() - began, info })
+        });
+        traces.lock().unwrap_or_else(PoisonError::into_inner).extend(seen);
+    }
+}
+
+/// One connection of a probe.
+struct Line<'a> {
+    site: &'a Site,
+    place: &'a Place,
+    probe: &'a Probe,
+    began: Instant,
+    index: usize,
+    connection: Connection,
+}
+
+impl Line<'_> {
+    async fn run(mut self) -> Result<Told> {
+        let Probe { direction, duration, interval, .. } = *self.probe;
+        let conduit = Arc::new(Conduit::new(None, Vec::new()));
+        let (method, payload) = match direction {
+            Direction::Down => (Method::GET, Payload::Empty),
+            Direction::Up => (Method::POST, Payload::Stream(Arc::clone(&conduit))),
+        };
+        let ask = Ask { direction, duration, interval };
+        let question = Question { payload, ..Question::new(self.site, method.clone()) };
+        let question = question.with(http::HeaderName::from_static(PROBE_FIELD), ask.to_string());
+        let credentials = self.site.credentials(&Caller::local())?;
+        let mut request = self.site.request(self.place, &question, &credentials)?;
+        let sent = match direction {
+            Direction::Down => {
+                timeout(self.site.options.connect_timeout, self.connection.sender.send_request(request)).await.ok()
+            }
+            Direction::Up => {
+                self.site.hear_continue(&mut request, &conduit);
+                let sending = self.connection.sender.send_request(request);
+                // A server that does not say 'continue' is none of ours, and gets nothing.
+                tokio::select! {
+                    sent = timeout(duration + GRACE, sending) => sent.ok(),
+                    () = feed(&conduit, self.began + duration) => unreachable!("it waits to be dropped"),
+                }
+            }
+        };
+        let response = match sent {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return Err(self.lost(&error.to_string())),
+            // What fills the buffers of a slow path takes longer; what was to be measured has been.
+            None if conduit.taken_bytes() > 0 => return Ok(Told { server: String::new(), traces: Vec::new() }),
+            None => return Err(self.lost("it is silent")),
+        };
+        let arrived = clock::now() - self.began;
+        let round_trip = self.connection.look().map(|seen| seen.info.min_rtt).unwrap_or_default();
+        let Self { place, began, index, connection, site, .. } = self;
+        let answer = Answer::new(response, place.clone(), (connection, None), None, site.options.stall);
+        let server = answer.field(header::SERVER).unwrap_or_default().to_owned();
+        if answer.status != StatusCode::OK || answer.field(header::CONTENT_TYPE) != Some(PROBE_TYPE) {
+            return Err(match answer.status {
+                StatusCode::BAD_REQUEST
+                | StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::UPGRADE_REQUIRED => refusal::of(answer, &method, &credentials).await,
+                status => foreign(place, &server, status),
+            });
+        }
+        let samples = samples(answer, began + duration + GRACE).await?;
+        // Upwards the answer comes at the end, and with it the one sample.
+        let zero = match (direction, samples.last()) {
+            (Direction::Up, Some(last)) => arrived.saturating_sub(last.at),
+            _ => arrived,
+        };
+        let zero = zero.saturating_sub(round_trip / 2);
+        let trace =
+            |sample: Sample| Trace { connection: index, end: End::Server, at: zero + sample.at, info: sample.info };
+        Ok(Told { server, traces: samples.into_iter().map(trace).collect() })
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        let message = format!("{} does not answer a probe, which only towpath servers do: {why}", self.place.root());
+        Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
+    }
+}
+
+/// Offers the server bytes until then, as fast as it takes them; then it waits.
+async fn feed(conduit: &Conduit, until: Instant) {
+    let piece = Bytes::from(noise(PIECE_BYTES));
+    let feeding = async {
+        while clock::now() < until && conduit.offer(&piece).is_ok() {
+            conduit.room(PIECE_BYTES).await;
+        }
+    };
+    let _ = timeout_at(until, feeding).await;
+    conduit.complete();
+    std::future::pending::<()>().await;
+}
+
+/// The samples of an answer that came by `until`.
+async fn samples(mut answer: Answer, until: Instant) -> Result<Vec<Sample>> {
+    let (mut frames, mut samples, mut ended) = (Frames::default(), Vec::new(), false);
+    while !ended && let Ok(next) = timeout_at(until, answer.next()).await {
+        let Some(bytes) = next.map_err(error_of)? else { break };
+        let taken = frames.take(&bytes, |event| match event {
+            Event::Data(_) => {}
+            Event::Sample(sample) => samples.push(sample),
+            Event::End(_) => ended = true,
+        });
+        taken.map_err(|error| {
+            let message = format!("{}: {error}", answer.place.root());
+            Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
+        })?;
+    }
+    Ok(samples)
+}
+
+fn foreign(place: &Place, server: &str, status: StatusCode) -> Error {
+    let who = if server.is_empty() { String::new() } else { format!(" ({server})") };
+    let message = format!(
+        "{}{who} answered {}: it is no towpath server, or one that does not know probes",
+        place.root(),
+        status.as_u16()
+    );
+    Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
+}
+
+fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
+        Failure::Redirect(place) => foreign(&place, "", StatusCode::FOUND),
+    }
+}

@@ -1,0 +1,68 @@
+//! A path measured rather than used: what the network carries from memory to memory, what the storage at its far end gives and takes, and what a copy would
+//! take by that ([`predict`]).
+//!
+//! What holds a leg up is put down to the same causes as with a copy ([`crate::ledger`]); the stage that all others wait for is known here.
+
+mod network;
+mod predict;
+mod storage;
+
+use std::{collections::HashMap, time::Duration};
+
+use towpath_client::Connection;
+use towpath_store::sys::clock::Instant;
+
+pub use network::{Line, network};
+pub use predict::{FileSet, Path, Prediction};
+pub use storage::{Effort, Files, Scratch, StorageLine, files, read, write};
+
+use crate::{
+    account::{Account, Leg},
+    ledger::{Ledger, Look},
+    stage::{Occupancy, Stage},
+};
+
+/// How often a leg is looked at, as a copy is.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// More than any path holds: there always is more to carry.
+const PLENTY: f64 = 1e15;
+
+/// Keeps the account of one leg.
+struct Keeper {
+    ledger: Ledger,
+    stage: Stage,
+    began: Instant,
+    is_remote: [bool; 2],
+}
+
+impl Keeper {
+    /// A leg that begins now: everything is in `stage`. `leg` is none if no network is in it.
+    fn new(began: Instant, leg: Option<Leg>, stage: Stage) -> Self {
+        let is_remote = [leg == Some(Leg::In), leg == Some(Leg::Out)];
+        let first = look(began, began, stage, is_remote, 0, Vec::new(), HashMap::new());
+        Self { ledger: Ledger::new(first), stage, began, is_remote }
+    }
+
+    /// What is seen at `at`: `moved` bytes in all.
+    fn add(&mut self, at: Instant, moved: u64, connections: Vec<Connection>, threads: HashMap<u32, Duration>) {
+        self.ledger.add(look(at, self.began, self.stage, self.is_remote, moved, connections, threads));
+    }
+
+    fn account(&self) -> Account {
+        self.ledger.account().clone()
+    }
+}
+
+fn look(
+    at: Instant,
+    began: Instant,
+    stage: Stage,
+    is_remote: [bool; 2],
+    moved: u64,
+    connections: Vec<Connection>,
+    threads: HashMap<u32, Duration>,
+) -> Look {
+    let held = Occupancy::default().with(stage, PLENTY * (at - began).as_secs_f64());
+    Look { at, moved, files: 0, held, window: u64::MAX, is_limited: false, threads, is_remote, connections }
+}

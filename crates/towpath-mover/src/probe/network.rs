@@ -1,0 +1,284 @@
+//! The network alone: bytes from memory to memory.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+use towpath_client::{Client, Connection, End, Probe, Probed, Trace};
+use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
+use towpath_store::{
+    Result,
+    sys::{
+        clock::{self, Instant},
+        processor,
+    },
+};
+
+use super::{EVERY, Keeper};
+use crate::{
+    account::{Account, Cause, Leg},
+    stage::Stage,
+    verdict::Verdict,
+};
+
+/// What was found of the network in one direction, over some connections.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// What was asked for.
+    pub probe: Probe,
+    /// What the kernels said.
+    pub probed: Probed,
+    /// What held it up.
+    pub account: Account,
+    series: Vec<Series>,
+}
+
+/// Which of the traces are of one connection, in the order of time.
+#[derive(Debug, Clone, Default)]
+struct Series {
+    client: Vec<usize>,
+    server: Vec<usize>,
+}
+
+/// Probes the network to the server at `url`.
+///
+/// # Errors
+/// As [`Client::probe`].
+pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> {
+    let mut threads = Vec::new();
+    let watching = async {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            threads.push((clock::now(), processor::time_wanted()));
+        }
+    };
+    let probed = tokio::select! {
+        probed = client.probe(url, probe) => probed?,
+        () = watching => unreachable!("it looks until it is dropped"),
+    };
+    let mut line = Line::new(*probe, probed);
+    line.account = line.explain(threads);
+    Ok(line)
+}
+
+/// The bytes that went over a connection, as its client's kernel counts them.
+fn carried(direction: Direction, info: &TcpInfo) -> u64 {
+    match direction {
+        Direction::Down => info.received,
+        Direction::Up => info.acknowledged,
+    }
+}
+
+impl Line {
+    /// What a probe found, of which nobody has seen what held it up.
+    pub fn new(probe: Probe, probed: Probed) -> Self {
+        let mut series = vec![Series::default(); probe.connections];
+        for (index, trace) in probed.traces.iter().enumerate() {
+            match (series.get_mut(trace.connection), trace.end) {
+                (Some(series), End::Client) => series.client.push(index),
+                (Some(series), End::Server) => series.server.push(index),
+                (None, _) => {}
+            }
+        }
+        Self { probe, probed, account: Account::default(), series }
+    }
+
+    /// What held it up. `threads` is for how long each thread of this process had wanted a processor at some moments.
+    fn explain(&self, threads: Vec<(Instant, HashMap<u32, Duration>)>) -> Account {
+        let (leg, stage) = match self.probe.direction {
+            Direction::Down => (Leg::In, Stage::Read),
+            Direction::Up => (Leg::Out, Stage::Write),
+        };
+        // Before the first byte can have come there is nothing to hold up.
+        let round_trip = self.probed.traces.iter().map(|trace| trace.info.min_rtt).max().unwrap_or_default();
+        let began = self.probed.began;
+        let (begins, ends) = (began + round_trip, began + self.probe.duration);
+        let mut keeper = Keeper::new(begins, Some(leg), stage);
+        for (at, threads) in threads.into_iter().filter(|(at, _)| *at > begins && *at <= ends) {
+            let connections: Vec<_> =
+                (0..self.series.len()).filter_map(|number| self.seen(number, at - began)).collect();
+            let moved = connections.iter().map(|connection| carried(self.probe.direction, &connection.info)).sum();
+            keeper.add(at, moved, connections, threads);
+        }
+        keeper.account()
+    }
+
+    /// What had been said of a connection by then.
+    fn seen(&self, number: usize, by: Duration) -> Option<Connection> {
+        let Series { client, server } = &self.series[number];
+        let near = self.last(client, by)?;
+        // Upwards the server speaks once, in the end; what matters of it, its largest buffers, is as it was all the time.
+        let far = self.last(server, by).or_else(|| self.probed.traces.get(*server.first()?));
+        Some(Connection {
+            number: number as u64,
+            host: "".into(),
+            port: 0,
+            has_work: true,
+            info: near.info,
+            far: far.map(|trace| trace.info),
+        })
+    }
+
+    /// The last of those traces that is no later than that.
+    fn last(&self, series: &[usize], by: Duration) -> Option<&Trace> {
+        let traces = &self.probed.traces;
+        let count = series.partition_point(|index| traces[*index].at <= by);
+        series[..count].last().map(|index| &traces[*index])
+    }
+
+    /// Bytes that had been carried by then, since the probe was asked for; between two looks, as if they had come evenly.
+    pub fn carried(&self, by: Duration) -> u64 {
+        let traces = &self.probed.traces;
+        let bytes = |index: &usize| carried(self.probe.direction, &traces[*index].info) as f64;
+        let of = |Series { client, .. }: &Series| {
+            let count = client.partition_point(|index| traces[*index].at <= by);
+            let (Some(first), Some(before)) = (client.first(), client[..count].last()) else { return 0.0 };
+            let since_before = |at: Duration| (at - traces[*before].at).as_secs_f64();
+            let more = client.get(count).map_or(0.0, |after| {
+                (bytes(after) - bytes(before)) * since_before(by) / since_before(traces[*after].at)
+            });
+            bytes(before) + more - bytes(first)
+        };
+        self.series.iter().map(of).sum::<f64>() as u64
+    }
+
+    /// The rate over all of the probe, in bytes per second: with the time in which windows opened.
+    pub fn mean_rate(&self) -> f64 {
+        self.carried(self.probe.duration) as f64 / self.probe.duration.as_secs_f64()
+    }
+
+    /// The rate over its second half, in bytes per second: what a long copy has.
+    pub fn settled_rate(&self) -> f64 {
+        let half = self.probe.duration / 2;
+        let bytes = self.carried(self.probe.duration).saturating_sub(self.carried(half));
+        bytes as f64 / half.as_secs_f64().max(1e-9)
+    }
+
+    /// Seconds since the probe was asked for, and bytes carried by then; both grow.
+    pub fn ramp(&self) -> Vec<(f64, f64)> {
+        let steps = (self.probe.duration.as_secs_f64() / EVERY.as_secs_f64()).ceil() as u32 * 5;
+        let points = (0..=steps).map(|step| self.probe.duration * step / steps);
+        points.map(|at| (at.as_secs_f64(), self.carried(at) as f64)).collect()
+    }
+
+    /// The least round trip that either kernel saw; none if none was measured.
+    pub fn round_trip(&self) -> Option<Duration> {
+        let all = self.probed.traces.iter().map(|trace| trace.info.min_rtt);
+        all.filter(|round_trip| !round_trip.is_zero()).min()
+    }
+
+    /// The mean of the smoothed round trips that the sender saw; none if it did not say.
+    pub fn mean_round_trip(&self) -> Option<Duration> {
+        let all: Vec<_> = self.sender().map(|trace| trace.info.rtt).filter(|rtt| !rtt.is_zero()).collect();
+        let count = u32::try_from(all.len()).ok().filter(|count| *count > 0)?;
+        Some(all.into_iter().sum::<Duration>() / count)
+    }
+
+    /// Bytes that the senders sent, and those among them that they sent again.
+    pub fn sent(&self) -> (u64, u64) {
+        let last = self.last_of_sender();
+        (last.iter().map(|info| info.sent).sum(), last.iter().map(|info| info.resent).sum())
+    }
+
+    /// The congestion windows of the senders together, at the end, in bytes.
+    pub fn congestion_window(&self) -> u64 {
+        self.last_of_sender().iter().map(|info| info.congestion_window).sum()
+    }
+
+    /// The congestion control of the senders; none if they did not say.
+    pub fn control(&self) -> Option<&'static str> {
+        self.last_of_sender().first().map(|info| info.control.name())
+    }
+
+    /// What held it up most. With nothing but memory at both ends, what else would be a storage's is a program's doing.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdict = Verdict::on(&self.account)?;
+        let (finding, remedy) = match verdict.cause {
+            Cause::SourceRead | Cause::DestinationWrite => (
+                "the programs at both ends gave and took no more, while the network had room",
+                "look at the processors of both ends, and at what else runs there",
+            ),
+            Cause::SlowStart => {
+                ("the windows of connections were opening for most of the time", "probe for longer (--seconds)")
+            }
+            _ => return Some(verdict),
+        };
+        let cause = if verdict.cause == Cause::SlowStart { Cause::SlowStart } else { Cause::Processor };
+        Some(Verdict { cause, finding: finding.into(), remedy: Some(remedy.into()), ..verdict })
+    }
+
+    fn last_of_sender(&self) -> Vec<TcpInfo> {
+        let last = |series: &Series| Some(self.probed.traces[*self.sending(series).last()?].info);
+        self.series.iter().filter_map(last).collect()
+    }
+
+    fn sender(&self) -> impl Iterator<Item = &Trace> {
+        self.series.iter().flat_map(|series| self.sending(series)).map(|index| &self.probed.traces[*index])
+    }
+
+    fn sending<'a>(&self, series: &'a Series) -> &'a [usize] {
+        match self.probe.direction {
+            Direction::Down => &series.server,
+            Direction::Up => &series.client,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// Two connections downwards for two seconds, each at 10 MB/s after half a second of nothing; `told` is what the server's kernel says at a time.
+    fn probed(told: impl Fn(Duration) -> TcpInfo) -> Line {
+        let (duration, interval) = (Duration::from_secs(2), RTT);
+        let probe = Probe { direction: Direction::Down, connections: 2, duration, interval };
+        let mut traces = Vec::new();
+        for at in (0..=25).map(|step| RTT * step) {
+            let carried = (at.saturating_sub(Duration::from_millis(500)).as_secs_f64() * 10e6) as u64;
+            let common = TcpInfo { min_rtt: RTT, rtt: RTT, ..TcpInfo::default() };
+            let near = TcpInfo { received: 1000 + carried, peer_window: 1 << 20, ..common };
+            let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..told(at) };
+            for connection in 0..2 {
+                traces.push(Trace { connection, end: End::Client, at, info: near });
+                traces.push(Trace {
+                    connection,
+                    end: End::Server,
+                    at,
+                    info: TcpInfo { min_rtt: RTT, rtt: RTT, ..far },
+                });
+            }
+        }
+        let began = clock::now();
+        let probed = Probed { server: String::new(), connected: RTT, began, traces };
+        let looks = (0..=10).map(|step| (began + EVERY * step, HashMap::new())).collect();
+        let mut line = Line::new(probe, probed);
+        line.account = line.explain(looks);
+        line
+    }
+
+    #[test]
+    fn rates_are_of_the_legs_own_time() {
+        let line = probed(|_| TcpInfo::default());
+        assert_eq!(line.carried(Duration::from_secs(1)), 10_000_000);
+        assert_eq!(line.carried(Duration::from_millis(1050)), 11_000_000, "between two looks");
+        assert_eq!((line.mean_rate(), line.settled_rate()), (15e6, 20e6));
+        assert_eq!((line.round_trip(), line.mean_round_trip()), (Some(RTT), Some(RTT)));
+        assert_eq!(line.sent(), (40_000_000, 0));
+        let ramp = line.ramp();
+        assert_eq!((ramp[0], ramp[ramp.len() - 1]), ((0.0, 0.0), (2.0, 30e6)));
+        assert!(ramp.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{ramp:?}");
+    }
+
+    #[test]
+    fn what_the_sender_says_is_what_held_it_up() {
+        let full = probed(|at| TcpInfo { limited_by_buffer: at, most_send_buffer: 4 << 20, ..TcpInfo::default() });
+        let verdict = full.verdict().unwrap();
+        assert_eq!((verdict.cause, verdict.leg), (Cause::SenderWindow, Some(Leg::In)));
+        let idle = probed(|_| TcpInfo { is_starved: true, ..TcpInfo::default() });
+        assert_eq!(idle.verdict().unwrap().cause, Cause::Processor, "memory is never slow");
+        assert_eq!(probed(|_| TcpInfo::default()).verdict().unwrap().cause, Cause::Bandwidth);
+    }
+}

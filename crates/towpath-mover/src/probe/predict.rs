@@ -1,0 +1,161 @@
+//! What a copy of so many files and bytes takes, by what was measured of a path.
+
+use std::time::Duration;
+
+/// Files to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileSet {
+    /// How many.
+    pub files: u64,
+    /// How large they are together, in bytes.
+    pub bytes: u64,
+}
+
+/// What was measured of a path in one direction.
+#[derive(Debug, Clone)]
+pub struct Path {
+    /// The least round trip.
+    pub round_trip: Duration,
+    /// How long it took to connect.
+    pub connect: Duration,
+    /// Seconds since the first request, and bytes that had come by then, both growing: the windows open. At least one point.
+    pub ramp: Vec<(f64, f64)>,
+    /// Bytes per second once they are open.
+    pub settled_rate: f64,
+    /// Bytes per second that the slower one of the two storages gives or takes; none if it was not measured.
+    pub storage_rate: Option<f64>,
+    /// Seconds for each further file; none if it was not measured.
+    pub seconds_a_file: Option<f64>,
+}
+
+/// What a copy will take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// All of it, in seconds.
+    pub seconds: f64,
+    /// Until the first byte can flow, and from the last byte until its file is shown.
+    pub setup_s: f64,
+    /// What the network takes for the bytes.
+    pub network_s: f64,
+    /// What the storages take for the bytes; none if it was not measured.
+    pub storage_s: Option<f64>,
+    /// What opening, making and showing files takes.
+    pub files_s: f64,
+    /// What it rests on.
+    pub assumptions: Vec<&'static str>,
+}
+
+/// Round trips after connecting until the first byte can flow: handshake and login, looking at source and destination, opening.
+const SETUP_ROUND_TRIPS: u32 = 4;
+
+/// Round trips after the last byte: it arrives, and its file is shown.
+const CLOSING_ROUND_TRIPS: u32 = 1;
+
+/// What the requests and answers for one file take of the network, in bytes.
+const REQUEST_BYTES: u64 = 512;
+
+/// Seconds that one file takes of the processors of both ends, where it was not measured: 10,000 files of 10 kB in 2.9 s, with two cores for both ends
+/// (docs/mover.md).
+const SECONDS_A_FILE: f64 = 0.000_25;
+
+impl Prediction {
+    /// What a copy of `set` takes. Network, storages and files work at the same time, so the slowest of them decides.
+    pub fn new(path: &Path, set: FileSet) -> Self {
+        let mut assumptions = vec!["nothing else is on the path, and it stays as it was"];
+        let setup_s = (path.connect + path.round_trip * (SETUP_ROUND_TRIPS + CLOSING_ROUND_TRIPS)).as_secs_f64();
+        let network_s = path.seconds((set.bytes + set.files * REQUEST_BYTES) as f64);
+        let storage_s = path.storage_rate.map(|rate| set.bytes as f64 / rate.max(1.0));
+        if storage_s.is_none() {
+            assumptions.push("the storages keep up with the network: they were not measured");
+        }
+        let seconds_a_file = path.seconds_a_file.unwrap_or(SECONDS_A_FILE);
+        if path.seconds_a_file.is_none() && set.files > 1 {
+            assumptions.push("a file costs 0.25 ms beside its bytes: it was not measured");
+        }
+        let files_s = set.files as f64 * seconds_a_file;
+        let seconds = setup_s + network_s.max(files_s).max(storage_s.unwrap_or(0.0));
+        Self { seconds, setup_s, network_s, storage_s, files_s, assumptions }
+    }
+
+    /// What most of the time goes into.
+    pub fn bound(&self) -> &'static str {
+        let storage_s = self.storage_s.unwrap_or(0.0);
+        let parts = [
+            ("network", self.network_s),
+            ("storage", storage_s),
+            ("files", self.files_s),
+            ("round trips", self.setup_s),
+        ];
+        parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or("", |(name, _)| name)
+    }
+}
+
+impl Path {
+    /// How long the network takes for `bytes`: as it did in the probe, and then at the rate at which that settled.
+    fn seconds(&self, bytes: f64) -> f64 {
+        let mut before = (0.0, 0.0);
+        for point in &self.ramp {
+            if point.1 >= bytes {
+                let share = (bytes - before.1) / (point.1 - before.1).max(1.0);
+                return before.0 + share.clamp(0.0, 1.0) * (point.0 - before.0);
+            }
+            before = *point;
+        }
+        before.0 + (bytes - before.1) / self.settled_rate.max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 100 MB/s after a second of opening windows, over 100 ms.
+    fn path() -> Path {
+        Path {
+            round_trip: Duration::from_millis(100),
+            connect: Duration::from_millis(100),
+            ramp: vec![(0.0, 0.0), (0.5, 5e6), (1.0, 40e6), (2.0, 140e6)],
+            settled_rate: 100e6,
+            storage_rate: None,
+            seconds_a_file: None,
+        }
+    }
+
+    fn seconds(path: &Path, files: u64, bytes: u64) -> f64 {
+        (Prediction::new(path, FileSet { files, bytes }).seconds * 1e3).round() / 1e3
+    }
+
+    #[test]
+    fn a_large_file_takes_what_the_network_takes_and_the_round_trips() {
+        assert_eq!(seconds(&path(), 1, 1_140_000_000 - 512), 0.6 + 2.0 + 10.0);
+        assert_eq!(seconds(&path(), 1, 5_000_000 - 512), 0.6 + 0.5, "windows open as they did");
+        assert_eq!(Prediction::new(&path(), FileSet { files: 1, bytes: 0 }).bound(), "round trips");
+    }
+
+    #[test]
+    fn the_slowest_decides() {
+        let slow = Path { storage_rate: Some(50e6), ..path() };
+        assert_eq!(seconds(&slow, 1, 1_000_000_000), 20.6);
+        let many = Path { seconds_a_file: Some(0.01), ..path() };
+        assert_eq!(seconds(&many, 10_000, 100_000_000), 100.6);
+        assert_eq!(Prediction::new(&many, FileSet { files: 10_000, bytes: 100_000_000 }).bound(), "files");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said() {
+        let told = |path: &Path| Prediction::new(path, FileSet { files: 2, bytes: 2 }).assumptions.len();
+        assert_eq!(told(&path()), 3);
+        assert_eq!(told(&Path { storage_rate: Some(1.0), seconds_a_file: Some(1.0), ..path() }), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn more_takes_longer(files in 0..1_u64 << 32, bytes in 0..1_u64 << 50, more in 0..1_u64 << 40) {
+            let of = |files, bytes| Prediction::new(&path(), FileSet { files, bytes }).seconds;
+            prop_assert!(of(files, bytes + more) >= of(files, bytes));
+            prop_assert!(of(files + more % 1000, bytes) >= of(files, bytes));
+        }
+    }
+}
