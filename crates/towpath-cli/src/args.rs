@@ -2,6 +2,7 @@
 
 mod filters;
 mod manner;
+mod probe;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,6 +16,7 @@ use towpath_proto::checksum::Algorithm;
 
 pub(crate) use filters::Filters;
 pub(crate) use manner::Manner;
+pub(crate) use probe::Probe;
 
 use crate::output::quoted;
 
@@ -101,6 +103,8 @@ pub(crate) enum Command {
     Df(Paths),
     /// Measure the round trip to a storage.
     Ping(Ping),
+    /// Measure a path to a server and its ends, say what is in the way, and predict how long a copy takes.
+    Probe(Probe),
     /// Show settings and where each comes from.
     Config(Config),
     /// Emulate a wide-area network on this machine: hosts with the kernel's TCP, links of known rate, delay and loss.

@@ -52,20 +52,23 @@ pub(crate) fn to_json(account: &Account) -> Value {
         .into_iter()
         .map(|(cause, leg, seconds)| json!({"cause": cause.name(), "leg": leg.map(leg_name), "seconds": seconds}))
         .collect();
-    let verdict = Verdict::on(account).map(|verdict| {
-        json!({
-            "cause": verdict.cause.name(),
-            "leg": verdict.leg.map(leg_name),
-            "share": verdict.share,
-            "finding": verdict.finding,
-            "remedy": verdict.remedy,
-        })
-    });
+    let verdict = Verdict::on(account).as_ref().map(verdict_to_json);
     json!({
         "seconds": account.seconds,
         "spent": spent,
         "verdict": verdict,
         "legs": {"in": account.leg(Leg::In).map(leg_to_json), "out": account.leg(Leg::Out).map(leg_to_json)},
+    })
+}
+
+/// A verdict for programs.
+pub(crate) fn verdict_to_json(verdict: &Verdict) -> Value {
+    json!({
+        "cause": verdict.cause.name(),
+        "leg": verdict.leg.map(leg_name),
+        "share": verdict.share,
+        "finding": verdict.finding,
+        "remedy": verdict.remedy,
     })
 }
 

@@ -19,6 +19,7 @@ mod location;
 mod missed;
 mod notify;
 mod output;
+mod probe;
 mod progress;
 mod remove;
 mod screen;
@@ -100,6 +101,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let resumed_by = match command {
         Command::Cp(_) => "; what is missing is copied by running it again with --skip-existing",
         Command::Sync(_) => "; run it again to go on",
+        Command::Probe(_) => "; what it wrote is removed",
         _ => "",
     };
     let interrupted = Interrupts::new()?.watch();
@@ -133,6 +135,7 @@ async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
         Command::Rm(arguments) => remove::run(&arguments, places).await,
         Command::Df(arguments) => commands::space(&arguments, places).await,
         Command::Ping(arguments) => commands::ping(&arguments, places).await,
+        Command::Probe(arguments) => probe::run(&arguments, places).await,
         Command::Serve(_) | Command::Config(_) | Command::Wan(_) => Err(Failure::internal("not a client's command")),
     }
 }

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use tokio_util::task::TaskTracker;
 use towpath_client::{Client, ClientOptions, s3::S3Options};
 use towpath_mover::Place;
 use towpath_proto::url::{Endpoint, Location, Url};
@@ -40,6 +41,7 @@ pub(crate) struct Places {
     local: Arc<Mutex<Option<Arc<dyn Store>>>>,
     remote: Arc<Mutex<HashMap<Site, Arc<dyn Store>>>>,
     flags: Vec<String>,
+    afterwards: TaskTracker,
 }
 
 impl Places {
@@ -62,6 +64,7 @@ impl Places {
             local: Arc::default(),
             remote: Arc::default(),
             flags: remote.flags(),
+            afterwards: TaskTracker::new(),
         }
     }
 
@@ -93,8 +96,15 @@ impl Places {
         Arc::clone(&self.client)
     }
 
-    /// Waits until what dropped uploads left at remote storages has been removed, or could not be.
+    /// Tasks that remove what a command made and leaves, also when it is interrupted.
+    pub(crate) fn afterwards(&self) -> &TaskTracker {
+        &self.afterwards
+    }
+
+    /// Waits until what dropped uploads left at remote storages has been removed, or could not be, and until the tasks of [`Self::afterwards`] have ended.
     pub(crate) async fn cleaned_up(&self) {
+        self.afterwards.close();
+        self.afterwards.wait().await;
         self.client.cleaned_up().await;
     }
 

@@ -7,6 +7,7 @@ mod it {
     mod events;
     mod idle;
     mod missing;
+    mod probing;
     mod program;
     mod removing;
     mod resuming;

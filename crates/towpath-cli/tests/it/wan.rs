@@ -7,7 +7,7 @@ use super::program::towpath;
 /// The address of the second host.
 const SECOND: &str = "198.18.0.2";
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         assert!(std::env::var_os("TOWPATH_REQUIRE_PEERS").is_none(), "towpath wan is to be tested, and needs root");

@@ -1,0 +1,206 @@
+//! `towpath probe`: what a path carries, what its ends give and take, and what a copy would take by that. docs/probe.md explains it to users.
+//!
+//! [`run`] goes through the legs: the network in each direction over each number of connections, the far storage, the disk here. What is not measured is said, with
+//! the reason. [`report`] says what was found, [`trace`] writes down what the kernels said.
+
+mod legs;
+mod report;
+mod trace;
+
+use std::{ffi::OsStr, time::Duration};
+
+use towpath_client::Probe;
+use towpath_mover::{
+    Place, Walk,
+    probe::{self, FileSet, Path, Prediction, StorageLine},
+};
+use towpath_proto::{
+    probe::Direction,
+    url::{Family, Location, Url},
+};
+use towpath_store::{Error, Fault, ListOptions};
+
+use crate::{args, failure::Failure, location::Places};
+use legs::Legs;
+
+/// A copy begins with so many connections on a long path.
+const LONG_PATH_CONNECTIONS: usize = 4;
+
+/// From this round trip on a path is long.
+const LONG: Duration = Duration::from_millis(10);
+
+/// How long the server is probed to find out how far it is.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+
+/// What is probed with `--sweep`.
+const SWEEP: [usize; 4] = [1, 2, 4, 8];
+
+/// Runs `towpath probe`.
+pub(crate) async fn run(arguments: &args::Probe, places: &Places) -> Result<(), Failure> {
+    let url = remote(&arguments.url)?;
+    let place = places.remote(&url)?;
+    let mut trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let set = match (&arguments.set, arguments.files, arguments.bytes) {
+        (Some(of), ..) => Some(listed(&places.place(of)?).await?),
+        (None, Some(files), Some(bytes)) => Some((FileSet { files, bytes }, None)),
+        _ => None,
+    };
+    let mut legs = Legs::default();
+    network(arguments, places, &url, &mut legs).await;
+    if let Some(trace) = &mut trace {
+        trace.write(&url, &legs.network)?;
+    }
+    // The storage is asked over as many connections as a copy would have.
+    let most = [Direction::Down, Direction::Up].iter().filter_map(|direction| legs.best(*direction));
+    if let Some(connections) = most.map(|line| line.probe.connections).max() {
+        places.client().set_lanes(connections);
+    }
+    storage(arguments, places, &place, &mut legs).await;
+    if let Some(directory) = &arguments.local {
+        legs.disk(places, &places.place(directory.as_os_str())?, length(arguments)).await;
+    }
+    if legs.are_empty() {
+        return Err(legs.first_error().unwrap_or_else(|| Failure::internal("there was nothing to measure")));
+    }
+    let predictions = set.map(|(set, direction)| (set, predictions(&legs, set, direction))).unwrap_or_default();
+    report::print(arguments.json, &url, &legs, &predictions)
+}
+
+fn remote(text: &OsStr) -> Result<Url, Failure> {
+    match Location::from_argument(text) {
+        Ok(Location::Remote(url)) => Ok(url),
+        Ok(_) => Err(Failure::Usage(format!("{}: a path is probed to a server: give a URL", text.display()))),
+        Err(error) => Err(Failure::Usage(format!("{}: {error}", text.display()))),
+    }
+}
+
+fn length(arguments: &args::Probe) -> Duration {
+    Duration::from_secs(arguments.seconds.into())
+}
+
+/// The legs over the network alone.
+async fn network(arguments: &args::Probe, places: &Places, url: &Url, legs: &mut Legs) {
+    let client = places.client();
+    if url.scheme().family() == Family::S3 {
+        let error = Error::new(Fault::Unsupported, "a bucket answers no probes: only towpath servers do");
+        return legs.skip("network", error);
+    }
+    for &direction in arguments.direction.directions() {
+        let name = report::network_name(direction);
+        let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
+        let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
+            (true, _) => SWEEP.to_vec(),
+            (false, []) => match probe::network(&client, url, &first).await {
+                Ok(line) if line.round_trip().is_some_and(|round_trip| round_trip >= LONG) => {
+                    vec![client.lanes().max(LONG_PATH_CONNECTIONS)]
+                }
+                Ok(_) => vec![client.lanes()],
+                Err(error) => {
+                    let is_hopeless = is_hopeless(&error);
+                    legs.skip(name, error);
+                    if is_hopeless { return } else { continue }
+                }
+            },
+            (false, numbers) => numbers.to_vec(),
+        };
+        for connections in numbers {
+            let probe = Probe { connections, duration: length(arguments), ..first };
+            match probe::network(&client, url, &probe).await {
+                Ok(line) => legs.network.push(line),
+                Err(error) => {
+                    let is_hopeless = is_hopeless(&error);
+                    legs.skip(name, error);
+                    if is_hopeless {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a server does not know probes, or is out of reach: it need not be asked for another one.
+fn is_hopeless(error: &Error) -> bool {
+    matches!(error.fault(), Fault::Unsupported | Fault::Unavailable | Fault::TimedOut)
+}
+
+/// The legs that have the far storage in them.
+async fn storage(arguments: &args::Probe, places: &Places, place: &Place, legs: &mut Legs) {
+    match place.store.stat(&place.caller, &place.path).await {
+        Ok(metadata) if metadata.is_directory() => {
+            legs.skip("storage read", Error::new(Fault::IsDirectory, "name a large file to have it read"));
+            legs.write(arguments, places, Some(place.clone()), length(arguments)).await;
+        }
+        Ok(_) => {
+            legs.read(places, place, length(arguments)).await;
+            let above = place.path.parent().map(|above| place.with_path(above));
+            legs.write(arguments, places, above, length(arguments)).await;
+        }
+        Err(error) => legs.skip("storage", error),
+    }
+}
+
+/// The files at a place, and which way they would go.
+async fn listed(place: &Place) -> Result<(FileSet, Option<Direction>), Failure> {
+    let direction = Some(if place.is_remote() { Direction::Down } else { Direction::Up });
+    let metadata = place.store.stat(&place.caller, &place.path).await?;
+    if !metadata.is_directory() {
+        return Ok((FileSet { files: 1, bytes: metadata.size }, direction));
+    }
+    let mut set = FileSet::default();
+    let mut walk = Walk::new(place, ListOptions { metadata: true, ..ListOptions::default() });
+    while let Some(batch) = walk.next().await {
+        let batch = batch.map_err(|unlisted| unlisted.error)?;
+        for entry in &batch.entries {
+            match entry.metadata.is_directory() {
+                true => walk.enter(batch.path_of(entry)?),
+                false => set = FileSet { files: set.files + 1, bytes: set.bytes + entry.metadata.size },
+            }
+        }
+    }
+    Ok((set, direction))
+}
+
+/// What a copy takes, in the one direction or, if none is named, in each that was measured.
+fn predictions(legs: &Legs, set: FileSet, wanted: Option<Direction>) -> Vec<(Direction, Prediction)> {
+    let directions = [Direction::Down, Direction::Up].into_iter();
+    let directions = directions.filter(|direction| wanted.is_none_or(|wanted| wanted == *direction));
+    directions.filter_map(|direction| Some((direction, Prediction::new(&path(legs, direction)?, set)))).collect()
+}
+
+/// What was measured of a direction; none if nothing was.
+fn path(legs: &Legs, direction: Direction) -> Option<Path> {
+    let storage = legs.storage(direction).map(|(_, line)| line);
+    let far = match direction {
+        Direction::Down => &legs.far_read,
+        Direction::Up => &legs.far_write,
+    };
+    let seconds_a_file = legs.files.map(|files| match direction {
+        Direction::Down => files.read_s,
+        Direction::Up => files.write_s,
+    });
+    match (legs.best(direction), far) {
+        (Some(line), _) => Some(Path {
+            round_trip: line.round_trip().unwrap_or_default(),
+            connect: line.probed.connected,
+            ramp: line.ramp(),
+            settled_rate: line.settled_rate(),
+            // One that keeps up with the network may well do more.
+            storage_rate: storage.map(|storage| match Legs::is_slower(storage, line) {
+                true => storage.rate(),
+                false => storage.rate().max(line.settled_rate()),
+            }),
+            seconds_a_file,
+        }),
+        // Over the network too, and so with what that holds up.
+        (None, Some(far)) => Some(Path {
+            round_trip: legs.round_trip.unwrap_or_default(),
+            connect: Duration::ZERO,
+            ramp: vec![(0.0, 0.0)],
+            settled_rate: far.rate(),
+            storage_rate: storage.map(StorageLine::rate),
+            seconds_a_file,
+        }),
+        (None, None) => None,
+    }
+}

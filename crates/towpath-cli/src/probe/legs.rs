@@ -1,0 +1,165 @@
+//! What was measured, leg by leg, and what was not.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use towpath_mover::{
+    Place,
+    probe::{self, Effort, Files, Line, Scratch, StorageLine},
+};
+use towpath_proto::probe::Direction;
+use towpath_store::{Error, Fault};
+
+use crate::{args, failure::Failure, location::Places};
+
+/// How large single files are whose cost is measured.
+const FILE_BYTES: usize = 10_000;
+
+/// How many of them, to know what the later ones cost.
+const FILE_COUNTS: [usize; 2] = [64, 576];
+
+/// How many times as long as another leg they may take.
+const FILES_PATIENCE: u32 = 4;
+
+/// A storage that gives or takes less than this share of what the network carries in the same time is what a copy waits for.
+const SLOWER: f64 = 0.75;
+
+/// What one more connection has to bring for a copy to take it, as a factor of the rate.
+const PRICE: f64 = 1.01;
+
+/// Bytes under way where nothing is known of the path.
+const WINDOW: u64 = 16 << 20;
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Legs {
+    /// The network alone.
+    pub(super) network: Vec<Line>,
+    /// A file at the server that was read.
+    pub(super) far_read: Option<StorageLine>,
+    /// One that was written there.
+    pub(super) far_write: Option<StorageLine>,
+    /// The same here.
+    pub(super) near_read: Option<StorageLine>,
+    pub(super) near_write: Option<StorageLine>,
+    /// What single files cost at the server.
+    pub(super) files: Option<Files>,
+    /// The least round trip of all connections.
+    pub(super) round_trip: Option<Duration>,
+    /// What was not measured, and why.
+    pub(super) skipped: Vec<(&'static str, Error)>,
+    /// What was not asked for.
+    pub(super) unasked: Vec<(&'static str, &'static str)>,
+}
+
+impl Legs {
+    /// A leg could not be measured.
+    pub(super) fn skip(&mut self, leg: &'static str, why: Error) {
+        self.skipped.push((leg, why));
+    }
+
+    /// Whether nothing was measured.
+    pub(super) fn are_empty(&self) -> bool {
+        let storage = [&self.far_read, &self.far_write, &self.near_read, &self.near_write];
+        self.network.is_empty() && storage.into_iter().all(Option::is_none)
+    }
+
+    /// Why the first of those was not measured that could not be.
+    pub(super) fn first_error(&self) -> Option<Failure> {
+        self.skipped.first().map(|(_, error)| error.clone().into())
+    }
+
+    /// The network with as many connections as a copy would take; none if it was not measured in that direction.
+    pub(super) fn best(&self, direction: Direction) -> Option<&Line> {
+        let price = |line: &Line| PRICE.powi(i32::try_from(line.probe.connections).unwrap_or(i32::MAX));
+        let utility = |line: &&Line| line.settled_rate() / price(line);
+        let lines = self.network.iter().filter(|line| line.probe.direction == direction);
+        lines.max_by(|a, b| utility(a).total_cmp(&utility(b)))
+    }
+
+    /// The slower one of the two storages of a direction, with its name; none if neither was measured.
+    pub(super) fn storage(&self, direction: Direction) -> Option<(&'static str, &StorageLine)> {
+        let ends = match direction {
+            Direction::Down => [("storage read", &self.far_read), ("own disk write", &self.near_write)],
+            Direction::Up => [("own disk read", &self.near_read), ("storage write", &self.far_write)],
+        };
+        let ends = ends.into_iter().filter_map(|(name, line)| Some((name, line.as_ref()?)));
+        ends.min_by(|a, b| a.1.rate().total_cmp(&b.1.rate()))
+    }
+
+    /// Whether a storage is what a copy waits for, rather than the network, whose windows have to open for it too.
+    pub(super) fn is_slower(storage: &StorageLine, network: &Line) -> bool {
+        storage.rate() < SLOWER * network.mean_rate().min(network.settled_rate())
+    }
+
+    fn effort(&self, direction: Direction, duration: Duration) -> Effort {
+        let holds = |line: &Line| line.settled_rate() * line.round_trip().unwrap_or_default().as_secs_f64();
+        let window = self.best(direction).map_or(WINDOW, |line| (2.0 * holds(line)) as u64);
+        Effort { duration, window }
+    }
+
+    /// Reads a file at the server.
+    pub(super) async fn read(&mut self, places: &Places, file: &Place, length: Duration) {
+        match probe::read(&places.client(), file, self.effort(Direction::Down, length)).await {
+            Ok(line) => self.far_read = Some(line),
+            Err(error) => self.skip("storage read", error),
+        }
+        self.note_round_trip(places);
+    }
+
+    /// Writes into a directory at the server, if that was asked for.
+    pub(super) async fn write(
+        &mut self,
+        arguments: &args::Probe,
+        places: &Places,
+        above: Option<Place>,
+        length: Duration,
+    ) {
+        let Some(above) = above.filter(|_| arguments.write) else {
+            self.unasked.push(("storage write", "nothing is written at the server without --write"));
+            return;
+        };
+        let scratch = match Scratch::new(&above, places.afterwards()).await {
+            Ok(scratch) => scratch,
+            Err(error) => return self.skip("storage write", error),
+        };
+        match probe::write(&places.client(), &scratch, self.effort(Direction::Up, length)).await {
+            Ok((line, _)) => self.far_write = Some(line),
+            Err(error) => self.skip("storage write", error),
+        }
+        match timeout(length * FILES_PATIENCE, probe::files(&scratch, FILE_BYTES, FILE_COUNTS)).await {
+            Ok(Ok(files)) => self.files = Some(files),
+            Ok(Err(error)) => self.skip("files", error),
+            Err(_) => self.skip("files", Error::new(Fault::TimedOut, "this path is too slow for so many")),
+        }
+        scratch.remove().await;
+        self.note_round_trip(places);
+    }
+
+    /// Writes into a directory here, and reads it from the disk again.
+    pub(super) async fn disk(&mut self, places: &Places, above: &Place, length: Duration) {
+        let scratch = match Scratch::new(above, places.afterwards()).await {
+            Ok(scratch) => scratch,
+            Err(error) => return self.skip("own disk", error),
+        };
+        let client = places.client();
+        let effort = Effort { duration: length, window: WINDOW };
+        match probe::write(&client, &scratch, effort).await {
+            Ok((line, file)) => {
+                self.near_write = Some(line);
+                match probe::read(&client, &file, effort).await {
+                    Ok(line) => self.near_read = Some(line),
+                    Err(error) => self.skip("own disk read", error),
+                }
+            }
+            Err(error) => self.skip("own disk write", error),
+        }
+        scratch.remove().await;
+    }
+
+    fn note_round_trip(&mut self, places: &Places) {
+        let seen = places.client().connections().into_iter().map(|connection| connection.info.min_rtt);
+        let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.round_trip).min();
+        self.round_trip = least;
+    }
+}
