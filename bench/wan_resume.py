@@ -19,7 +19,7 @@ from large import same_file
 from settings import Settings, write_pattern
 from small_files import fresh
 from wan_lab import PAYLOAD_SHARE, Lab, NetworkPath
-from wan_transfers import KINDS, PathSample, Scale, aria2, know_digests, passed_payload, race, served, timed, verified
+from wan_transfers import KINDS, PathSample, Scale, aria2, know_digests, passed_payload, race, rclone, served, timed, verified
 
 KILLS = 3
 LOOK_S = 0.1
@@ -41,8 +41,6 @@ class Row:
 def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
     name, nginx, xrootd6 = source.name, servers["nginx"], servers["xrootd6"]
     towpath = machine.towpath("cp", "-q", "-f")
-    streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", "2M")
-    rclone = machine.rclone("copyto", *streams, f":http,url='{nginx.http()}':{name}", target)
     curl = machine.installed("curl")("-s", "-S", "-f", "-C", "-", "-o", target, nginx.http(name))
     xrdcp = machine.xrootd6("xrdcp")
     copies = {
@@ -56,7 +54,7 @@ def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, tar
         *(Row(name, kind, program, program) for name, (kind, program) in copies.items()),
         Row("xrdcp 6.2, then --continue <- xrootd6", "xrootd6", xrdcp("-s", xrootd6.root(name), target), xrdcp("--continue", "-s", xrootd6.root(name), target)),
         Row("xrdcp 6.2 <- xrootd6", "xrootd6", xrdcp("-f", "-s", xrootd6.root(name), target)),
-        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone),
+        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(machine)(f":http,url='{nginx.http()}':{name}", target)),
     ]
 
 

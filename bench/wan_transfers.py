@@ -74,6 +74,12 @@ def aria2(machine: Machine) -> Program:
     return machine.installed("aria2c")(*quiet, "-k", "1M", "-x", 16, "-s", 16)
 
 
+def rclone(machine: Machine) -> Program:
+    # It opens no more streams than the file has chunks, which are of 64 MiB unless it is told otherwise.
+    streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", "2M")
+    return machine.rclone("copyto", *streams)
+
+
 def globus(machine: Machine) -> Program:
     return machine.globus("globus-url-copy", "client")("-q", "-fast")
 
@@ -83,9 +89,6 @@ def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Pat
     name, nginx = source.name, servers["nginx"]
     towpath = machine.towpath("cp", "-q", "-f")
     xrdcp = machine.xrootd6("xrdcp")("-f", "-s")
-    # It opens no more streams than the file has chunks, which are of 64 MiB unless it is told otherwise.
-    streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", "2M")
-    rclone = machine.rclone("copyto", *streams)
     ftp = f"ftp://{servers['gridftp'].address}{source}"
     return [
         ("towpath cp <- towpath", "towpath", towpath(servers["towpath"].root(name), target)),
@@ -93,7 +96,7 @@ def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Pat
         ("xrdcp 6.2 <- xrootd6", "xrootd6", xrdcp(servers["xrootd6"].root(name), target)),
         ("xrdcp 6.2 -S 8 <- xrootd6", "xrootd6", xrdcp("-S", 8, servers["xrootd6"].root(name), target)),
         ("globus-url-copy -fast -p 8 <- gridftp", "gridftp", globus(machine)("-p", 8, ftp, f"file://{target}")),
-        (f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(f":http,url='{nginx.http()}':{name}", target)),
+        (f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(machine)(f":http,url='{nginx.http()}':{name}", target)),
         ("aria2c -x 16 <- nginx", "nginx", aria2(machine)("-d", target.parent, "-o", target.name, nginx.http(name))),
         ("curl <- nginx", "nginx", machine.installed("curl")("-s", "-S", "-f", "-o", target, nginx.http(name))),
     ]

@@ -23,12 +23,6 @@ use towpath_store::{Error, Fault, ListOptions};
 use crate::{args, failure::Failure, location::Places};
 use legs::Legs;
 
-/// A copy begins with so many connections on a long path.
-const LONG_PATH_CONNECTIONS: usize = 4;
-
-/// From this round trip on a path is long.
-const LONG: Duration = Duration::from_millis(10);
-
 /// How long the server is probed to find out how far it is.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
@@ -91,10 +85,7 @@ async fn network(arguments: &args::Probe, places: &Places, url: &Url, legs: &mut
         let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
             (true, _) => SWEEP.to_vec(),
             (false, []) => match probe::network(&client, url, &first).await {
-                Ok(line) if line.round_trip().is_some_and(|round_trip| round_trip >= LONG) => {
-                    vec![client.lanes().max(LONG_PATH_CONNECTIONS)]
-                }
-                Ok(_) => vec![client.lanes()],
+                Ok(line) => vec![line.first_connections(client.lanes())],
                 Err(error) => {
                     let is_hopeless = is_hopeless(&error);
                     legs.skip(name, error);

@@ -22,9 +22,6 @@ use crate::{
     stage::{Occupancy, Stage},
 };
 
-/// How often a leg is looked at, as a copy is.
-const EVERY: Duration = Duration::from_millis(250);
-
 /// More than any path holds: there always is more to carry.
 const PLENTY: f64 = 1e15;
 

@@ -139,9 +139,23 @@ impl Tuner {
 
     /// Whether the utility of the present number, with `rate`, is better than that of `best` by more than noise.
     fn is_better(&self, rate: f64, best: (usize, f64)) -> bool {
-        let more = i32::try_from(self.lanes.saturating_sub(best.0)).unwrap_or(i32::MAX);
-        rate / self.price.powi(more) > best.1 * NOISE
+        utility(rate, self.lanes.saturating_sub(best.0), self.price) > best.1 * NOISE
     }
+}
+
+/// What `rate` is worth if it takes so many `lanes`, each at a `price`.
+fn utility(rate: f64, lanes: usize, price: f64) -> f64 {
+    rate / price.powi(i32::try_from(lanes).unwrap_or(i32::MAX))
+}
+
+/// What `rate` over so many `lanes` is worth to a copy.
+pub(crate) fn worth(rate: f64, lanes: usize) -> f64 {
+    utility(rate, lanes, PRICE)
+}
+
+/// How many lanes a copy begins with over a path of which nothing is known but its round trip, if `lanes` are in use.
+pub(crate) fn first_lanes(round_trip: Duration, lanes: usize) -> usize {
+    if round_trip < LONG { lanes } else { lanes.max(FIRST_LANES) }
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 
 use crate::{Account, Mover, ledger::Ledger};
 
 /// How often to look: often enough to see windows open on a path of 100 ms, seldom enough that asking servers costs nothing.
-const EVERY: Duration = Duration::from_millis(250);
+pub(crate) const EVERY: Duration = Duration::from_millis(250);
 
 /// A mover that is watched.
 #[derive(Debug)]
@@ -38,9 +38,15 @@ impl Watch {
     }
 }
 
-async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
+/// The times to look: now, and then again and again. After a delay the next one is as far away as ever.
+pub(crate) fn ticks() -> Interval {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
+    let mut ticks = ticks();
     let client = mover.options.client.clone();
     // An answer that takes longer than a tick is not asked for again meanwhile.
     let mut asking: Option<AbortOnDropHandle<()>> = None;

@@ -24,9 +24,6 @@ const FILES_PATIENCE: u32 = 4;
 /// A storage that gives or takes less than this share of what the network carries in the same time is what a copy waits for.
 const SLOWER: f64 = 0.75;
 
-/// What one more connection has to bring for a copy to take it, as a factor of the rate.
-const PRICE: f64 = 1.01;
-
 /// Bytes under way where nothing is known of the path.
 const WINDOW: u64 = 16 << 20;
 
@@ -71,10 +68,8 @@ impl Legs {
 
     /// The network with as many connections as a copy would take; none if it was not measured in that direction.
     pub(super) fn best(&self, direction: Direction) -> Option<&Line> {
-        let price = |line: &Line| PRICE.powi(i32::try_from(line.probe.connections).unwrap_or(i32::MAX));
-        let utility = |line: &&Line| line.settled_rate() / price(line);
         let lines = self.network.iter().filter(|line| line.probe.direction == direction);
-        lines.max_by(|a, b| utility(a).total_cmp(&utility(b)))
+        lines.max_by(|a, b| a.worth().total_cmp(&b.worth()))
     }
 
     /// The slower one of the two storages of a direction, with its name; none if neither was measured.

@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval};
 use towpath_client::{Client, Connection, End, Probe, Probed, Trace};
 use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
 use towpath_store::{
@@ -13,11 +12,13 @@ use towpath_store::{
     },
 };
 
-use super::{EVERY, Keeper};
+use super::Keeper;
 use crate::{
     account::{Account, Cause, Leg},
     stage::Stage,
+    tuner,
     verdict::Verdict,
+    watch::{self, EVERY},
 };
 
 /// What was found of the network in one direction, over some connections.
@@ -46,8 +47,7 @@ struct Series {
 pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> {
     let mut threads = Vec::new();
     let watching = async {
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = watch::ticks();
         loop {
             ticks.tick().await;
             threads.push((clock::now(), processor::time_wanted()));
@@ -153,6 +153,16 @@ impl Line {
         let half = self.probe.duration / 2;
         let bytes = self.carried(self.probe.duration).saturating_sub(self.carried(half));
         bytes as f64 / half.as_secs_f64().max(1e-9)
+    }
+
+    /// How many connections a copy begins with over this path, if `connections` are in use.
+    pub fn first_connections(&self, connections: usize) -> usize {
+        tuner::first_lanes(self.round_trip().unwrap_or_default(), connections)
+    }
+
+    /// What the rate over this many connections is worth to a copy, which takes those that are worth most.
+    pub fn worth(&self) -> f64 {
+        tuner::worth(self.settled_rate(), self.probe.connections)
     }
 
     /// Seconds since the probe was asked for, and bytes carried by then; both grow.

@@ -8,11 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use tokio::{
-    runtime::Handle,
-    sync::oneshot,
-    time::{MissedTickBehavior, interval, sleep},
-};
+use tokio::{runtime::Handle, sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
 use towpath_client::Client;
 use towpath_proto::probe::noise;
@@ -21,15 +17,17 @@ use towpath_store::{
     sys::{clock, disk, processor, random},
 };
 
-use super::{EVERY, Keeper};
+use super::Keeper;
 use crate::{
     Filter, Place, Removal,
     account::{Account, Leg},
+    file,
     stage::Stage,
+    watch,
 };
 
 /// Bytes that are asked for or offered at once: those of a copy.
-const PIECE_BYTES: usize = 2 << 20;
+const PIECE_BYTES: usize = file::PIECE_BYTES as usize;
 
 /// The most and the least bytes under way.
 const WINDOW: [u64; 2] = [8 << 20, 64 << 20];
@@ -280,8 +278,7 @@ async fn watched(
         keeper.add(clock::now(), moved.load(Relaxed), connections, processor::time_wanted());
     };
     let watching = async {
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = watch::ticks();
         loop {
             ticks.tick().await;
             look(&mut keeper);
