@@ -230,9 +230,10 @@ def contender(
 class Race:
     """Samples of contenders that run in turn; one that fails is reported and left out from then on."""
 
-    def __init__(self, contenders: Sequence[Contender], repetitions: int) -> None:
+    def __init__(self, contenders: Sequence[Contender], repetitions: int, budget_s: float = BUDGET_S) -> None:
         self.alive = list(contenders)
         self.repetitions = repetitions
+        self.budget_s = budget_s
         self.samples: dict[str, list[Sample]] = {each.name: [] for each in contenders}
         self.left_out: dict[str, str] = {}
 
@@ -252,7 +253,7 @@ class Race:
 
     def is_spent(self, each: Contender) -> bool:
         taken = self.samples[each.name]
-        return len(taken) >= LEAST_SAMPLES and sum(sample.seconds for sample in taken) > BUDGET_S
+        return len(taken) >= LEAST_SAMPLES and sum(sample.seconds for sample in taken) > self.budget_s
 
     def round(self, number: int) -> None:
         """Everybody once; the last round's bytes are compared."""

@@ -32,28 +32,35 @@ def scale(settings: Settings, quick: Scale, full: Scale) -> Scale:
 
 def leaf(settings: Settings, congestion: str) -> dict:
     """LEAF's curve: from disk to disk."""
-    size = settings.large_bytes or (256 * MIB if settings.quick else 8 * GIB)
-    how = scale(settings, Scale(1, 20), Scale(3, 300))
+    size = settings.large_bytes or (256 * MIB if settings.quick else 2 * GIB)
+    how = scale(settings, Scale(1, 20), Scale(3, 60))
     return large(settings, rtts((0, 10, 50, 100, 200, 350), congestion), settings.disk, size, how)
+
+
+def leaf_minute(settings: Settings, congestion: str) -> dict:
+    """The same with a file that takes more than a minute."""
+    size = settings.large_bytes or (512 * MIB if settings.quick else 8 * GIB)
+    how = scale(settings, Scale(1, 20), Scale(2, 120))
+    return large(settings, rtts((100, 350), congestion), settings.disk, size, how)
 
 
 def loss(settings: Settings, congestion: str) -> dict:
     """A slow path that loses much."""
-    size = settings.large_bytes or (48 * MIB if settings.quick else 512 * MIB)
-    how = scale(settings, Scale(1, 6), Scale(3, 60))
+    size = settings.large_bytes or (48 * MIB if settings.quick else 256 * MIB)
+    how = scale(settings, Scale(1, 6), Scale(3, 40))
     return large(settings, rtts((0, 30, 60, 90), congestion, "100Mbit", 0.02), settings.memory, size, how)
 
 
 def light(settings: Settings, congestion: str) -> dict:
     """A fast path that loses little: chance decides, so it is repeated."""
-    size = settings.large_bytes or (256 * MIB if settings.quick else 2 * GIB)
+    size = settings.large_bytes or (256 * MIB if settings.quick else GIB)
     paths = [NetworkPath(100, "1Gbit", share, congestion) for share in (1e-5, 1e-4, 1e-3)]
-    return large(settings, paths, settings.memory, size, scale(settings, Scale(2, 5), Scale(10, 60)))
+    return large(settings, paths, settings.memory, size, scale(settings, Scale(2, 5), Scale(10, 25)))
 
 
 def fast(settings: Settings, congestion: str) -> dict:
     size = settings.large_bytes or (GIB if settings.quick else 8 * GIB)
-    how = scale(settings, Scale(1, 15), Scale(3, 120))
+    how = scale(settings, Scale(1, 15), Scale(3, 80))
     return large(settings, rtts((0, 10, 50, 100, 200), congestion, "5Gbit"), settings.memory, size, how)
 
 
@@ -67,11 +74,11 @@ def small_tree(settings: Settings) -> Tree:
 
 
 def small_down(settings: Settings, congestion: str) -> dict:
-    return tree_down(settings, tree_paths(settings, congestion), small_tree(settings), scale(settings, Scale(1, 15), Scale(3, 120)))
+    return tree_down(settings, tree_paths(settings, congestion), small_tree(settings), scale(settings, Scale(1, 15), Scale(3, 60)))
 
 
 def small_up(settings: Settings, congestion: str) -> dict:
-    return tree_up(settings, tree_paths(settings, congestion), small_tree(settings), scale(settings, Scale(1, 15), Scale(3, 120)))
+    return tree_up(settings, tree_paths(settings, congestion), small_tree(settings), scale(settings, Scale(1, 15), Scale(3, 60)))
 
 
 def log_uniform_tree(settings: Settings) -> Tree:
@@ -79,7 +86,7 @@ def log_uniform_tree(settings: Settings) -> Tree:
 
 
 def mixed_down(settings: Settings, congestion: str) -> dict:
-    return tree_down(settings, tree_paths(settings, congestion), log_uniform_tree(settings), scale(settings, Scale(1, 15), Scale(3, 120)))
+    return tree_down(settings, tree_paths(settings, congestion), log_uniform_tree(settings), scale(settings, Scale(1, 15), Scale(3, 60)))
 
 
 def data_set(settings: Settings, congestion: str, of: str | None) -> dict:
@@ -105,18 +112,19 @@ def checksum(settings: Settings, congestion: str) -> dict:
 
 
 TRANSFERS: dict[str, tuple[Callable[[Settings, str], dict], float]] = {
-    "leaf": (leaf, 230),
-    "loss": (loss, 60),
-    "light": (light, 130),
-    "small-down": (small_down, 60),
-    "small-up": (small_up, 40),
+    "leaf": (leaf, 65),
+    "leaf-minute": (leaf_minute, 50),
+    "loss": (loss, 55),
+    "light": (light, 75),
+    "small-down": (small_down, 45),
+    "small-up": (small_up, 20),
     "mixed-down": (mixed_down, 30),
     "100ge": (lambda settings, congestion: data_set(settings, congestion, None), 15),
     **{
         f"100ge-{of}": (lambda settings, congestion, of=of: data_set(settings, congestion, of), minutes)
         for of, minutes in {"large": 6, "medium": 5, "small": 3}.items()
     },
-    "fast": (fast, 60),
+    "fast": (fast, 55),
     "resume": (resume, 60),
     "checksum": (checksum, 20),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -169,7 +170,7 @@ def upload_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source
 
 def race(contenders: Sequence[Contender], repetitions: int) -> dict[str, dict]:
     """All in turn, without a warm-up: over such paths the first run is as good as any, and bytes are compared after each."""
-    running = Race(contenders, repetitions)
+    running = Race(contenders, repetitions, budget_s=math.inf)
     for number in range(repetitions):
         running.round(number)
     return running.outcome()
