@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import pathlib
 
@@ -61,7 +62,8 @@ def mixed(sizes: list[int]) -> tuple[int, ...]:
 
 
 def talk_sizes(files: int) -> list[int]:
-    """Sizes of the talk's range and mean: quantiles of a Pareto distribution between the bounds, which are all that the talk says."""
+    """Sizes of the talk's range and mean, which are all that it says: a Pareto distribution between the bounds, of which each file stands for an equal part and
+    has that part's mean size, so that the files' mean is the talk's however few there are."""
     low, high = 0.05, 0.95
     while high - low > 1e-6:
         exponent = (low + high) / 2
@@ -70,7 +72,9 @@ def talk_sizes(files: int) -> list[int]:
         else:
             high = exponent
     share = 1 - (TALK_LEAST / TALK_MOST) ** low
-    return [round(TALK_LEAST * (1 - share * (number + 0.5) / files) ** (-1 / low)) for number in range(files)]
+    edges = [(1 - share * number / files) ** (1 - 1 / low) for number in range(files + 1)]
+    scale = TALK_LEAST * files / share / (1 / low - 1)
+    return [round(scale * (above - below)) for below, above in itertools.pairwise(edges)]
 
 
 def truncated_mean(exponent: float) -> float:
