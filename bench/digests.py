@@ -10,7 +10,7 @@ import pathlib
 import time
 
 from contenders import Machine
-from harness import Server, run_client
+from harness import CHECK_LIMIT_S, Server, run_client
 
 ALGORITHMS = ("crc32c", "adler32")
 
@@ -25,7 +25,7 @@ def make_known(machine: Machine, server: Server, root: pathlib.Path, names: list
     for name in names:
         os.utime(root / name, (settled, settled))
     for algorithm in ALGORITHMS:
-        run_client(machine.towpath("sum", "-a", algorithm, *map(server.root, names)))
+        run_client(machine.towpath("sum", "-a", algorithm, *map(server.root, names)), limit_s=CHECK_LIMIT_S)
 
 
 class KeptDigests:

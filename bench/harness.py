@@ -29,6 +29,8 @@ BUDGET_S = 120.0
 LEAST_SAMPLES = 3
 LIMIT_S = 60.0
 """A command that takes longer is ended, and its contender left out."""
+CHECK_LIMIT_S = 600.0
+"""The same for what is done outside of the timed part: a slow disk reads the largest files twice in that time."""
 
 
 def say(line: str) -> None:
@@ -55,6 +57,10 @@ class Program:
     def after(self, prefix: tuple[str, ...]) -> Program:
         """The same, started by the command line `prefix`."""
         return Program((*prefix, *self.words), self.environment)
+
+    def where(self, **environment: str) -> Program:
+        """The same with more in its environment."""
+        return Program(self.words, {**self.environment, **environment})
 
     def surroundings(self) -> dict[str, str]:
         """The whole environment it runs in."""
@@ -228,12 +234,16 @@ def contender(
 
 
 class Race:
-    """Samples of contenders that run in turn; one that fails is reported and left out from then on."""
+    """Samples of contenders that run in turn; one that fails is reported and left out from then on, and keeps the samples of before.
 
-    def __init__(self, contenders: Sequence[Contender], repetitions: int, budget_s: float = BUDGET_S) -> None:
+    `seed` and the number of a round decide about its order.
+    """
+
+    def __init__(self, contenders: Sequence[Contender], repetitions: int, budget_s: float = BUDGET_S, seed: int = 0) -> None:
         self.alive = list(contenders)
         self.repetitions = repetitions
         self.budget_s = budget_s
+        self.seed = seed
         self.samples: dict[str, list[Sample]] = {each.name: [] for each in contenders}
         self.left_out: dict[str, str] = {}
 
@@ -257,13 +267,12 @@ class Race:
 
     def round(self, number: int) -> None:
         """Everybody once; the last round's bytes are compared."""
-        order = random.Random(number).sample(self.alive, len(self.alive))
+        order = random.Random(f"{self.seed} {number}").sample(self.alive, len(self.alive))
         for each in order:
             if not self.is_spent(each):
                 sample = self.once(each, checked=number == self.repetitions - 1)
                 if sample:
                     self.samples[each.name].append(sample)
-
 
     def outcome(self) -> dict[str, dict]:
         """As JSON has it."""

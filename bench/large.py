@@ -12,7 +12,7 @@ import pathlib
 
 from contenders import RCLONE_STREAMS, Machine
 from digests import KeptDigests
-from harness import Contender, Program, Server, contender, interleave, run_client, scratch
+from harness import CHECK_LIMIT_S, Contender, Program, Server, contender, interleave, run_client, scratch
 from settings import Settings
 
 Row = tuple[str, str, Program]
@@ -46,7 +46,7 @@ class Clients:
 
 def same_file(a: pathlib.Path, b: pathlib.Path) -> None:
     """Compares two files to the last byte."""
-    run_client(Program(("cmp", str(a), str(b))))
+    run_client(Program(("cmp", str(a), str(b))), limit_s=CHECK_LIMIT_S)
 
 
 def evict(file: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 
 from contenders import RCLONE_TRANSFERS, Machine
 from digests import make_known
-from harness import Program, Server, contender, interleave, run_client, scratch
+from harness import CHECK_LIMIT_S, Program, Server, contender, interleave, run_client, scratch
 from settings import Settings
 
 FILE_BYTES = 10_000
@@ -33,7 +33,7 @@ def make_tree(root: pathlib.Path, files: int) -> None:
 
 
 def same_tree(a: pathlib.Path, b: pathlib.Path) -> None:
-    run_client(Program(("diff", "-rq", str(a), str(b))))
+    run_client(Program(("diff", "-rq", str(a), str(b))), limit_s=CHECK_LIMIT_S)
 
 
 def fresh(directory: pathlib.Path, owner: str | None = None) -> None:
