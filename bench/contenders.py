@@ -119,7 +119,8 @@ class Machine:
 
     @property
     def towpath(self) -> Program:
-        return Program((self.towpath_binary,), self.authority.trust())
+        """With a cache of its own: what it remembers of a path is gone with the run."""
+        return Program((self.towpath_binary,), {**self.authority.trust(), "XDG_CACHE_HOME": str(self.work / "cache")})
 
     @property
     def rclone(self) -> Program:
