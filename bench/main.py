@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import datetime
 import json
-import os
 import pathlib
-import platform
 import re
 import shutil
 import signal
@@ -26,9 +23,11 @@ import requests_job
 import small_files
 import wan_jobs
 import wan_report
+from circumstances import circumstances
 from contenders import Authority, Machine
 from harness import say, scratch
 from settings import GIB, Job, Settings
+from wan_cells import merged
 from wan_lab import all_congestion_controls
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -72,21 +71,6 @@ SUITES = {
 }
 
 
-def circumstances(machine: Machine) -> dict[str, object]:
-    """What a reader needs to judge the figures."""
-    processors = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in processors if line.startswith("model name")), "unknown")
-    version = subprocess.run([machine.towpath_binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "processor": model,
-        "cores": os.cpu_count(),
-        "towpath": version,
-        "load_before": os.getloadavg()[0],
-    }
-
-
 def chosen(jobs: dict[str, Job], patterns: str | None) -> list[str]:
     """The jobs whose names start with one of the words, in their order; all if there are no words."""
     words = (patterns or "").split(",")
@@ -104,6 +88,11 @@ def size(text: str) -> int:
     return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
 
 
+def round_trips(text: str) -> frozenset[float]:
+    """Numbers with commas between."""
+    return frozenset(map(float, text.split(",")))
+
+
 def arguments() -> argparse.Namespace:
     lists = (f"Jobs of {name}: {', '.join(suite.jobs)}." for name, suite in SUITES.items())
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
@@ -111,6 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", required=True, type=pathlib.Path)
     parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, or over emulated paths (as root)")
     parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
+    parser.add_argument("--paths", type=round_trips, help="of the suite wan only those with these round trips in ms, put beside what is there of others: 0,10,50")
     parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
     parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark itself; --size and the like still hold")
     parser.add_argument("--size", type=size, help="of the large file; over loopback half of it for uploads, a quarter over TLS and on disk [4GiB]")
@@ -139,6 +129,7 @@ def prepared(options: argparse.Namespace) -> Iterator[Settings]:
             files=options.files or ((1_000 if quick else 10_000) if loopback else None),
             entries=options.entries or (5_000 if quick else 100_000),
             load_s=options.seconds or (0.5 if quick else 1.0),
+            rtts_ms=options.paths,
         )
 
 
@@ -150,7 +141,10 @@ def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) 
     outcome = suite.jobs[name].run(settings)
     took_s = round(time.monotonic() - start)
     record = {"job": name, "quick": settings.quick, "took_s": took_s, "circumstances": before, **outcome}
-    (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    path = results / f"{name}.json"
+    if settings.rtts_ms and "cells" in record and path.exists():
+        record = merged(json.loads(path.read_text()), record)
+    path.write_text(json.dumps(record, indent=1) + "\n")
     (results / "README.md").write_text(suite.document(results))
     say(f"{suite.table(record)}\n   took {took_s} s")
 
@@ -158,7 +152,8 @@ def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) 
 def main() -> None:
     options = arguments()
     # So that servers and scratch space go when the run is ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     suite = SUITES[options.suite]
     results = options.results or suite.results
     results.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,9 @@ import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 
+from circumstances import told
 from harness import median_and_spread
-
-MIB = 1 << 20
+from settings import MIB
 
 AIMS = {
     "large-down-memory": 1.2,
@@ -67,6 +67,10 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
     """A table whose first `left` columns are text."""
     lines: list[Sequence[str]] = [header, ["---" if column < left else "---:" for column in range(len(header))], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def yes(met: bool) -> str:
+    return "yes" if met else "no"
 
 
 def is_foreign(name: str) -> bool:
@@ -221,7 +225,7 @@ def table(record: dict) -> str:
 
 
 def verdict(job: str, what: str, figure: str, aim: str, met: bool) -> list[str]:
-    return [job, what, figure, aim, "yes" if met else "no"]
+    return [job, what, figure, aim, yes(met)]
 
 
 def race_summary(record: dict) -> list[list[str]]:
@@ -293,10 +297,8 @@ def document(results: pathlib.Path) -> str:
     summary = [row for record in records for row in SUMMARIES[record["shape"]](record)]
     parts = [CAVEATS, "## All targets\n\n" + markdown(["job", "figure", "towpath", "target", "met"], summary, left=2) + "\n"]
     for record in records:
-        where = record["circumstances"]
         quick = " **A quick run: smaller data, not for quoting.**" if record["quick"] else ""
         parts.append(
-            f"## {record['job']}\n\n{where['towpath']}, {where['cores']} cores of {where['processor']}, kernel {where['kernel']}, {where['date']}, "
-            f"load before {where['load_before']:.1f}.{quick}\n\n{table(record)}\n"
+            f"## {record['job']}\n\n{told([record['circumstances']])}{quick}\n\n{table(record)}\n"
         )
     return "\n".join(parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from contenders import Machine
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 PAGE_BYTES = 4096
 
 
@@ -40,6 +40,8 @@ class Settings:
     """Entries of the directory that is listed, and directories of the tree."""
     load_s: float
     """How long one sample of the load generator takes."""
+    rtts_ms: frozenset[float] | None = None
+    """Round trips of the emulated paths that are run; all of a job's if none."""
 
     def is_full(self, parent: pathlib.Path, tls: bool = False) -> bool:
         """Whether a job has all contenders: in memory and without TLS."""

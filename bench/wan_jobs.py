@@ -7,16 +7,34 @@ from collections.abc import Callable, Sequence
 
 import wan_resume
 import wan_validation
-from settings import Job, Settings
+from settings import GIB, MIB, Job, Settings
+from wan_cells import Scale
 from wan_files import Tree, equal, log_uniform, mixed, talk_sizes
 from wan_lab import NetworkPath
-from wan_transfers import GIB, MIB, Scale, checksum_rows, large, tree_down, tree_up
+from wan_transfers import CHECKSUM_PAIRS, checksum_rows, fast_rows, few_rows, large, mixed_rows, tree_down, tree_up
 
 CONGESTION = ("cubic", "bbr")
 """The kernel's own default, and the other one that long paths are driven with."""
 SMALL_FILE_BYTES = 10_000
-CLASSES = {"small": (0, 4_000_000), "medium": (4_000_000, 1_000_000_000), "large": (1_000_000_000, 1 << 62)}
-"""The classes of the 100GE data set, by size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Files of the 100GE data set: of so many that stand for all, those from `least` to below `most`, each `shrink` times smaller."""
+
+    files: int = 424
+    least: int = 0
+    most: int = 1 << 62
+    shrink: int = 1
+
+
+PARTS = {
+    "100ge": Part(),
+    "100ge-small": Part(most=4_000_000),
+    "100ge-medium": Part(least=4_000_000, most=1_000_000_000),
+    # A hundredth has one such file; of a tenth the seven have 19 GB, twice what memory has room for.
+    "100ge-large": Part(files=4_243, least=1_000_000_000, shrink=5),
+}
 QUICK_SHRINK = 16
 """By how much smaller its files are in a quick run."""
 
@@ -38,10 +56,10 @@ def leaf(settings: Settings, congestion: str) -> dict:
 
 
 def leaf_minute(settings: Settings, congestion: str) -> dict:
-    """The same with a file that takes more than a minute."""
-    size = settings.large_bytes or (512 * MIB if settings.quick else 8 * GIB)
-    how = scale(settings, Scale(1, 20), Scale(2, 120))
-    return large(settings, rtts((100, 350), congestion), settings.disk, size, how)
+    """The same with a file that takes a minute, and fewer contenders."""
+    size = settings.large_bytes or (512 * MIB if settings.quick else 7 * GIB)
+    how = scale(settings, Scale(1, 20), Scale(2, 100))
+    return large(settings, rtts((0, 10, 50, 100, 350), congestion), settings.disk, size, how, few_rows)
 
 
 def loss(settings: Settings, congestion: str) -> dict:
@@ -61,7 +79,7 @@ def light(settings: Settings, congestion: str) -> dict:
 def fast(settings: Settings, congestion: str) -> dict:
     size = settings.large_bytes or (GIB if settings.quick else 8 * GIB)
     how = scale(settings, Scale(1, 15), Scale(3, 80))
-    return large(settings, rtts((0, 10, 50, 100, 200), congestion, "5Gbit"), settings.memory, size, how)
+    return large(settings, rtts((0, 10, 50, 100, 200), congestion, "5Gbit"), settings.memory, size, how, fast_rows)
 
 
 def tree_paths(settings: Settings, congestion: str) -> list[NetworkPath]:
@@ -86,14 +104,14 @@ def log_uniform_tree(settings: Settings) -> Tree:
 
 
 def mixed_down(settings: Settings, congestion: str) -> dict:
-    return tree_down(settings, tree_paths(settings, congestion), log_uniform_tree(settings), scale(settings, Scale(1, 15), Scale(3, 60)))
+    how = scale(settings, Scale(1, 15), Scale(3, 60))
+    return tree_down(settings, tree_paths(settings, congestion), log_uniform_tree(settings), how, mixed_rows)
 
 
-def data_set(settings: Settings, congestion: str, of: str | None) -> dict:
-    """A hundredth of the 100GE talk's files, or one class of them."""
-    least, most = CLASSES[of] if of else (0, 1 << 62)
-    sizes = [size for size in talk_sizes(424) if least <= size < most]
-    tree = Tree(mixed([size // QUICK_SHRINK for size in sizes] if settings.quick else sizes))
+def data_set(settings: Settings, congestion: str, part: Part) -> dict:
+    """A part of the 100GE talk's files."""
+    shrink = part.shrink * (QUICK_SHRINK if settings.quick else 1)
+    tree = Tree(mixed([size // shrink for size in talk_sizes(part.files) if part.least <= size < part.most]))
     return tree_down(settings, rtts((50,), congestion), tree, scale(settings, Scale(1, 20), Scale(3, 300)))
 
 
@@ -108,25 +126,24 @@ def checksum(settings: Settings, congestion: str) -> dict:
     """What it costs to compare digests of the whole file, from disk to disk."""
     size = settings.large_bytes or (256 * MIB if settings.quick else 4 * GIB)
     how = scale(settings, Scale(2, 20), Scale(5, 150))
-    return large(settings, rtts((10,), congestion), settings.disk, size, how, checksum_rows)
+    return {"checksum_pairs": CHECKSUM_PAIRS, **large(settings, rtts((10,), congestion), settings.disk, size, how, checksum_rows)}
 
 
 TRANSFERS: dict[str, tuple[Callable[[Settings, str], dict], float]] = {
-    "leaf": (leaf, 65),
-    "leaf-minute": (leaf_minute, 50),
-    "loss": (loss, 55),
-    "light": (light, 75),
+    "leaf": (leaf, 75),
+    "leaf-minute": (leaf_minute, 65),
+    "loss": (loss, 60),
+    "light": (light, 85),
     "small-down": (small_down, 45),
     "small-up": (small_up, 20),
-    "mixed-down": (mixed_down, 30),
-    "100ge": (lambda settings, congestion: data_set(settings, congestion, None), 15),
+    "mixed-down": (mixed_down, 35),
     **{
-        f"100ge-{of}": (lambda settings, congestion, of=of: data_set(settings, congestion, of), minutes)
-        for of, minutes in {"large": 6, "medium": 5, "small": 3}.items()
+        name: (lambda settings, congestion, name=name: data_set(settings, congestion, PARTS[name]), minutes)
+        for name, minutes in {"100ge": 20, "100ge-large": 25, "100ge-medium": 5, "100ge-small": 3}.items()
     },
-    "fast": (fast, 55),
+    "fast": (fast, 65),
     "resume": (resume, 60),
-    "checksum": (checksum, 20),
+    "checksum": (checksum, 25),
 }
 """With the minutes that each takes at full size."""
 

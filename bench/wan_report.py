@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
+import functools
 import json
 import math
 import pathlib
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from harness import median_and_spread
-from report import is_foreign, markdown
-from wan_lab import PAYLOAD_SHARE
-from wan_resume import KILLED
+import wan_costs
+from circumstances import told
+from report import is_foreign, markdown, yes
+from wan_figures import digits, failures, figure, heading, is_cut, marks, mbit, middle
+from wan_validation_report import iperf_table, mathis_table, outage_table, ping_table
 
 CAVEATS = """# Emulated paths
 
@@ -24,31 +25,19 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
 - Connections may buffer up to 512 MiB (`--buf`), as on a host that is set up for transfers. What a connection learned is not kept for the next one; what towpath remembers of a path
   ([how](../../../docs/mover.md#how-many-connections-tunerrs-spreadrs-of-the-client)) is, from the second repetition over a path on. As root, towpath asks for BBR at both ends where the round trip is 10 ms or more.
 - towpath brings a file to the disk (fsync) before it shows it; its peers do not.
-- **`*` was cut off** at the job's limit: its rate is what it had received until then (for one file by what the link carried, for trees by the files that were
-  whole; for seconds, the time that all would take at that rate). **`!`**: the machine, not the link, had a part in it: packets that it lost, or handed over late by more than
-  0.1 ms and 2 % of the round trip on average. `–` failed; the JSON file says how.
-- Contenders took turns over each path, and what they brought was compared with the source each time. towpath, first in each table, has no option but `-r`; its peers have those that suit the job,
-  and curl and aria2c the list of URLs too. Over XRootD both towpath and xrdcp check what comes; curl, aria2c, rclone and globus-url-copy check nothing. globus-url-copy's pipelining (`-pp`) helps
-  only between two servers, which these transfers are not.
-- Sources' digests are known to towpath's server beforehand, as after an upload. nginx stands for HTTP servers, and has no listing that a WebDAV client could use.
-- The `ratio` is of towpath's better protocol (named beside its rate) over the best peer, and where there is loss also over the best one without options. What bounds a job is said below its table.
+- **`*` was cut off** at the job's limit: its rate is what it had received until then (for one file by what came to its host, for trees by the files that were
+  whole; for seconds, the time that all would take at that rate), and nothing was compared with the source. **`!`**: the machine, not the link, had a part in it: packets that
+  it lost, or handed over late by more than 0.1 ms and 2 % of the round trip on average. **`†`** failed, or brought something else, after the samples that its figure is of; `–` has none. What
+  was wrong is said below the table. Where that befell towpath, or it was cut off and a rate is asked for, the target is not met.
+- Sources and targets are in memory (tmpfs), but for `leaf`, `leaf-minute` and `checksum`, which go from disk to disk.
+- Contenders took turns over each path, and what they brought was compared with the source each time that they came to their end. towpath, first in each table, has no option but `-r`; of its
+  peers some have none, and the others those that suit the job; curl and aria2c have the list of URLs too. Over XRootD both towpath and xrdcp check what comes; curl, aria2c, rclone and
+  globus-url-copy check nothing. globus-url-copy's pipelining (`-pp`) helps only between two servers, which these transfers are not.
+- Sources' digests are known to towpath's server beforehand, as after an upload, unless a row says "digest unknown". nginx stands for HTTP servers, and has no listing that a WebDAV
+  client could use.
+- The `ratio` is of towpath's better protocol (named beside its rate) over the best peer; where there is loss also over the best one without options (`light`), or of those with one stream (`loss`).
+  What bounds a job is said below its table.
 """
-
-AIMS: dict[str, Callable[[dict], float | None]] = {
-    "leaf": lambda path: 1.0,
-    "small-down": lambda path: 1.0,
-    "small-up": lambda path: 1.0,
-    "mixed-down": lambda path: 1.0,
-    "100ge": lambda path: 1.0,
-    "fast": lambda path: 1.15 if path["rtt_ms"] >= 200 else 1.0,
-}
-"""What is asked of the ratio to the best of all peers over a path, by how jobs' names begin."""
-
-PLAIN_AIMS: dict[str, Callable[[dict], float | None]] = {
-    "loss": lambda path: 10.0 if path["rtt_ms"] >= 90 else None,
-    "light": lambda path: 2.0 if math.isclose(path["loss"], 1e-4) else None,
-}
-"""The same of the ratio to the best peer that was given no option: where there is loss, that is one stream."""
 
 FLOORS: dict[str, Callable[[dict, dict], float | None]] = {
     # The file must take a minute: a shorter one is mostly slow start.
@@ -62,12 +51,12 @@ FLOORS: dict[str, Callable[[dict, dict], float | None]] = {
 BOUNDS = {
     "leaf": "Bound by the payload rate (941.5 Mbit/s), by slow start (a window of 10 segments doubles each round trip until it holds rate × round trip), and at its end by the disk.",
     "loss": "Bound by 94.1 Mbit/s × 0.98; CUBIC by its window under loss, 1.05 × (RTT / p)^¾ segments (RFC 9438 §5.1), in each connection.",
-    "light": "CUBIC's mean window under loss p is 1.05 × (RTT / p)^¾ segments in each connection: 690 Mbit/s at 10⁻⁵, 123 at 10⁻⁴, 22 at 10⁻³; the link carries 941.",
+    "light": "CUBIC's mean window under loss p is 1.05 × (RTT / p)^¾ segments in each connection (RFC 9438 §5.1): 122 Mbit/s at 10⁻⁵, 21.7 at 10⁻⁴, 3.9 at 10⁻³; the link carries 941. What comes before the first loss is slow start.",
     "small": "Bytes take 0.85 s at the link's rate, the window's opening over 100 ms about 1 s more; the rest is round trips that nothing hides.",
     "mixed": "Bound by the payload rate and, while the files are small, by round trips.",
     "100ge": "Bound by the payload rate; small files by round trips, and the whole by its largest file.",
     "resume": "Bound by the payload rate, a start of the command for each kill, and reading back what is there.",
-    "checksum": "Bound by the payload rate, and at its end by the disk.",
+    "checksum": "Bound by the payload rate, and at its end by the disk. Where the digest is unknown, towpath checks each page over XRootD, and over HTTP nothing.",
     "fast": "Bound by 4,707 Mbit/s of payload, slow start, and processor time: two cores carry the emulator, the server and the client.",
 }
 
@@ -76,46 +65,6 @@ def beginning(job: str, table: dict) -> object:
     """The entry whose name the job's begins with, the longest first."""
     found = sorted((name for name in table if job.startswith(name)), key=len)
     return table[found[-1]] if found else None
-
-
-def emulation_share(sample: dict, path: dict) -> bool:
-    """Whether the machine had a part in the sample."""
-    emulation = sample["emulation"]
-    return emulation["machine_lost"] > 0 or emulation["late_us"] > max(100, 20 * path["rtt_ms"])
-
-
-def mbit(sample: dict) -> float:
-    return sample["bytes"] * 8 / sample["seconds"] / 1e6
-
-
-def figure(record: dict, path: dict, samples: list[dict]) -> str:
-    """One cell: rate or seconds, with marks."""
-    seconds = record["shape"] == "seconds"
-    values = [record["bytes"] * 8 / 1e6 / max(mbit(sample), 1e-9) if seconds else mbit(sample) for sample in samples]
-    median, least, most = median_and_spread(values)
-    marks = cut_mark(samples) + ("!" if any(emulation_share(sample, path) for sample in samples) else "")
-    spread = f" ({digits(least)}–{digits(most)})" if len(samples) > 1 else ""
-    return f"{digits(median)}{marks}{spread}"
-
-
-def cut_mark(samples: list[dict]) -> str:
-    return "*" if any(sample["cut"] for sample in samples) else ""
-
-
-def digits(value: float) -> str:
-    """Three digits, or all before the point."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def heading(path: dict, cells: Sequence[dict]) -> str:
-    """What tells a path from the others of its table."""
-    parts = {"rtt_ms": f"{path['rtt_ms']:g} ms", "loss": f"loss {path['loss']:g}"}
-    telling = [text for key, text in parts.items() if len({cell["path"][key] for cell in cells}) > 1]
-    return ", ".join(telling) or parts["rtt_ms"]
-
-
-def median_mbit(samples: list[dict]) -> float:
-    return statistics.median(map(mbit, samples))
 
 
 def is_plain_peer(name: str) -> bool:
@@ -128,165 +77,147 @@ def client_of(name: str) -> str:
     return name.split(" <-")[0].split(" ->")[0]
 
 
-def best(runs: dict[str, list[dict]], of: Callable[[str], bool]) -> tuple[str, float] | None:
+def is_one_stream(name: str) -> bool:
+    """A peer that fills the path with one connection."""
+    return client_of(name) in ("xrdcp 6.2", "curl")
+
+
+Asked = Callable[[dict], float | None]
+"""What is asked over a path."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """Peers with which towpath is compared: in all jobs, or only where something is asked."""
+
+    name: str
+    has: Callable[[str], bool]
+    asked: dict[str, Asked]
+    """Of the ratio to the best of them, by how jobs' names begin."""
+    everywhere: bool = False
+
+
+FIELDS = [
+    Field(
+        "all",
+        is_foreign,
+        {
+            "leaf": lambda path: 1.0,
+            "small-down": lambda path: 1.0,
+            "small-up": lambda path: 1.0,
+            "mixed-down": lambda path: 1.0,
+            "100ge": lambda path: 1.0,
+            "fast": lambda path: 1.15 if path["rtt_ms"] >= 200 else 1.0,
+        },
+        everywhere=True,
+    ),
+    Field("without options", is_plain_peer, {"light": lambda path: 2.0 if math.isclose(path["loss"], 1e-4) else None}),
+    Field("one stream", is_one_stream, {"loss": lambda path: 10.0 if path["rtt_ms"] >= 90 else None}),
+]
+
+
+def best(cell: dict, of: Callable[[str], bool]) -> tuple[str, float] | None:
     """The fastest of some contenders."""
-    rates = {name: median_mbit(samples) for name, samples in runs.items() if of(name)}
+    rates = {name: middle(samples, mbit) for name, samples in cell["runs"].items() if of(name)}
     return max(rates.items(), key=lambda item: item[1]) if rates else None
 
 
 def names_of(record: dict) -> list[str]:
-    """All contenders, in the order of their rows."""
-    return list(dict.fromkeys(name for cell in record["cells"] for name in (*cell["runs"], *cell["left_out"])))
+    """All contenders in the order of their rows, towpath first."""
+    names = dict.fromkeys(name for cell in record["cells"] for name in (*cell["runs"], *cell["left_out"]))
+    return sorted(names, key=is_foreign)
+
+
+def by_path(record: dict, corner: str, text: Callable[[dict, str], str], *more: list[str]) -> str:
+    """A table with a row for each contender and a column for each path."""
+    cells = record["cells"]
+    rows = [[name, *(text(cell, name) if name in cell["runs"] else "–" for cell in cells)] for name in names_of(record)]
+    return markdown([corner, *(heading(cell["path"], cells) for cell in cells)], [*rows, *more])
 
 
 def transfer_table(record: dict) -> str:
-    """Rates or seconds by path, then processor seconds."""
-    cells = record["cells"]
-    heads = [heading(cell["path"], cells) for cell in cells]
-    order = sorted(names_of(record), key=lambda name: is_foreign(name))
-    rows, cpu_rows = [], []
-    for name in order:
-        figures, cpu = [], []
-        for cell in cells:
-            samples = cell["runs"].get(name)
-            figures.append(figure(record, cell["path"], samples) if samples else "–")
-            cpu.append(cpu_figure(samples) if samples else "–")
-        rows.append([name, *figures])
-        cpu_rows.append([name, *cpu])
-    emulator = [digits(max((sample["emulation"]["cpu_s"] / sample["seconds"] for samples in cell["runs"].values() for sample in samples), default=0)) for cell in cells]
-    cpu_rows.append(["emulator at most, processors", *emulator])
-    unit = "s" if record["shape"] == "seconds" else "Mbit/s"
+    """Rates or seconds by path, then processor seconds, and what the queue dropped."""
+    cells, path = record["cells"], record["cells"][0]["path"]
     files = f"{record['files']:,} files, " if "files" in record else ""
-    path = cells[0]["path"]
-    what = f"{files}{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}, at most {record['limit_s']:.0f} s."
-    parts = [what, markdown([unit, *heads], rows), "Processor seconds per GB, server + client:", markdown(["contender", *heads], cpu_rows)]
-    return "\n\n".join(parts)
+    parts = [
+        f"{files}{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}, at most {record['limit_s']:.0f} s.",
+        by_path(record, "s", lambda cell, name: figure(cell, name, functools.partial(seconds_for_all, record)))
+        if record["shape"] == "seconds"
+        else by_path(record, "Mbit/s", lambda cell, name: figure(cell, name, mbit)),
+        failures(cells),
+        "Processor seconds per GB, server + client:",
+        by_path(record, "contender", cpu_figure, ["emulator at most, processors", *map(emulator_processors, cells)]),
+        "Dropped by the queue, % of the segments that both directions were offered:",
+        by_path(record, "contender", drop_figure),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
-def cpu_figure(samples: list[dict]) -> str:
+def seconds_for_all(record: dict, sample: dict) -> float:
+    """What all bytes take at the sample's rate."""
+    return record["bytes"] * 8 / 1e6 / max(mbit(sample), 1e-9)
+
+
+def cpu_figure(cell: dict, name: str) -> str:
     """Of the server and of the client, per GB that arrived."""
-    sides = [statistics.median(sample[key] / max(sample["bytes"] / 1e9, 1e-3) for sample in samples) for key in ("server_cpu_s", "client_cpu_s")]
+    sides = [middle(cell["runs"][name], lambda sample, key=key: sample[key] / max(sample["bytes"] / 1e9, 1e-3)) for key in ("server_cpu_s", "client_cpu_s")]
     return " + ".join(f"{side:.2f}" for side in sides)
 
 
+def emulator_processors(cell: dict) -> str:
+    samples = [sample for of_one in cell["runs"].values() for sample in of_one]
+    return digits(max((sample["emulation"]["cpu_s"] / sample["seconds"] for sample in samples), default=0))
+
+
+def drop_figure(cell: dict, name: str) -> str:
+    """How far a mover overshot the queue."""
+    emulations = [sample["emulation"] for sample in cell["runs"][name]]
+    if not all("offered" in emulation for emulation in emulations):
+        return ""
+    return f"{100 * middle(emulations, lambda emulation: emulation['queue_dropped'] / max(emulation['offered'], 1)):.2f}"
+
+
 def transfer_summary(record: dict) -> list[list[str]]:
-    """For each path the ratio to the best peer, and where that is asked for to the best one without options."""
-    rows = []
-    for cell in record["cells"]:
-        rows += ratio_row(record, cell, is_foreign, AIMS)
-        if beginning(record["job"], PLAIN_AIMS):
-            rows += ratio_row(record, cell, is_plain_peer, PLAIN_AIMS)
-    return rows
+    """For each path the ratio to the best peer, and to the best one of other fields where that is asked for."""
+    fields = [field for field in FIELDS if field.everywhere or beginning(record["job"], field.asked)]
+    return [ratio_row(record, cell, field) for cell in record["cells"] for field in fields]
 
 
-def ratio_row(record: dict, cell: dict, peers: Callable[[str], bool], aims: dict) -> list[list[str]]:
-    """None if either side failed. Nothing is asked with BBR as the default."""
-    own, peer = best(cell["runs"], lambda name: not is_foreign(name)), best(cell["runs"], peers)
-    if own is None or peer is None:
-        return []
-    path, counts = cell["path"], cell["path"]["congestion"] == "cubic"
-    aim_of, floor_of = beginning(record["job"], aims), beginning(record["job"], FLOORS)
-    aim = aim_of(path) if callable(aim_of) and counts else None
-    floor = floor_of(path, record) if callable(floor_of) and counts else None
-    ratio = own[1] / max(peer[1], 1e-9)
-    met = "" if aim is None and floor is None else yes(ratio >= (aim or 0) and own[1] >= (floor or 0))
-    count = min(len(cell["runs"][name]) for name in (own[0], peer[0]))
-    names = (("HTTP" if "HTTP" in own[0] else "xroot"), client_of(peer[0]))
-    figures = [f"{digits(rate)}{cut_mark(cell['runs'][name])} ({shown})" for (name, rate), shown in zip((own, peer), names, strict=True)]
-    figures = [str(count), *figures, f"{ratio:.2f}"]
-    asked = [f"≥ {aim:.2f}" if aim else "", f"≥ {digits(floor)}" if floor else ""]
-    return [[record["job"], heading(path, record["cells"]), *figures, *asked, met]]
-
-
-def yes(met: bool) -> str:
-    return "yes" if met else "no"
-
-
-def ping_table(record: dict) -> str:
-    rows = []
-    for row in record["rows"]:
-        median, _, _ = median_and_spread(row["ping_ms"])
-        excess, allowed = median - row["rtt_ms"], max(0.1, 0.02 * row["rtt_ms"])
-        tenth = sorted(row["ping_ms"])[len(row["ping_ms"]) * 9 // 10]
-        cells = [f"{row['rtt_ms']:g}", f"{median:.3f}", f"{min(row['ping_ms']):.3f}", f"{tenth:.3f}", f"{excess:+.3f}", f"{allowed:.1f}"]
-        rows.append([*cells, yes(abs(excess) <= allowed)])
-    header = ["asked, ms", "ping, median", "least", "nine tenths below", "off by", "allowed", "met"]
-    return "40 echo requests over an idle path of 1 Gbit/s, one each 0.1 s.\n\n" + markdown(header, rows)
-
-
-def payload_mbit(rate: str | None) -> float | None:
-    """What a rate as `1Gbit` leaves for payload."""
-    if rate is None:
-        return None
-    return float(rate.removesuffix("Gbit")) * 1000 * PAYLOAD_SHARE
-
-
-def iperf_table(record: dict) -> str:
-    rows = []
-    for row in record["rows"]:
-        path, emulation, limit = row["path"], row["emulation"], payload_mbit(row["path"]["rate"])
-        share = row["received_mbit"] / limit if limit else None
-        cells = [path["rate"] or "unlimited", f"{path['rtt_ms']:g}", path["congestion"].upper(), f"{row['received_mbit']:,.1f}"]
-        cells += [f"{share:.3f}" if share else "", f"{row['ramp_s']}"]
-        cells += [f"{emulation['late_us']:.0f}", str(emulation["machine_lost"]), f"{emulation['cpu_s'] / (row['seconds'] + row['ramp_s']):.2f}"]
-        rows.append([*cells, yes(share >= 0.97) if share and path["congestion"] == "cubic" else ""])
-    header = ["link", "RTT, ms", "by", "iperf3, Mbit/s", "of the payload rate", "ramp left out, s", "late, µs", "lost by this machine", "emulator, processors", "≥ 0.97"]
-    return "One connection of iperf3. BBR's rate is its own doing: it keeps little in the queue, and lets go of the path at times to measure it.\n\n" + markdown(header, rows)
-
-
-def mathis_table(record: dict) -> str:
-    rows = []
-    for row in record["rows"]:
-        path, emulation = row["path"], row["emulation"]
-        offered = row["received_mbit"] / row["predicted_mbit"]
-        rows.append([f"{path['loss']:g}", f"{row['received_mbit']:.2f}", f"{row['predicted_mbit']:.2f}", f"{offered:.2f}", str(emulation["lost"])])
-    logs = [(math.log(row["path"]["loss"]), math.log(row["received_mbit"])) for row in record["rows"] if row["path"]["loss"] <= 1e-2]
-    slope = statistics.linear_regression(*zip(*logs, strict=True)).slope
-    text = f"One Reno connection, 1 Gbit/s, {record['rows'][0]['path']['rtt_ms']:g} ms. The rate falls with loss to the power of −{-slope:.2f} up to 10⁻²; the formula says −0.5."
-    return f"{text}\n\n" + markdown(["loss", "iperf3, Mbit/s", "MSS / RTT × √(3 / 2p)", "ratio", "segments lost"], rows)
-
-
-BEFORE, AT_END = slice(10, 25), slice(-10, None)
-"""Tenths of a second before the outage, and the last ones."""
-
-
-def outage_table(record: dict) -> str:
-    gaps = sorted(after - before for before, after in itertools.pairwise(record["replies_s"]))
-    silent = sum(1 for rate in record["received_mbit"] if rate < 0.1) * record["interval_s"]
-    rows = [
-        ["the longest gap between echo replies: the outage, half a round trip, and the time between two requests", f"{gaps[-1]:.3f} s"],
-        ["the next longest", f"{gaps[-2]:.3f} s"],
-        ["a connection's silence: TCP tries again after waits that double", f"{silent:.1f} s"],
-        ["its rate before and at the end, Mbit/s", ", ".join(f"{statistics.median(record['received_mbit'][part]):.1f}" for part in (BEFORE, AT_END))],
+def ratio_row(record: dict, cell: dict, field: Field) -> list[str]:
+    """towpath's better protocol over the best of the field. Nothing is asked with BBR as the default."""
+    own, peer = best(cell, lambda name: not is_foreign(name)), best(cell, field.has)
+    counts = cell["path"]["congestion"] == "cubic"
+    aim_of, floor_of = beginning(record["job"], field.asked), beginning(record["job"], FLOORS)
+    aim = aim_of(cell["path"]) if aim_of and counts else None
+    floor = floor_of(cell["path"], record) if floor_of and counts and field.everywhere else None
+    ratio = own[1] / max(peer[1], 1e-9) if own and peer else None
+    protocol = "HTTP" if own and "HTTP" in own[0] else "xroot"
+    figures = [
+        str(min((len(cell["runs"][name]) for name, _ in filter(None, (own, peer))), default=0)),
+        f"{digits(own[1])}{marks(cell, own[0])} ({protocol})" if own else "–",
+        f"{digits(peer[1])}{marks(cell, peer[0])} ({client_of(peer[0])})" if peer else "–",
+        f"{ratio:.2f}" if ratio else "",
     ]
-    return f"Both directions of 100 Mbit/s and 50 ms for {record['outage_s']} s.\n\n" + markdown(["what", "seen"], rows)
+    asked = [f"≥ {aim:.2f}" if aim else "", f"≥ {digits(floor)}" if floor else ""]
+    met = verdict(cell, own, ratio, aim, floor) if aim or floor else ""
+    return [record["job"], heading(cell["path"], record["cells"]), field.name, *figures, *asked, met]
 
 
-def resume_table(record: dict) -> str:
-    """Each copy undisturbed and killed, and what the link carried for both."""
-    parts = []
-    for cell in record["cells"]:
-        rows = []
-        for name, samples in cell["runs"].items():
-            broken = cell["runs"].get(name + KILLED)
-            if broken is None:
-                continue
-            plain_s, broken_s = (statistics.median(sample["seconds"] for sample in each) for each in (samples, broken))
-            carried = statistics.median(sample["emulation"]["passed_wire_bytes"] for sample in broken) * PAYLOAD_SHARE / record["bytes"]
-            cut = cut_mark(samples)
-            rows.append([name, f"{digits(plain_s)}{cut}", digits(broken_s), "" if cut else f"{broken_s / plain_s:.2f}", f"{carried:.2f}"])
-        failed = [f"{name}: {why}" for name, why in cell["left_out"].items() if name.endswith(KILLED)]
-        header = [f"{cell['path']['rtt_ms']:g} ms", "undisturbed, s", "killed three times, s", "ratio", "carried, of the file"]
-        parts.append(markdown(header, rows) + "".join(f"\n- {line}" for line in failed))
-    path = record["cells"][0]["path"]
-    what = f"{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}; each time halfway through what was left, and started again at once."
-    return "\n\n".join([what, *parts])
+def verdict(cell: dict, own: tuple[str, float] | None, ratio: float | None, aim: float | None, floor: float | None) -> str:
+    """No if towpath ever failed over this path, or had to be cut off where a rate is asked for."""
+    if own is None or any(not is_foreign(name) for name in cell["left_out"]):
+        return "no"
+    if floor and (own[1] < floor or is_cut(cell["runs"][own[0]])):
+        return "no"
+    if aim and ratio is None:
+        return "not comparable"
+    return yes(aim is None or ratio >= aim)
 
 
 TABLES: dict[str, Callable[[dict], str]] = {
     "rate": transfer_table,
     "seconds": transfer_table,
-    "resume": resume_table,
+    "resume": wan_costs.resume_table,
     "ping": ping_table,
     "iperf": iperf_table,
     "mathis": mathis_table,
@@ -299,20 +230,30 @@ def table(record: dict) -> str:
     return TABLES[record["shape"]](record)
 
 
+RATIOS = ["job", "path", "peers", "n", "towpath, Mbit/s", "best peer, Mbit/s", "ratio", "asked of the ratio", "of the rate", "met"]
+WARNING = "Jobs of quick runs, which say so below, have small files and few repetitions: they show where to look, and are not for quoting."
+
+
+def summaries(records: list[dict]) -> list[str]:
+    """All that is asked, at one glance."""
+    ratios = [row for record in records if record["shape"] in ("rate", "seconds") for row in transfer_summary(record)]
+    costs = [row for record in records if "cells" in record for row in wan_costs.costs(record)]
+    found = [f"## All ratios\n\n{markdown(RATIOS, ratios, left=3)}\n"] if ratios else []
+    found += [f"## All costs\n\n{markdown(wan_costs.HEADER, costs, left=3)}\n"] if costs else []
+    return [f"{WARNING}\n", *found] if found and any(record["quick"] for record in records) else found
+
+
+def section(record: dict) -> str:
+    """One job, with the circumstances of all its cells."""
+    cells = record.get("cells", [])
+    where = told([cell.get("circumstances", record["circumstances"]) for cell in cells] or [record["circumstances"]])
+    quick = " **A quick run: smaller data, not for quoting.**" if record["quick"] and cells else ""
+    bound = beginning(record["job"], BOUNDS)
+    return f"## {record['job']}\n\n{where}{quick}\n\n{table(record)}\n" + (f"\n{bound}\n" if bound else "")
+
+
 def document(results: pathlib.Path) -> str:
     """All jobs as one page, the emulator's validation first."""
     records = [json.loads(path.read_text()) for path in results.glob("*.json")]
     records.sort(key=lambda record: (not record["job"].startswith("validate"), record["job"]))
-    summary = [row for record in records if record["shape"] in ("rate", "seconds") for row in transfer_summary(record)]
-    header = ["job", "path", "n", "towpath, Mbit/s", "best peer, Mbit/s", "ratio", "asked of the ratio", "of the rate", "met"]
-    warning = "Jobs of quick runs, which say so below, have small files and few repetitions: they show where to look, and are not for quoting.\n\n"
-    parts = [CAVEATS, "## All ratios\n\n" + (warning if any(record["quick"] for record in records) else "") + markdown(header, summary, left=2) + "\n"] if summary else [CAVEATS]
-    for record in records:
-        where = record["circumstances"]
-        quick = " **A quick run: smaller data, not for quoting.**" if record["quick"] else ""
-        bound = beginning(record["job"], BOUNDS)
-        parts.append(
-            f"## {record['job']}\n\n{where['towpath']}, {where['cores']} cores of {where['processor']}, kernel {where['kernel']}, {where['date']}, "
-            f"load before {where['load_before']:.1f}.{quick if 'cells' in record else ''}\n\n{table(record)}\n" + (f"\n{bound}\n" if bound else "")
-        )
-    return "\n".join(parts)
+    return "\n".join([CAVEATS, *summaries(records), *map(section, records)])

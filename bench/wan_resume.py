@@ -6,26 +6,32 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
 import pathlib
 import resource
+import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from contenders import RCLONE_STREAMS, Machine
 from harness import Contender, Program, Server, say, scratch
 from large import same_file
 from settings import Settings, write_pattern
 from small_files import fresh
-from wan_lab import PAYLOAD_SHARE, Lab, NetworkPath
-from wan_transfers import KINDS, PathSample, Scale, aria2, know_digests, passed_payload, race, rclone, served, timed, verified
+from wan_cells import PathSample, Scale, cells, received_of, timed, verified
+from wan_lab import Lab, NetworkPath
+from wan_transfers import KINDS, aria2, know_digests, rclone
 
 KILLS = 3
 LOOK_S = 0.1
-"""How often the link is looked at, to find the half."""
+"""How often the client's host is looked at, to find the half."""
 KILLED = ", killed three times"
 """What a name ends in, of a row whose other half is the same copy undisturbed."""
+ONE_BYTE = ", one byte"
+"""The same copy of a file of one byte: what a start of the command takes."""
+START = "start.bin"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Row:
     kind: str
     program: Program
     going_on: Program | None = None
+    one_byte: Program | None = None
+    """The same of `START`, where it is asked what a start takes."""
 
 
 def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
@@ -44,18 +52,26 @@ def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, tar
     curl = machine.installed("curl")("-s", "-S", "-f", "-C", "-", "-o", target, nginx.http(name))
     xrdcp = machine.xrootd6("xrdcp")
     copies = {
-        "towpath cp <- towpath": ("towpath", towpath(servers["towpath"].root(name), target)),
-        "towpath cp (HTTP) <- towpath": ("towpath", towpath(servers["towpath"].http(name), target)),
-        "towpath cp (HTTP) <- nginx": ("nginx", towpath(nginx.http(name), target)),
-        "aria2c -x 16 -c <- nginx": ("nginx", aria2(machine)("-c", "-d", target.parent, "-o", name, nginx.http(name))),
+        "aria2c -x 16 -c <- nginx": ("nginx", aria2(machine)("-c", "--auto-save-interval=1", "-d", target.parent, "-o", name, nginx.http(name))),
         "curl -C - <- nginx": ("nginx", curl),
     }
+    own = {
+        "towpath cp <- towpath": ("towpath", servers["towpath"].root),
+        "towpath cp (HTTP) <- towpath": ("towpath", servers["towpath"].http),
+        "towpath cp (HTTP) <- nginx": ("nginx", nginx.http),
+    }
     return [
-        *(Row(name, kind, program, program) for name, (kind, program) in copies.items()),
+        *(own_row(title, kind, towpath, url, target) for title, (kind, url) in own.items()),
+        *(Row(title, kind, program, program) for title, (kind, program) in copies.items()),
         Row("xrdcp 6.2, then --continue <- xrootd6", "xrootd6", xrdcp("-s", xrootd6.root(name), target), xrdcp("--continue", "-s", xrootd6.root(name), target)),
         Row("xrdcp 6.2 <- xrootd6", "xrootd6", xrdcp("-f", "-s", xrootd6.root(name), target)),
-        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(machine)(f":http,url='{nginx.http()}':{name}", target)),
+        Row(f"rclone, {RCLONE_STREAMS} streams <- nginx", "nginx", rclone(machine, source.stat().st_size)(f":http,url='{nginx.http()}':{name}", target)),
     ]
+
+
+def own_row(title: str, kind: str, towpath: Program, url: Callable[[str], str], target: pathlib.Path) -> Row:
+    program = towpath(url(target.name), target)
+    return Row(title, kind, program, program, towpath(url(START), target.parent / START))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,26 +80,36 @@ class Attempt:
 
     seconds: float
     arrived: int
-    """Payload that the link carried meanwhile."""
+    """Payload that came to the client's host meanwhile."""
     status: int
     """As a shell tells it; negative if it was killed."""
     said: str
 
 
 def attempt(program: Program, over: Lab, kill_at: float, limit_s: float) -> Attempt:
-    """Runs a command, and kills it once the link has carried so many bytes of payload for it."""
-    carried, start = over.totals()["passed_wire_bytes"], time.monotonic()
+    """Runs a command, and kills it once so many bytes of payload have come to its host."""
+    before, start = over.received_payload(), time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(program.words, env=program.surroundings(), **pipes) as client:
+    with subprocess.Popen(program.words, env=program.surroundings(), **pipes) as client, ended_of(client) as ended:
         arrived = 0
-        while client.poll() is None and arrived < kill_at and time.monotonic() - start < limit_s:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                # To look costs processor time, so it is not done in vain.
-                client.wait(LOOK_S if math.isfinite(kill_at) else limit_s)
-            arrived = round((over.totals()["passed_wire_bytes"] - carried) * PAYLOAD_SHARE)
+        while not ended(min(LOOK_S if math.isfinite(kill_at) else math.inf, start + limit_s - time.monotonic())):
+            arrived = over.received_payload() - before
+            if arrived >= kill_at or time.monotonic() - start > limit_s:
+                break
+        seconds = time.monotonic() - start
         client.kill()
         _, said = client.communicate()
-    return Attempt(time.monotonic() - start, arrived, client.returncode, said.decode(errors="replace")[-1000:])
+    return Attempt(seconds, arrived, client.returncode, said.decode(errors="replace")[-1000:])
+
+
+@contextlib.contextmanager
+def ended_of(client: subprocess.Popen) -> Iterator[Callable[[float], bool]]:
+    """Waits so many seconds at most for the process, and says whether it has ended. `Popen.wait` would notice that up to 50 ms late."""
+    process = os.pidfd_open(client.pid)
+    try:
+        yield lambda seconds: bool(select.select([process], [], [], max(seconds, 0))[0])
+    finally:
+        os.close(process)
 
 
 def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> PathSample:
@@ -108,21 +134,27 @@ def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> Pa
 
 def resume(settings: Settings, paths: Sequence[NetworkPath], size: int, scale: Scale) -> dict:
     """One file over each path, in memory, undisturbed and killed."""
-    cells = []
     with scratch(str(settings.memory), "wan") as directory:
         source, target = directory / "source" / "large.bin", directory / "target" / "large.bin"
         source.parent.mkdir()
         write_pattern(source, size)
-        know_digests(settings.machine, source.parent, [source.name])
-        before, check = functools.partial(fresh, target.parent), functools.partial(same_file, source, target)
-        for path in paths:
-            with served(settings, path, dict.fromkeys(KINDS, source.parent)) as (over, machine, servers):
-                contenders = []
-                for row in rows(machine, servers, source, target):
-                    server = servers[row.kind]
-                    plain = timed(row.name, row.program, server, over, scale.limit_s, size, functools.partial(passed_payload, size))
-                    broken = functools.partial(killed, row, server, over, size, 4 * scale.limit_s)
-                    contenders.append(Contender(row.name, verified(plain, check), before))
-                    contenders.append(Contender(row.name + KILLED, verified(broken, check), before))
-                cells.append({"path": dataclasses.asdict(path), **race(contenders, scale.repetitions)})
-    return {"shape": "resume", "bytes": size, "limit_s": scale.limit_s, "cells": cells}
+        (source.parent / START).write_bytes(b"1")
+        know_digests(settings.machine, source.parent, [source.name, START])
+        before = functools.partial(fresh, target.parent)
+
+        def contender(name: str, run: Callable[[], PathSample], file: str) -> Contender:
+            return Contender(name, verified(run, functools.partial(same_file, source.parent / file, target.parent / file)), before)
+
+        def contenders_at(over: Lab, machine: Machine, servers: dict[str, Server]) -> list[Contender]:
+            found = []
+            for row in rows(machine, servers, source, target):
+                server = servers[row.kind]
+                plain = timed(row.name, row.program, server, over, scale.limit_s, size, received_of(size))
+                found.append(contender(row.name, plain, source.name))
+                found.append(contender(row.name + KILLED, functools.partial(killed, row, server, over, size, 4 * scale.limit_s), source.name))
+                if row.one_byte:
+                    found.append(contender(row.name + ONE_BYTE, timed(row.name + ONE_BYTE, row.one_byte, server, over, scale.limit_s, 1, received_of(1)), START))
+            return found
+
+        found = cells(settings, paths, dict.fromkeys(KINDS, source.parent), scale.repetitions, contenders_at)
+    return {"shape": "resume", "bytes": size, "limit_s": scale.limit_s, "cells": found}

@@ -1,0 +1,120 @@
+"""Cells of the tables over emulated paths: over each path every contender has its turn, and every outcome is compared with the source.
+
+A contender that takes longer than the job allows is cut off: its sample then says how many bytes it had brought by then, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from circumstances import circumstances
+from contenders import Machine
+from harness import Contender, Overtime, Program, Race, Sample, Server, run_client, say
+from settings import Settings
+from wan_lab import Emulation, Lab, NetworkPath, lab
+
+ContendersAt = Callable[[Lab, Machine, dict[str, Server]], list[Contender]]
+"""Who takes part over a path, with a server of each kind at its far end."""
+
+
+@dataclasses.dataclass
+class PathSample(Sample):
+    """`bytes` is what arrived: everything, unless it was `cut`."""
+
+    bytes: int
+    cut: bool
+    emulation: Emulation
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much is done, and how long a contender may take for it."""
+
+    repetitions: int
+    limit_s: float
+
+
+def timed(name: str, program: Program, server: Server, over: Lab, limit_s: float, whole: int, arrived: Callable[[Emulation], int]) -> Callable[[], PathSample]:
+    """Runs a command in the clients' host. `arrived` says how much of `whole` bytes there is if it was cut off."""
+
+    def run() -> PathSample:
+        before = over.totals()
+        cut = False
+        try:
+            sample = run_client(program.after(over.network().at_client), server, limit_s=limit_s)
+        except Overtime as overtime:
+            cut, sample = True, overtime.sample
+        emulation = over.since(before)
+        count = arrived(emulation) if cut else whole
+        say(f"   {sample.seconds:7.2f} s {count * 8 / sample.seconds / 1e6:8.1f} Mbit/s{' (cut)' if cut else ''} {name}")
+        return PathSample(**dataclasses.asdict(sample), bytes=count, cut=cut, emulation=emulation)
+
+    return run
+
+
+def received_of(whole: int) -> Callable[[Emulation], int]:
+    """What a client that was cut off had received, by what came to its host. What came twice counts twice, but the file is not larger than it is."""
+    return lambda emulation: min(whole, emulation.received_payload)
+
+
+def verified(run: Callable[[], PathSample], check: Callable[[], None]) -> Callable[[], Sample]:
+    """The same, compared with the source unless it was cut off."""
+
+    def run_and_check() -> Sample:
+        sample = run()
+        if not sample.cut:
+            check()
+        return sample
+
+    return run_and_check
+
+
+def race(contenders: Sequence[Contender], repetitions: int, seed: int) -> dict[str, dict]:
+    """All in turn, without a warm-up: over such paths the first run is as good as any."""
+    running = Race(contenders, repetitions, math.inf, seed)
+    for number in range(repetitions):
+        running.round(number)
+    return running.outcome()
+
+
+@contextlib.contextmanager
+def served(settings: Settings, path: NetworkPath, roots: dict[str, pathlib.Path]) -> Iterator[tuple[Lab, Machine, dict[str, Server]]]:
+    """An emulated path with a server of each kind at its far end."""
+    say(f"-- {path}")
+    with lab(settings.machine.towpath, path) as over:
+        machine = dataclasses.replace(settings.machine, network=over.network())
+        with machine.serving(roots) as servers:
+            yield over, machine, servers
+
+
+def cells(settings: Settings, paths: Sequence[NetworkPath], roots: dict[str, pathlib.Path], repetitions: int, contenders_at: ContendersAt) -> list[dict]:
+    """What came out over each path that was asked for, with the circumstances of its own."""
+    chosen = [path for path in paths if settings.rtts_ms is None or path.rtt_ms in settings.rtts_ms]
+    if not chosen:
+        raise RuntimeError(f"none of its paths was asked for: they have {', '.join(f'{path.rtt_ms:g}' for path in paths)} ms")
+    found = []
+    for path in chosen:
+        with served(settings, path, roots) as (over, machine, servers):
+            where, start = circumstances(machine), time.monotonic()
+            outcome = race(contenders_at(over, machine, servers), repetitions, path.seed)
+            about = {"seed": path.seed, "took_s": round(time.monotonic() - start), "circumstances": where}
+            found.append({"path": dataclasses.asdict(path), **about, **outcome})
+    return found
+
+
+SIZES = ("quick", "bytes", "files", "limit_s")
+"""What records of one job must have in common for their cells to stand in one table."""
+
+
+def merged(before: dict, now: dict) -> dict:
+    """`now` with the cells of `before` over other paths; as it is if they are not of the same size."""
+    if any(before.get(key) != now.get(key) for key in SIZES):
+        return now
+    paths = [cell["path"] for cell in now["cells"]]
+    kept = [{"circumstances": before["circumstances"], **cell} for cell in before["cells"] if cell["path"] not in paths]
+    return {**now, "cells": sorted(kept + now["cells"], key=lambda cell: (cell["path"]["rtt_ms"], cell["path"]["loss"]))}
