@@ -33,7 +33,7 @@ pub struct LinkSettings {
     pub loss: f64,
     /// Segments lost in a row, on average; 1 and less mean independent losses.
     pub loss_burst: f64,
-    /// Up to so much is added to the delay, at random for each packet. Order is kept.
+    /// Up to so much is added to the delay, at random, and another time after each span of this length. Order is kept.
     #[serde(rename = "jitter_ms", with = "crate::units::milliseconds")]
     pub jitter: Duration,
     /// The share of segments that come late, from 0 to 1.
@@ -142,6 +142,9 @@ pub(crate) struct Link {
     outages: Vec<Range<u64>>,
     /// No later packet arrives before this, unless it was reordered.
     in_order_ns: u64,
+    /// What is added to the delay of what leaves before `jitter_until_ns`.
+    jitter_ns: u64,
+    jitter_until_ns: u64,
     counters: LinkCounters,
 }
 
@@ -155,6 +158,8 @@ impl Link {
             queue_bytes: 0,
             outages: Vec::new(),
             in_order_ns: 0,
+            jitter_ns: 0,
+            jitter_until_ns: 0,
             counters: LinkCounters::default(),
         };
         link.set(settings);
@@ -167,7 +172,7 @@ impl Link {
         self.clock.set_rate(settings.rate);
         self.queue_bytes = settings.queue_bytes();
         // A shorter delay takes effect at once, although what is on its way arrives after what now overtakes it.
-        self.in_order_ns = 0;
+        (self.in_order_ns, self.jitter_until_ns) = (0, 0);
         self.settings = settings;
     }
 
@@ -253,10 +258,19 @@ impl Link {
 
     /// Adds the way to the time at which a run left.
     fn in_order(&mut self, mut run: Run) -> Run {
-        let jitter_ns = self.chance.up_to(nanoseconds(self.settings.jitter));
-        run.at_ns = (run.at_ns + nanoseconds(self.settings.delay) + jitter_ns).max(self.in_order_ns);
+        self.draw_jitter(run.at_ns);
+        run.at_ns = (run.at_ns + nanoseconds(self.settings.delay) + self.jitter_ns).max(self.in_order_ns);
         self.in_order_ns = run.at_ns;
         run
+    }
+
+    /// One that were drawn for each run would, with order kept, soon be the longest for all: nobody comes before the latest of those just before.
+    fn draw_jitter(&mut self, left_ns: u64) {
+        let most_ns = nanoseconds(self.settings.jitter);
+        if left_ns >= self.jitter_until_ns {
+            self.jitter_ns = self.chance.up_to(most_ns);
+            self.jitter_until_ns = left_ns + most_ns;
+        }
     }
 }
 
@@ -272,16 +286,23 @@ struct SerialClock {
     free_at_ns: u64,
     /// Of a nanosecond, in parts of the rate.
     fraction: u64,
+    /// Until when what still waits leaves at rates of before, in their order.
+    before: Vec<(u64, Rate)>,
 }
 
 impl SerialClock {
+    /// What waits keeps the times that it has.
     fn set_rate(&mut self, rate: Option<Rate>) {
+        if let Some(rate) = self.rate {
+            self.before.push((self.free_at_ns, rate));
+        }
         // A fraction counts in parts of the old rate.
         (self.rate, self.fraction) = (rate, 0);
     }
 
     /// Sends that many bytes when all before them have left; gives the time at which the last bit has left.
     fn send(&mut self, now_ns: u64, wire_bytes: u64) -> u64 {
+        self.before.retain(|(until_ns, _)| *until_ns > now_ns);
         if self.free_at_ns < now_ns {
             (self.free_at_ns, self.fraction) = (now_ns, 0);
         }
@@ -297,8 +318,12 @@ impl SerialClock {
     /// What has not left yet, in bytes, part of a byte as a whole one.
     fn queued_bytes(&self, now_ns: u64) -> u64 {
         let Some(rate) = self.rate else { return 0 };
-        let busy_ns = u128::from(self.free_at_ns.saturating_sub(now_ns));
-        (busy_ns * u128::from(rate.bits_per_s())).div_ceil(8 * 1_000_000_000) as u64
+        let (mut from_ns, mut parts) = (now_ns, 0);
+        for (until_ns, rate) in self.before.iter().chain([&(self.free_at_ns, rate)]) {
+            parts += u128::from(until_ns.saturating_sub(from_ns)) * u128::from(rate.bits_per_s());
+            from_ns = from_ns.max(*until_ns);
+        }
+        parts.div_ceil(8 * 1_000_000_000) as u64
     }
 }
 

@@ -88,6 +88,40 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn the_queue_holds_what_waits_whatever_the_rate_becomes(settings in settings(), rates in prop::collection::vec(1..2000_u32, 1..6)) {
+        let waits = LinkSettings { queue: Queue::Bytes(u64::MAX), ..settings };
+        let mut link = Link::new(waits.clone(), 1);
+        let mut wire_bytes = 0;
+        for mbit_per_s in rates {
+            link.offer(0, &Train::of(20), &mut Vec::new());
+            wire_bytes += 20 * 1538;
+            link.set(LinkSettings { rate: rate(mbit_per_s), ..waits.clone() });
+            // For each rate, part of a nanosecond at 2 Gbit/s is part of a byte.
+            prop_assert!(link.clock.queued_bytes(0).abs_diff(wire_bytes) <= 6);
+            prop_assert!(link.clock.queued_bytes(link.clock.free_at_ns) == 0);
+        }
+    }
+}
+
+#[test]
+fn a_full_queue_empties_as_before_when_the_rate_rises() {
+    let slow = LinkSettings { rate: rate(10), queue: Queue::Bytes(1 << 20), ..LinkSettings::default() };
+    let mut link = Link::new(slow.clone(), 1);
+    offer_all(&mut link, &vec![(0, 45); 20]);
+    assert!(link.counters().queue_dropped_segments > 0, "it is full");
+    link.set(LinkSettings { rate: rate(1000), ..slow });
+    let mut runs = Vec::new();
+    // In 2 ms leave 2,500 bytes, as before; 1,198 were free.
+    link.offer(2 * MS, &Train::of(45), &mut runs);
+    assert_eq!(runs.iter().map(|run| run.segments.len()).sum::<usize>(), 2);
+    // After half of the time that all of it takes, half of the queue is free.
+    runs.clear();
+    link.offer(420 * MS, &Train::of(45), &mut runs);
+    assert_eq!(runs.iter().map(|run| run.segments.len()).sum::<usize>(), 45);
+}
+
 #[test]
 fn a_saturated_link_carries_its_rate_to_the_byte() {
     // 45 segments, which take 553.68 µs, every 500 µs for 10 s: more than fits.
@@ -192,6 +226,17 @@ fn jitter_keeps_order_and_bounds() {
     let delays: Vec<u64> = offered.iter().map(|(now_ns, _, runs)| runs[0].at_ns - now_ns).collect();
     assert!(delays.iter().all(|delay_ns| (5 * MS..=10 * MS).contains(delay_ns)));
     assert!(delays.iter().any(|delay_ns| *delay_ns < 6 * MS) && delays.iter().any(|delay_ns| *delay_ns > 9 * MS));
+}
+
+#[test]
+fn jitter_adds_half_of_itself_to_a_busy_link_too() {
+    let jitter = Duration::from_millis(5);
+    let settings = LinkSettings { jitter, rate: rate(1000), ..LinkSettings::default() };
+    let mut link = Link::new(settings, 1);
+    let added = |(now_ns, _, runs): &(u64, u32, Vec<Run>)| runs[0].at_ns - now_ns - 16 * 1538 * 8;
+    let added: Vec<u64> = offer_all(&mut link, &vec![(MS / 4, 16); 40_000]).iter().map(added).collect();
+    let mean_ms = added.iter().sum::<u64>() as f64 / added.len() as f64 / MS as f64;
+    assert!((2.4..3.0).contains(&mean_ms), "{mean_ms} ms");
 }
 
 #[test]
