@@ -21,13 +21,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{OFlags, fstat},
+    event::{PollFd, PollFlags, poll},
+    fs::{OFlags, Stat, fstat, stat},
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     thread::{LinkNameSpaceType, gettid, move_into_link_name_space},
 };
 
 use crate::{
+    clock::timespec,
     error::Error,
     kernel::{self, Interface},
     network::{HostIndex, address_v4, address_v6},
@@ -40,6 +42,9 @@ const DEVICE: &str = "wan0";
 /// Packets that wait for the engine before the kernel drops one. The queue proper is the link's: this one must only outlast a late wake-up, at
 /// 1 Mpacket/s one of 10 ms.
 const DEVICE_QUEUE_PACKETS: u16 = 10_000;
+
+/// A killed process is gone within milliseconds, unless the kernel waits for a device or a server on its behalf.
+const PATIENCE_NS: u64 = 2_000_000_000;
 
 /// `/proc/thread-self/net/dev` of a namespace with two devices takes half a KiB.
 const COUNTERS_BYTES: u64 = 16 << 10;
@@ -156,21 +161,30 @@ impl Host {
         self.within(read)?.map_err(Error::kernel("read a host's counters"))
     }
 
-    /// Kills every process in the host, but not this one.
+    /// Kills every process in the host, but not this one, until there is none: what one of them started meanwhile too. Gives up on one that
+    /// does not end within [`PATIENCE_NS`].
     pub(crate) fn kill_processes(&self) {
-        let Ok(ours) = fstat(&self.namespace).map(|stat| (stat.st_dev, stat.st_ino)) else { return };
-        let Ok(processes) = Path::new("/proc").read_dir() else { return };
-        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        for process in numbers.filter_map(Pid::from_raw).filter(|process| *process != rustix::process::getpid()) {
-            // Opened first, so that the process looked at is the one that is killed, and not a later one of its number.
-            let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
-            let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
-            let theirs = rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
-            if theirs.is_ok_and(|theirs| theirs == ours) {
-                // It may just have ended by itself.
-                let _ = pidfd_send_signal(handle, Signal::KILL);
+        loop {
+            let killed: Vec<OwnedFd> = self.processes().filter(kill).collect();
+            if killed.is_empty() || !killed.iter().all(has_ended) {
+                return;
             }
         }
+    }
+
+    /// Handles of the processes in the host.
+    fn processes(&self) -> impl Iterator<Item = OwnedFd> {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let ours = fstat(&self.namespace).map(identity);
+        let numbers = Path::new("/proc").read_dir().into_iter().flatten();
+        let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let others = numbers.filter_map(Pid::from_raw).filter(|process| *process != rustix::process::getpid());
+        others.filter_map(move |process| {
+            // Opened first, so that the process looked at is the one that is killed, and not a later one of its number.
+            let handle = pidfd_open(process, PidfdFlags::empty()).ok()?;
+            let theirs = stat(format!("/proc/{}/ns/net", process.as_raw_nonzero())).map(identity);
+            (theirs.is_ok() && theirs == ours).then_some(handle)
+        })
     }
 }
 
@@ -183,6 +197,16 @@ impl Drop for Host {
             let _ = thread.join();
         }
     }
+}
+
+/// False if it has just ended by itself.
+fn kill(process: &OwnedFd) -> bool {
+    pidfd_send_signal(process, Signal::KILL).is_ok()
+}
+
+/// Waits for its end.
+fn has_ended(process: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timespec(PATIENCE_NS))).is_ok_and(|ended| ended > 0)
 }
 
 /// Replaces this process by `command` in the host whose [`Host::namespace_path`] is given; returns only if that fails. The command lives on when

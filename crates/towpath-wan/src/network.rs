@@ -161,14 +161,14 @@ impl Network {
         }
     }
 
-    /// Every link that does something, with its settings and counters.
+    /// Every link that does something or has done something, with its settings and counters.
     pub(crate) fn links(&self) -> impl Iterator<Item = (LinkName, &LinkSettings, &LinkCounters)> {
         let pairs = self.hosts.iter().flat_map(|from| self.hosts.iter().map(|to| (*from, *to)));
         let pairs = pairs.zip(&self.pairs).filter(|((from, to), _)| from != to);
         let pairs = pairs.map(|((from, to), link)| (LinkName::Pair(from, to), link));
         let up = self.hosts.iter().map(|host| LinkName::Up(*host)).zip(&self.up);
         let down = self.hosts.iter().map(|host| LinkName::Down(*host)).zip(&self.down);
-        let access = up.chain(down).filter(|(_, link)| !link.is_transparent());
+        let access = up.chain(down).filter(|(_, link)| !link.is_transparent() || link.counters().offered_segments > 0);
         pairs.chain(access).map(|(name, link)| (name, link.settings(), link.counters()))
     }
 

@@ -106,6 +106,18 @@ fn what_has_no_host_to_go_to_is_counted() {
 }
 
 #[test]
+fn an_outage_of_an_access_link_is_told_when_it_is_over() {
+    let mut network = Network::new(2, &LinkSettings::default(), 1);
+    network.link_mut(LinkName::Up(host(1))).unwrap().add_outage(0..MS);
+    network.arrive(0, host(1), packet(address_v4(host(2)), 1));
+    network.arrive(2 * MS, host(1), packet(address_v4(host(2)), 2));
+    network.arrive(3 * MS, host(1), packet(address_v4(host(2)), 3));
+    assert_eq!(deliveries(&mut network, 10 * MS).len(), 2);
+    let (_, _, counters) = network.links().find(|(name, ..)| *name == LinkName::Up(host(1))).unwrap();
+    assert_eq!(counters.outage_segments, 1);
+}
+
+#[test]
 fn links_that_are_not_there_have_no_settings() {
     let mut network = Network::new(2, &LinkSettings::default(), 1);
     for name in [
