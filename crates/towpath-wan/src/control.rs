@@ -1,10 +1,10 @@
 //! The socket by which other processes steer a running emulator: one request and one answer, each a line of JSON, for each connection.
 //!
 //! [`Control::open`] takes a name in `/run/towpath-wan`, [`Control::serve`] answers until it is told to stop, [`ask`] is the other side. The directory
-//! is root's alone. A socket that a killed emulator left behind answers nobody, and is replaced by the next one of its name.
+//! is root's alone. Who holds the lock on `NAME.lock` has the name: a socket that a killed emulator left behind is replaced by the next one of its name.
 
 use std::{
-    fs::DirBuilder,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
     io::{self, BufRead as _, BufReader, Read, Write as _},
     os::unix::{
         fs::DirBuilderExt as _,
@@ -57,6 +57,8 @@ pub enum Answer {
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// Held as long as this is.
+    _lock: File,
 }
 
 impl Control {
@@ -68,13 +70,13 @@ impl Control {
         let path = path(name)?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY);
         made.map_err(Error::kernel(format!("make {DIRECTORY}")))?;
-        if UnixStream::connect(&path).is_ok() {
-            return Err(Error::Invalid(format!("a WAN named `{name}` is up already; `towpath wan down` ends it")));
-        }
+        let lock = lock(&path).map_err(Error::kernel(format!("take the name `{name}`")))?;
+        let lock = lock
+            .ok_or_else(|| Error::Invalid(format!("a WAN named `{name}` is up already; `towpath wan down` ends it")))?;
         // Most often there is none.
         let _ = rustix::fs::unlink(&path);
         let listener = UnixListener::bind(&path).map_err(Error::kernel(format!("listen on {}", path.display())))?;
-        Ok(Self { listener, path })
+        Ok(Self { listener, path, _lock: lock })
     }
 
     /// Answers until one asks to stop. That one waits for [`Stopped::confirm`], to be called when the emulator is gone.
@@ -98,9 +100,32 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Another may have been quicker to clean up.
+        // The socket first: the name is free as soon as its lock has no name any more. Another may have been quicker to clean up.
         let _ = rustix::fs::unlink(&self.path);
+        let _ = rustix::fs::unlink(lock_path(&self.path));
     }
+}
+
+/// The lock on the name of that socket; none if another holds it.
+fn lock(socket: &Path) -> io::Result<Option<File>> {
+    let path = lock_path(socket);
+    loop {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Who held it before may have removed it since it was opened: then it is no longer the one that others see.
+        let held = rustix::fs::fstat(&file)?.st_ino;
+        if rustix::fs::stat(&path).is_ok_and(|named| named.st_ino == held) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+fn lock_path(socket: &Path) -> PathBuf {
+    socket.with_extension("lock")
 }
 
 /// The one that asked the emulator to stop, and is to learn that it did.
@@ -205,6 +230,25 @@ mod tests {
             drop(ours);
             assert!(read_line::<Request>(&theirs).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn one_of_many_has_a_name() {
+        let directory = std::env::temp_dir().join(format!("towpath-wan-lock-{}", std::process::id()));
+        DirBuilder::new().create(&directory).unwrap();
+        let socket = directory.join("lab.sock");
+        let take = || lock(&socket).unwrap();
+        let held: Vec<Option<File>> = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();
+            takers.into_iter().map(|taker| taker.join().unwrap()).collect()
+        });
+        assert_eq!(held.iter().flatten().count(), 1);
+        // Removed while another has it open: that one's lock is worth nothing.
+        rustix::fs::unlink(lock_path(&socket)).unwrap();
+        assert!(take().is_some());
+        drop(held);
+        rustix::fs::unlink(lock_path(&socket)).unwrap();
+        rustix::fs::rmdir(&directory).unwrap();
     }
 
     #[test]
