@@ -32,6 +32,9 @@ use crate::{
 /// Memory for packets is taken in blocks, from which packets are split without a copy.
 const BLOCK_BYTES: usize = 1 << 20;
 
+/// Smaller packets are copied out of their block: acknowledgements under way would each hold a whole one.
+const LEAST_SPLIT_BYTES: usize = 4 << 10;
+
 /// Packets read from one device before the others, and what is due, have their turn.
 const READS_IN_A_ROW: usize = 32;
 
@@ -84,7 +87,6 @@ pub struct NetworkReport {
 enum Request {
     Set(LinkName, Box<LinkSettings>, mpsc::Sender<bool>),
     Outage(LinkName, Duration, mpsc::Sender<bool>),
-    Settings(LinkName, mpsc::Sender<Option<LinkSettings>>),
     Report(mpsc::Sender<NetworkReport>),
 }
 
@@ -130,10 +132,6 @@ impl Engine {
         self.ask(|answer| Request::Outage(link, length, answer))
     }
 
-    pub(crate) fn settings(&self, link: LinkName) -> Result<Option<LinkSettings>, Error> {
-        self.ask(|answer| Request::Settings(link, answer))
-    }
-
     pub(crate) fn report(&self) -> Result<NetworkReport, Error> {
         self.ask(Request::Report)
     }
@@ -160,6 +158,11 @@ impl Drop for Engine {
 fn wake(eventfd: &OwnedFd) {
     // It fails only when it is so full that the engine is awake anyway.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+}
+
+/// The packet at the start of the block.
+fn take_out(block: &mut BytesMut, bytes: usize) -> BytesMut {
+    if bytes < LEAST_SPLIT_BYTES { BytesMut::from(&block[..bytes]) } else { block.split_to(bytes) }
 }
 
 /// What the thread works with.
@@ -234,7 +237,7 @@ impl Carrier {
         let Some(device) = self.devices.get(host.at()) else { return false };
         // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
         let Ok(bytes) = rustix::io::read(device, &mut self.block[..MOST_BYTES]) else { return false };
-        let packet = self.block.split_to(bytes);
+        let packet = take_out(&mut self.block, bytes);
         self.network.arrive(now_ns() - self.waking_ns, host, packet);
         true
     }
@@ -253,9 +256,6 @@ impl Carrier {
                     let end_ns = begin_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
                     let link = self.network.link_mut(link);
                     let _ = answer.send(link.map(|link| link.add_outage(begin_ns..end_ns)).is_some());
-                }
-                Ok(Request::Settings(link, answer)) => {
-                    let _ = answer.send(self.network.link_mut(link).map(|link| link.settings().clone()));
                 }
                 Ok(Request::Report(answer)) => {
                     let _ = answer.send(self.report());
@@ -303,5 +303,20 @@ impl Carrier {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_packet_holds_no_block() {
+        let mut block = BytesMut::zeroed(BLOCK_BYTES);
+        let small = take_out(&mut block, 60);
+        assert_eq!((small.len(), block.len()), (60, BLOCK_BYTES));
+        assert!(small.capacity() < LEAST_SPLIT_BYTES);
+        let large = take_out(&mut block, MOST_BYTES);
+        assert_eq!((large.len(), block.len()), (MOST_BYTES, BLOCK_BYTES - MOST_BYTES));
     }
 }

@@ -216,14 +216,6 @@ impl Wan {
         self.hosts.get(index.at()).ok_or_else(none)
     }
 
-    /// What a link is like.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no such link.
-    pub fn settings(&self, link: LinkName) -> Result<LinkSettings, Error> {
-        self.engine.settings(link)?.ok_or_else(|| no_such_link(link))
-    }
-
     /// Changes a link for what enters it from now on. What is under way keeps its time of arrival.
     ///
     /// # Errors

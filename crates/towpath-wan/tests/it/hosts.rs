@@ -45,7 +45,7 @@ fn a_delay_changes_while_the_network_runs() {
     let Some(wan) = wan(Wan::builder().pairs(link(1000, 1))) else { return };
     let name = LinkName::Pair(host(1), host(2));
     wan.set(name, link(1000, 30)).unwrap();
-    assert_eq!(wan.settings(name).unwrap(), link(1000, 30));
+    assert_eq!(wan.report().unwrap().settings(name), link(1000, 30));
     assert!(takes(ping(&wan.hosts()[0], &wan.hosts()[1], 1)[0], 31));
     let wrong = LinkSettings { loss: -1.0, ..link(1000, 30) };
     assert!(matches!(wan.set(name, wrong), Err(Error::Invalid(_))));

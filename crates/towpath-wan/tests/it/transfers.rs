@@ -35,7 +35,7 @@ fn the_short_form_is_the_long_one() {
     let Some(same) = wan(Wan::builder().pairs(link(200, 3))) else { return };
     let short = Wan::two_hosts(Duration::from_millis(6), rate).unwrap();
     for name in [LinkName::Pair(host(1), host(2)), LinkName::Pair(host(2), host(1))] {
-        assert_eq!(short.settings(name).unwrap(), same.settings(name).unwrap());
+        assert_eq!(short.report().unwrap().settings(name), same.report().unwrap().settings(name));
     }
     send(&short, 1000);
 }
