@@ -43,6 +43,7 @@ def timed(name: str, program: Program, server: Server, over: Lab, limit_s: float
     """Runs a command in the clients' host. `arrived` says how much of `whole` bytes there is if it was cut off."""
 
     def run() -> PathSample:
+        over.settle()
         before = over.totals()
         cut = False
         try:

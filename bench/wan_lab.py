@@ -14,6 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -30,6 +31,8 @@ AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 LOCK = pathlib.Path("/run/towpath-bench.lock")
 """Held by the one run that measures; it has what `ALLOWED` was before, until that is restored."""
 DEVICE = "wan0"
+LEAST_QUEUE_S = 0.1
+"""What the smallest queue, 1 MiB, takes to leave at 100 Mbit/s."""
 HEADER_BYTES = 52
 """IPv4 and TCP with time stamps. A host's kernel counts them once for a super-packet of up to 64 KiB, as it counts that as one packet."""
 HOST_DROPS = ("TCPBacklogDrop", "PruneCalled", "RcvPruned", "OfoPruned", "TCPRcvQDrop", "TCPZeroWindowDrop")
@@ -135,6 +138,10 @@ class Lab:
     def stats(self) -> dict:
         """What the emulator tells."""
         return json.loads(subprocess.run(self.wan("stats", *self.name, "--json").words, capture_output=True, check=True).stdout)
+
+    def settle(self) -> None:
+        """Waits until what an earlier client was sent has come: in flight until the server learns of its end, and in the queue as long again."""
+        time.sleep(3 * self.path.rtt_ms / 1000 + LEAST_QUEUE_S)
 
     def received_payload(self) -> int:
         """Payload of TCP that has come to host 1. To ask costs no process."""

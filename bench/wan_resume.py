@@ -115,6 +115,7 @@ def ended_of(client: subprocess.Popen) -> Iterator[Callable[[float], bool]]:
 def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> PathSample:
     """Runs the command, kills it `KILLS` times, and lets it end; the seconds are those in which it ran."""
     program = row.program
+    over.settle()
     totals, server_before, children_before = over.totals(), server.cpu_s(), resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds, left = 0.0, size
     for kill_share in (*[0.5] * KILLS, math.inf):
