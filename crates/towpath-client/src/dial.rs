@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::{net::TcpStream, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
     Blame, Error, Fault, Result,
     sys::net::{self, TcpInfo},
@@ -42,6 +43,8 @@ pub(crate) struct Tap {
     underway: Arc<AtomicUsize>,
     /// What the server said of its end.
     far: Mutex<Option<TcpInfo>>,
+    /// Keeps its congestion control suited to the path.
+    _suiting: AbortOnDropHandle<()>,
 }
 
 /// What a connection that lives is doing.
@@ -112,6 +115,7 @@ impl Dialer {
         let socket =
             duplicate.map_err(|error| Error::from_errno(error.raw_os_error().unwrap_or(0), "watching a connection"))?;
         let number = self.connected.fetch_add(1, Ordering::Relaxed);
+        let suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(socket.as_raw_fd())));
         let tap = Arc::new(Tap {
             number,
             host: host.into(),
@@ -119,6 +123,7 @@ impl Dialer {
             socket,
             underway: Arc::clone(underway),
             far: Mutex::default(),
+            _suiting: suiting,
         });
         let mut taps = self.taps();
         taps.retain(|tap| tap.strong_count() > 0);

@@ -167,6 +167,7 @@ impl Mover {
 
     /// Room for a file to begin with.
     async fn admitted(&self, job: &Job) -> Room {
+        self.ends.get_or_init(|| self.recall(job)).await;
         self.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
     }
 
@@ -196,7 +197,6 @@ impl Mover {
 
     /// Copies a file through this machine.
     async fn stream(&self, job: &Job, part: &Part, room: Room) -> Result<Copied> {
-        self.ends.get_or_init(|| self.recall(job)).await;
         for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
             is_remote.fetch_or(place.is_remote(), Relaxed);
         }
@@ -208,7 +208,8 @@ impl Mover {
     /// Begins with what is known of the path, and gives its name.
     async fn recall(&self, job: &Job) -> String {
         let ends = paths::ends(job);
-        if let Some(file) = self.options.paths.clone() {
+        // One that makes room for others begins with little, whatever there is.
+        if let Some(file) = self.options.paths.clone().filter(|_| !self.options.nice) {
             let name = ends.clone();
             let read = move || paths::recall(&file, &name, clock::unix_s());
             if let Ok(Some(lesson)) = spawn_blocking(read).await {

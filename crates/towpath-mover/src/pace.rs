@@ -5,15 +5,19 @@
 //! which BBR sets its window (draft-cardwell-iccrg-bbr-congestion-control, 4.6), one level up: over all connections, and with the destination's disk in it.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use towpath_client::Client;
+use towpath_client::{Client, Connection};
 use towpath_store::sys::clock::{self, Instant};
 
-use crate::{paths::Lesson, tuner::Tuner, window::Window};
+use crate::{
+    paths::Lesson,
+    tuner::{Tuner, least_buffer},
+    window::Window,
+};
 
 /// The least window: what keeps two disks and a processor's caches busy where there is no distance.
 pub(crate) const LEAST_BYTES: u64 = 16 << 20;
@@ -61,7 +65,8 @@ impl Pace {
     /// that is `nice` makes room for others.
     pub(crate) fn new(client: Option<Arc<Client>>, most: u64, nice: bool) -> Self {
         let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()), nice);
-        let round = Round { started: clock::now(), moved: 0, length: LEAST_ROUND, rates: VecDeque::new(), tuner };
+        let (started, rates) = (clock::now(), VecDeque::new());
+        let round = Round { started, moved: 0, length: LEAST_ROUND, rates, tuner };
         Self { client, most, round: Mutex::new(round) }
     }
 
@@ -90,11 +95,13 @@ impl Pace {
         if now - round.started < round.length {
             return;
         }
-        let round_trip = self.client.as_ref().map_or(Duration::ZERO, |client| round_trip(client));
+        let connections = self.client.as_ref().map(|client| client.connections()).unwrap_or_default();
+        let round_trip = round_trip(&connections);
         let moved = window.moved();
         if let Some(bytes) = round.end(now, moved, round_trip) {
             window.set_limit(bytes.min(self.most));
         }
+        round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
         if let Some(client) = &self.client {
             client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
         }
@@ -123,12 +130,19 @@ impl Round {
     }
 }
 
-/// From one end of a copy to the other and back: the sum over the servers, because a byte in flight is on its way from one and then to the other.
-fn round_trip(client: &Client) -> Duration {
-    let mut connections = client.connections();
-    connections.sort_by(|a, b| (&a.host, a.port, a.info.min_rtt).cmp(&(&b.host, b.port, b.info.min_rtt)));
-    connections.dedup_by(|later, first| (&later.host, later.port) == (&first.host, first.port));
-    connections.iter().map(|connection| connection.info.min_rtt).sum()
+/// From one end of a copy to the other and back: a byte in flight is on its way from a server and then to another one. Of more than two
+/// servers, the two that are farthest away.
+fn round_trip(connections: &[Connection]) -> Duration {
+    let mut nearest: BTreeMap<_, Duration> = BTreeMap::new();
+    for Connection { host, port, info, .. } in
+        connections.iter().filter(|connection| !connection.info.min_rtt.is_zero())
+    {
+        let least = nearest.entry((host, port)).or_insert(info.min_rtt);
+        *least = info.min_rtt.min(*least);
+    }
+    let mut servers: Vec<_> = nearest.into_values().collect();
+    servers.sort_unstable_by(|a, b| b.cmp(a));
+    servers.iter().take(2).sum()
 }
 
 #[cfg(test)]
@@ -140,7 +154,8 @@ mod tests {
     /// The windows after some rounds, each of which moves as much as the last window and the path's rate (in bytes per round) permit.
     fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
         let (mut now, mut moved, mut window) = (clock::now(), 0, LEAST_BYTES);
-        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner: Tuner::new(1, false) };
+        let tuner = Tuner::new(1, false);
+        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner };
         let mut windows = Vec::new();
         for rate in rates {
             now += RTT;

@@ -5,21 +5,26 @@
 //! price, which keeps several movers on one link fair to each other and stops the search where more connections bring nothing).
 //!
 //! The search doubles `n` as long as U grows by more than the noise of its measurement, and goes back to the best `n` when it does not;
-//! then it rests, each time twice as long. For a path whose rate saturates U has one maximum, so the search ends within a factor of two of
-//! it after at most log2(64) trials.
+//! then it rests, each time twice as long. Every other search halves `n` in place of that, as long as U does not fall by more than the noise, but not
+//! below the number that a copy begins with: so what was found on a bad day does not stay for good. Both ways a doubling is kept if it brings as much. For a path
+//! whose rate saturates U has one maximum, so a search ends within a factor of two of it after at most log2(64) trials.
 
 use std::time::Duration;
 
 use towpath_client::MAX_LANES;
+use towpath_proto::tcp::TcpInfo;
 use towpath_store::sys::clock::Instant;
 
 use crate::pace::LONG;
 
-/// Connections on a long path to begin with: the first seconds, in which the window opens, are two round trips shorter than with one.
+/// What the connections that a copy begins with on a long path can carry together as far as their buffers permit, in bytes per second: a gigabit.
+const FIRST_RATE: f64 = 125e6;
+
+/// The most connections to begin with for that.
 const FIRST_LANES: usize = 4;
 
 /// What each further connection has to bring, as a factor of the rate.
-const PRICE: f64 = 1.01;
+const PRICE: f64 = 1.02;
 
 /// The same of a copy that makes room for others.
 const NICE_PRICE: f64 = 1.2;
@@ -45,13 +50,17 @@ const LONGEST_REST: Duration = Duration::from_secs(160);
 #[derive(Debug)]
 pub(crate) struct Tuner {
     lanes: usize,
-    /// Connections to begin with on a long path.
+    /// Connections to begin with on a long path, and the fewest that are tried.
     first: usize,
-    price: f64,
+    /// The number to begin with in place of that, which was found by another copy.
+    remembered: Option<usize>,
+    nice: bool,
     phase: Phase,
     rest: Duration,
-    /// The best so far: its number of connections, and its rate.
-    best: Option<(usize, f64)>,
+    /// What is tried out: more connections, or fewer.
+    direction: Direction,
+    /// The number that the next one is compared with, and its rate.
+    base: Option<(usize, f64)>,
     /// A search has ended.
     has_found: bool,
 }
@@ -68,22 +77,45 @@ enum Phase {
     Resting { until: Instant },
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    More,
+    Fewer,
+}
+
 impl Tuner {
     /// Nothing is known yet; `lanes` are in use. One that is `nice` takes no connection that does not bring much, and begins with none
     /// beside the first.
     pub(crate) fn new(lanes: usize, nice: bool) -> Self {
-        let (first, price) = if nice { (1, NICE_PRICE) } else { (FIRST_LANES, PRICE) };
-        Self { lanes, first, price, phase: Phase::Unknown, rest: FIRST_REST, best: None, has_found: false }
+        let lanes = if nice { 1 } else { lanes };
+        Self {
+            lanes,
+            first: lanes,
+            remembered: None,
+            nice,
+            phase: Phase::Unknown,
+            rest: FIRST_REST,
+            direction: Direction::More,
+            base: None,
+            has_found: false,
+        }
     }
 
-    /// Begins with the number that another copy over the path found to be the best.
+    /// Begins with half of what another copy over the path found to be the best: if it still is, the first trial tells.
     pub(crate) fn begin_with(&mut self, lanes: usize) {
-        self.first = lanes.clamp(1, MAX_LANES);
+        self.remembered = Some((lanes / 2).clamp(1, MAX_LANES));
+    }
+
+    /// Takes note of how far it is, and of what one connection may buffer at either end, in bytes. To be called before [`Self::observe`].
+    pub(crate) fn suit_to(&mut self, round_trip: Duration, buffer: u64) {
+        if matches!(self.phase, Phase::Unknown) && !self.nice {
+            self.first = first_lanes(round_trip, buffer, self.lanes);
+        }
     }
 
     /// The number that a search found to be the best; none if none has come to its end.
     pub(crate) fn found(&self) -> Option<usize> {
-        self.has_found.then_some(self.best.map_or(self.lanes, |(lanes, _)| lanes))
+        self.has_found.then_some(self.base.map_or(self.lanes, |(lanes, _)| lanes))
     }
 
     /// Takes note of how much has been `moved` in all by `now`, and gives the number of connections to use from now on.
@@ -92,7 +124,7 @@ impl Tuner {
     pub(crate) fn observe(&mut self, now: Instant, moved: u64, round_trip: Duration, ahead: Option<u64>) -> usize {
         match self.phase {
             Phase::Unknown if round_trip < LONG => {}
-            Phase::Unknown => self.try_out(self.first.max(self.lanes), now, round_trip),
+            Phase::Unknown => self.try_out(self.remembered.unwrap_or(0).max(self.first), now, round_trip),
             Phase::Opening { until } if now < until => {}
             Phase::Opening { .. } => self.phase = Phase::Measuring { since: now, moved },
             Phase::Measuring { since, .. } if now - since < LEAST_MEASURE.max(MEASURE * round_trip) => {}
@@ -103,9 +135,9 @@ impl Tuner {
                 self.judge(rate, is_worth_it, now, round_trip);
             }
             Phase::Resting { until } if now < until => {}
-            // The rate may have changed meanwhile: it is measured anew before more are tried.
+            // The rate may have changed meanwhile: it is measured anew before others are tried.
             Phase::Resting { .. } => {
-                self.best = None;
+                self.base = None;
                 self.phase = Phase::Measuring { since: now, moved };
             }
         }
@@ -119,27 +151,40 @@ impl Tuner {
 
     /// Decides what `rate`, in bytes per second, of the present number means.
     fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
-        match self.best {
-            Some((lanes, best)) if !self.is_better(rate, (lanes, best)) => {
-                self.lanes = lanes;
-                self.has_found = true;
-                self.phase = Phase::Resting { until: now + self.rest };
-                self.rest = (self.rest * 2).min(LONGEST_REST);
-            }
-            _ if self.lanes >= MAX_LANES || !is_worth_it => {
-                self.has_found |= self.lanes >= MAX_LANES;
-                self.phase = Phase::Resting { until: now + self.rest };
-            }
-            _ => {
-                self.best = Some((self.lanes, rate));
-                self.try_out(self.lanes * 2, now, round_trip);
-            }
+        let tried = (self.lanes, rate);
+        let is_kept = match (self.base, self.direction) {
+            (None, _) => true,
+            (Some(base), Direction::More) => self.is_better(tried, base),
+            (Some(base), Direction::Fewer) => !self.is_better(base, tried),
+        };
+        let next = match self.direction {
+            Direction::More => (self.lanes * 2).min(MAX_LANES),
+            Direction::Fewer => (self.lanes / 2).max(self.first),
+        };
+        if is_kept {
+            self.base = Some(tried);
         }
+        if is_kept && next != self.lanes && is_worth_it {
+            return self.try_out(next, now, round_trip);
+        }
+        self.phase = Phase::Resting { until: now + self.rest };
+        if is_kept && next != self.lanes {
+            // It was only not worth while.
+            return;
+        }
+        self.lanes = self.base.map_or(self.lanes, |(lanes, _)| lanes);
+        self.has_found = true;
+        self.rest = (self.rest * 2).min(LONGEST_REST);
+        self.direction = match self.direction {
+            Direction::More if self.lanes > self.first => Direction::Fewer,
+            _ => Direction::More,
+        };
     }
 
-    /// Whether the utility of the present number, with `rate`, is better than that of `best` by more than noise.
-    fn is_better(&self, rate: f64, best: (usize, f64)) -> bool {
-        utility(rate, self.lanes.saturating_sub(best.0), self.price) > best.1 * NOISE
+    /// Whether `more` connections, with their rate, have a better utility than `fewer`, by more than noise.
+    fn is_better(&self, more: (usize, f64), fewer: (usize, f64)) -> bool {
+        let price = if self.nice { NICE_PRICE } else { PRICE };
+        utility(more.1, more.0.saturating_sub(fewer.0), price) > fewer.1 * NOISE
     }
 }
 
@@ -153,9 +198,20 @@ pub(crate) fn worth(rate: f64, lanes: usize) -> f64 {
     utility(rate, lanes, PRICE)
 }
 
-/// How many lanes a copy begins with over a path of which nothing is known but its round trip, if `lanes` are in use.
-pub(crate) fn first_lanes(round_trip: Duration, lanes: usize) -> usize {
-    if round_trip < LONG { lanes } else { lanes.max(FIRST_LANES) }
+/// How many lanes a copy begins with over a path of which nothing is known but its round trip, and what one connection may buffer, in bytes (zero if that is not
+/// known); `lanes` are in use. Half of a buffer is for the kernel's own bookkeeping.
+pub(crate) fn first_lanes(round_trip: Duration, buffer: u64, lanes: usize) -> usize {
+    if round_trip < LONG || buffer == 0 {
+        return lanes;
+    }
+    let needed = (FIRST_RATE * round_trip.as_secs_f64() / (buffer as f64 / 2.0)).ceil();
+    (needed as usize).clamp(1, FIRST_LANES).max(lanes)
+}
+
+/// The most that one of the connections may buffer, in bytes, to send or to receive, whichever is less: their other ends are mostly set up alike. Zero if it is not
+/// known.
+pub(crate) fn least_buffer<'a>(connections: impl Iterator<Item = &'a TcpInfo>) -> u64 {
+    connections.map(|info| info.most_send_buffer.min(info.most_receive_buffer)).min().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -165,11 +221,20 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
+    /// What one connection may buffer on most machines.
+    const BUFFER: u64 = 4 << 20;
+
+    fn tuner(nice: bool) -> Tuner {
+        let mut tuner = Tuner::new(1, nice);
+        tuner.suit_to(RTT, BUFFER);
+        tuner
+    }
 
     /// The numbers of connections in use over 60 s of a path on which `n` connections reach `rate(n)` bytes per second, once they are open.
     fn lanes_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut moved) = (clock::now(), 0.0);
         let mut tuner = Tuner::new(1, false);
+        tuner.suit_to(round_trip, BUFFER);
         let mut lanes = 1;
         let step = round_trip.max(Duration::from_millis(20));
         let each = |_| {
@@ -215,7 +280,7 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_out_for_a_short_rest() {
-        let (start, mut tuner) = (clock::now(), Tuner::new(1, false));
+        let (start, mut tuner) = (clock::now(), tuner(false));
         let lanes = (0..100).map(|step| {
             let moved = u64::from(step) * 10_000_000;
             tuner.observe(start + step * RTT, moved, RTT, Some(200_000_000))
@@ -227,7 +292,7 @@ mod tests {
     fn a_nice_copy_takes_no_connection_that_brings_little() {
         let rate = |lanes: usize| 100e6 * (lanes as f64).powf(0.2);
         let most = |nice| {
-            let (start, mut tuner) = (clock::now(), Tuner::new(1, nice));
+            let (start, mut tuner) = (clock::now(), tuner(nice));
             let mut moved = 0.0;
             let each = |step: u32| {
                 moved += rate(tuner.lanes) * RTT.as_secs_f64();
@@ -235,7 +300,7 @@ mod tests {
             };
             (0..600).map(each).max().unwrap()
         };
-        assert!(most(true) <= 2 && most(false) >= 16, "{} and {}", most(true), most(false));
+        assert!(most(true) <= 2 && most(false) >= 8, "{} and {}", most(true), most(false));
     }
 
     #[test]
@@ -248,13 +313,48 @@ mod tests {
                 tuner.observe(start + step * RTT, moved as u64, RTT, None);
             }
         };
-        let mut first = Tuner::new(1, false);
+        let mut first = tuner(false);
         assert_eq!(first.found(), None);
         search(&mut first);
         assert_eq!(first.found(), Some(16));
-        let mut second = Tuner::new(1, false);
+        let mut second = tuner(false);
         second.begin_with(16);
-        assert_eq!(second.observe(clock::now(), 0, RTT, None), 16);
+        assert_eq!(
+            second.observe(clock::now(), 0, RTT, None),
+            8,
+            "and the first trial shows whether 16 are still better"
+        );
+        search(&mut second);
+        assert_eq!(second.found(), Some(16));
+    }
+
+    #[test]
+    fn what_was_needed_on_a_bad_day_does_not_stay() {
+        let mut tuner = tuner(false);
+        tuner.begin_with(64);
+        let (start, mut moved) = (clock::now(), 0.0);
+        let lanes: Vec<_> = (0..1200)
+            .map(|step| {
+                moved += 117e6 * RTT.as_secs_f64();
+                tuner.observe(start + step * RTT, moved as u64, RTT, None)
+            })
+            .collect();
+        assert_eq!((lanes[0], lanes.last()), (32, Some(&FIRST_LANES)), "{lanes:?}");
+    }
+
+    #[test]
+    fn a_copy_begins_with_as_many_as_buffers_need_for_a_gigabit() {
+        const MIB: u64 = 1 << 20;
+        for (round_trip_ms, buffer, lanes, first) in [
+            (100, 512 * MIB, 1, 1),
+            (100, 4 * MIB, 1, 4),
+            (20, 4 * MIB, 1, 2),
+            (20, 4 * MIB, 3, 3),
+            (100, 0, 1, 1),
+            (1, MIB, 1, 1),
+        ] {
+            assert_eq!(first_lanes(Duration::from_millis(round_trip_ms), buffer, lanes), first, "{round_trip_ms} ms");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! A connection is accepted only when a place for it is free: until then it waits in the kernel's queue.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -16,7 +16,10 @@ use tokio::{
     sync::Semaphore,
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 use towpath_store::{Store, sys::net};
 
 use crate::{
@@ -149,7 +152,7 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
-    net::suit_to_path(&stream);
+    let _suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(stream.as_raw_fd())));
     let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
     match service.stopping.run_until_cancelled(recognized).await {
         Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => xrootd::serve(Arc::clone(service), socket, peer).await,

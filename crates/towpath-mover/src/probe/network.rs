@@ -157,7 +157,8 @@ impl Line {
 
     /// How many connections a copy begins with over this path, if `connections` are in use.
     pub fn first_connections(&self, connections: usize) -> usize {
-        tuner::first_lanes(self.round_trip().unwrap_or_default(), connections)
+        let here = self.probed.traces.iter().filter(|trace| trace.end == End::Client).map(|trace| &trace.info);
+        tuner::first_lanes(self.round_trip().unwrap_or_default(), tuner::least_buffer(here), connections)
     }
 
     /// What the rate over this many connections is worth to a copy, which takes those that are worth most.

@@ -66,7 +66,12 @@ impl<Fd: AsFd> Inode<Fd> {
                 tv_nsec: mtime_ns.rem_euclid(NS_PER_S),
             },
         };
-        fs::utimensat(fs::CWD, self.link(), &times, fs::AtFlags::empty()).doing("setting the time")
+        let set = match fs::futimens(&self.descriptor, &times) {
+            // A descriptor that only names the file.
+            Err(Errno::BADF) => fs::utimensat(fs::CWD, self.link(), &times, fs::AtFlags::empty()),
+            set => set,
+        };
+        set.doing("setting the time")
     }
 
     /// The names of all extended attributes that start with `prefix`; none where the file system has no attributes.

@@ -1,5 +1,6 @@
 //! TCP sockets.
 
+mod control;
 mod info;
 
 use std::{
@@ -11,6 +12,7 @@ use std::{
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+pub use control::suit_to_path;
 pub use info::tcp_info;
 pub use towpath_proto::tcp::TcpInfo;
 
@@ -23,12 +25,6 @@ const LOST: Duration = Duration::from_secs(120);
 
 /// Probes within that time, of which each may get lost.
 const PROBES: u32 = 4;
-
-/// From this round trip on a path is long.
-const LONG_RTT: Duration = Duration::from_millis(10);
-
-/// Congestion control for long paths (BBR, draft-cardwell-iccrg-bbr).
-const LONG_PATH_CONTROL: &str = "bbr";
 
 /// Listens on `address`. The port can be taken again at once after a restart.
 ///
@@ -54,17 +50,7 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     sockopt::set_tcp_keepidle(&stream, LOST / 2)?;
     sockopt::set_tcp_keepintvl(&stream, LOST / 2 / PROBES)?;
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-    suit_to_path(&stream);
     Ok(stream)
-}
-
-/// Chooses the congestion control of a new connection by the length of its path: BBR on long ones, where the machine has and permits it.
-/// CUBIC leaves a long path idle for seconds after a single loss, and with losses of 2 % it moves 1 Mbit/s where BBR moves 80.
-pub fn suit_to_path(stream: &TcpStream) {
-    let is_long = tcp_info(stream).is_ok_and(|info| info.rtt >= LONG_RTT);
-    if is_long && let Err(error) = sockopt::set_tcp_congestion(stream, LONG_PATH_CONTROL) {
-        tracing::debug!(%error, "the congestion control stays the machine's own");
-    }
 }
 
 /// The addresses of a host name.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
@@ -14,6 +14,9 @@ use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES};
 
 /// Requests are gathered up to this many bytes before they are sent: a flight of one segment pays off, a long one does not.
 const GATHER_BYTES: usize = 64 << 10;
+
+/// Data up to this size are copied to the requests that are gathered: that costs less than a system call.
+const SMALL_BYTES: usize = 16 << 10;
 
 /// The data of a request.
 #[derive(Debug)]
@@ -28,6 +31,19 @@ impl Payload {
     pub(in crate::xrootd) fn pages(offset: u64, data: Bytes, checksums: Arc<[[u8; CRC_BYTES]]>) -> Self {
         let to_page_end = PAGE_BYTES - (offset % PAGE_BYTES as u64) as usize;
         Self::Pages(Pages { data, checksums, next: 0, crc_sent: 0, page_left: 0, to_page_end })
+    }
+}
+
+impl Payload {
+    /// Copies what is small into `batch`; gives the rest back.
+    fn gather_into(self, batch: &mut BytesMut) -> Option<Self> {
+        match self {
+            Self::None => {}
+            Self::Plain(data) if data.len() <= SMALL_BYTES => batch.put(data),
+            Self::Pages(pages) if pages.remaining() <= SMALL_BYTES => batch.put(pages),
+            large => return Some(large),
+        }
+        None
     }
 }
 
@@ -117,26 +133,24 @@ pub(super) async fn run(
 ) -> io::Result<()> {
     let mut batch = BytesMut::from(first);
     let mut open = false;
+    let mut next = None;
     loop {
         if !open && gate.try_recv().is_ok() {
             open = true;
         }
-        let (mut payload, mut place) = (Payload::None, None);
-        while batch.len() < GATHER_BYTES {
+        let mut large = None;
+        while large.is_none() && batch.len() < GATHER_BYTES {
             if let Ok(order) = orders.try_recv() {
                 batch.extend_from_slice(&order);
-            } else if open && let Ok(outgoing) = queue.try_recv() {
-                batch.extend_from_slice(&outgoing.head);
-                (payload, place) = (outgoing.payload, outgoing.place);
-                if !matches!(payload, Payload::None) {
-                    break;
-                }
+            } else if open && let Some(outgoing) = next.take().or_else(|| queue.try_recv().ok()) {
+                let Outgoing { head, payload, place } = outgoing;
+                batch.extend_from_slice(&head);
+                large = payload.gather_into(&mut batch).map(|payload| (payload, place));
             } else {
                 break;
             }
         }
-        send(&mut output, &mut batch, payload).await?;
-        drop(place);
+        send(&mut output, &mut batch, large).await?;
         tokio::select! {
             biased;
             order = orders.recv() => match order {
@@ -145,26 +159,32 @@ pub(super) async fn run(
                 None => return Ok(()),
             },
             _ = &mut gate, if !open => open = true,
-            outgoing = queue.recv(), if open => {
-                let Some(outgoing) = outgoing else {
-                    return output.shutdown().await;
-                };
-                batch.extend_from_slice(&outgoing.head);
-                if !matches!(outgoing.payload, Payload::None) {
-                    send(&mut output, &mut batch, outgoing.payload).await?;
-                }
+            outgoing = queue.recv(), if open => match outgoing {
+                Some(outgoing) => next = Some(outgoing),
+                None => return output.shutdown().await,
             }
         }
     }
 }
 
-async fn send(output: &mut (impl AsyncWrite + Unpin), batch: &mut BytesMut, payload: Payload) -> io::Result<()> {
-    let head = batch.split();
+/// Sends what was gathered, and then a large payload, whose place is free after that.
+async fn send(
+    output: &mut (impl AsyncWrite + Unpin),
+    batch: &mut BytesMut,
+    large: Option<(Payload, Option<OwnedSemaphorePermit>)>,
+) -> io::Result<()> {
+    let gathered = batch.split();
+    let Some((payload, _place)) = large else {
+        if !gathered.is_empty() {
+            output.write_all(&gathered).await?;
+            output.flush().await?;
+        }
+        return Ok(());
+    };
     match payload {
-        Payload::None if head.is_empty() => return Ok(()),
-        Payload::None => output.write_all(&head).await?,
-        Payload::Plain(data) => output.write_all_buf(&mut head.chain(data)).await?,
-        Payload::Pages(pages) => output.write_all_buf(&mut head.chain(pages)).await?,
+        Payload::None => output.write_all(&gathered).await?,
+        Payload::Plain(data) => output.write_all_buf(&mut gathered.chain(data)).await?,
+        Payload::Pages(pages) => output.write_all_buf(&mut gathered.chain(pages)).await?,
     }
     output.flush().await
 }

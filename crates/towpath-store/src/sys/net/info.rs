@@ -25,6 +25,19 @@ pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
     Ok(TcpInfo { control, most_send_buffer, most_receive_buffer, ..from_bytes(&bytes) })
 }
 
+/// Gives the connection `socket` another congestion control.
+///
+/// # Errors
+/// The system's: it has none of that name, or does not permit it (`net.ipv4.tcp_allowed_congestion_control`).
+pub(super) fn set_control(socket: &impl AsRawFd, control: Control) -> io::Result<()> {
+    let name = control.name();
+    let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
+    // SAFETY: the kernel reads at most `length` bytes of `name`, which lives throughout the call.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, from, length) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn option<const N: usize>(socket: &impl AsRawFd, name: libc::c_int) -> io::Result<[u8; N]> {
     let mut bytes = [0_u8; N];
     let mut length = size_of::<[u8; N]>() as libc::socklen_t;
