@@ -1,5 +1,7 @@
 //! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
 
+mod commit;
+
 use std::{ops::Range, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -9,14 +11,15 @@ use futures::{
     stream,
 };
 use tokio::time::sleep;
-use towpath_proto::checksum::{Digest, Digests};
+use towpath_proto::checksum::Digests;
 use towpath_store::{
-    CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey, Space,
-    WriteHandle, sys::clock,
+    CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey, Space, WriteHandle,
+    sys::clock,
 };
 
+use self::commit::commit;
 use crate::{
-    Job, Mover, clash, extents,
+    Job, Mover, again, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
     stage::Stage,
@@ -27,6 +30,9 @@ use crate::{
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// Bytes asked for together with the metadata: all of a small file.
 const FIRST_BYTES: u64 = 256 << 10;
+
+/// The most that a destination holds of a file whose pieces must come in order, beside what is in flight: what waits for a connection.
+const MOST_GATHERED_BYTES: u64 = 4 << 20;
 
 /// From this size on a file goes on where it ended when it is copied again. Below it costs more than it saves: two files more in the staging
 /// area, and a question over the network.
@@ -78,12 +84,56 @@ pub(crate) fn first_bytes(job: &Job) -> u64 {
     job.size.unwrap_or(FIRST_BYTES).min(FIRST_BYTES)
 }
 
-/// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked.
-pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> Result<Copied> {
+/// What a destination that takes pieces in order holds of `job` at most.
+pub(crate) fn gathered_bytes(job: &Job) -> u64 {
+    FILE_BYTES + job.size.unwrap_or(MOST_GATHERED_BYTES).min(MOST_GATHERED_BYTES)
+}
+
+/// Why a start of a copy came to nothing, by what another start may do about it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No byte was moved.
+    NotBegun(Error),
+    /// The source became another version; nothing is left at the destination.
+    Changed(Error),
+    /// An end was lost. What came stays at the destination, where so much was missing when the start began to move bytes.
+    BrokenOff { error: Error, missing_bytes: u64 },
+    /// What came is not what the source `promised`.
+    Unlike { error: Error, promised: Digests },
+    /// Another start would end the same way.
+    Final(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::NotBegun(error)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let (Failure::NotBegun(error)
+        | Failure::Changed(error)
+        | Failure::BrokenOff { error, .. }
+        | Failure::Unlike { error, .. }
+        | Failure::Final(error)) = failure;
+        error
+    }
+}
+
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked. If the source `promised` digests of what
+/// arrived damaged, it is read with all checksums on its way, and compared with them again.
+pub(crate) async fn copy(
+    job: &Job,
+    part: &Part,
+    mover: &Mover,
+    room: Room,
+    promised: &Digests,
+) -> Result<Copied, Failure> {
     let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
     let mut stay = mover.stages.enter(Stage::Open, held);
-    let options = OpenOptions { verifies_digests: true, ..OpenOptions::default() };
+    let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
     let explain = |error: Error| {
         if error.fault() == Fault::IsDirectory { is_directory() } else { error.at(&from.path) }
@@ -92,10 +142,11 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
     let first_bytes = first_bytes(job);
     let mut first = pin!(future::maybe_done(source.read_into(0, first_bytes as usize, Vec::new())));
     // The rest is asked for as soon as the metadata are there: what has begun to flow on a long path must not stop.
-    let metadata = beside(source.metadata(), first.as_mut()).await.map_err(explain)?;
+    let mut metadata = beside(source.metadata(), first.as_mut()).await.map_err(explain)?;
     if metadata.is_directory() {
-        return Err(is_directory());
+        return Err(is_directory().into());
     }
+    promised.iter().for_each(|digest| metadata.digests.insert(*digest));
     if mover.options.overwrite == Overwrite::Replace {
         beside(clash::refuse_itself(job, &metadata), first.as_mut()).await?;
     }
@@ -105,17 +156,21 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
         mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
         size_hint: Some(metadata.size),
         mtime_ns: metadata.mtime_ns,
+        digests: metadata.digests.algorithms(),
         resume: resume_key(job, &metadata),
-        ..CreateOptions::default()
     };
     let may_go_on = options.resume.is_some();
     let target = beside(begin(job, mover, options), first.as_mut()).await;
     // Of a file that may go on nobody knows yet what is there of it.
-    let target = if may_go_on { target? } else { explained(job, metadata.size, target).await? };
+    let target = match target {
+        Err(error) if !may_go_on => return Err(explained(job, metadata.size, error).await.into()),
+        outcome => outcome?,
+    };
+    let mut missing_bytes = metadata.size;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
-        let missing_bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
+        missing_bytes = missing.iter().map(|range| range.end - range.start).sum();
         part.begin(job, metadata.size, metadata.size - missing_bytes);
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
         let head = async {
@@ -124,27 +179,44 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, room: Room) -> R
             let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
             stay.pass(Stage::Write);
             if present.is_empty() {
-                put(&*target, 0, data, next, part).await?;
+                put(job, &*target, 0, data, next, part).await?;
             }
             drop((room, stay));
             Ok(())
         };
-        let rest = move_rest(&*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, part);
-        future::try_join(head, rest).await
+        let rest = move_rest(job, &*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, part);
+        future::try_join(head, rest).await?;
+        look_again(job, mover, &*source, &metadata).await
     };
-    if let Err(error) = moved.await {
-        // The first error is the one to tell; what cannot be removed now is removed when the store is opened again. Of a file that may go on
-        // later all stays that is of this version.
-        if !may_go_on || error.fault() == Fault::Changed {
+    let moved = moved.await;
+    if let Err(error) = moved {
+        let stays = may_go_on && error.fault() != Fault::Changed;
+        if !stays {
+            // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
             let _ = target.abort().await;
-            return explained(job, metadata.size, Err(error)).await;
         }
-        return explained(job, part.left_bytes(), Err(error)).await;
+        let needed_bytes = if stays { part.left_bytes() } else { metadata.size };
+        return Err(match explained(job, needed_bytes, error).await {
+            error if error.fault() == Fault::Changed => Failure::Changed(error),
+            error if stays && again::is_loss(&error) => Failure::BrokenOff { error, missing_bytes },
+            error => Failure::Final(error),
+        });
     }
     commit(job, mover, &metadata, &*target).await
 }
 
-/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that is waited for.
+/// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
+/// is written in place may be of two versions.
+async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
+    let has_digest = mover.options.checksum.is_some() || metadata.digests.iter().next().is_some();
+    if !job.from.is_remote() || has_digest || metadata.size <= PIECE_BYTES {
+        return Ok(());
+    }
+    source.read(metadata.size, 1).await.map(drop)
+}
+
+/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
+/// do, is waited for.
 async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
     let to = &job.to;
     let give_up = clock::now() + IN_USE_WAIT;
@@ -155,7 +227,7 @@ async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<d
                 if !is_told {
                     let seconds = IN_USE_WAIT.as_secs();
                     mover.progress.waits(job);
-                    tracing::warn!(path = %to, "the destination still holds an earlier upload of this file: waiting for up to {seconds} s");
+                    tracing::warn!(path = %to, %error, "the destination cannot begin yet: waiting for up to {seconds} s");
                 }
                 is_told = true;
                 sleep(IN_USE_PAUSE).await;
@@ -165,25 +237,21 @@ async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<d
     }
 }
 
-/// The outcome of an upload of which `bytes` are still to be written; of a lack of room it says how much, if the destination tells.
-async fn explained<T>(job: &Job, bytes: u64, outcome: Result<T>) -> Result<T> {
+/// The error of an upload of which `bytes` are still to be written; of a lack of room it says how much, if the destination tells.
+async fn explained(job: &Job, bytes: u64, error: Error) -> Error {
     let to = &job.to;
-    let error = match outcome {
-        Err(error) if error.fault() == Fault::NoSpace => error,
-        outcome => return outcome,
-    };
-    let mut at = to.path.parent();
+    let mut at = to.path.parent().filter(|_| error.fault() == Fault::NoSpace);
     while let Some(path) = at {
         match to.store.space(&to.caller, &path).await {
             Ok(Space { free, .. }) if free < bytes => {
                 let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
-                return Err(Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path));
+                return Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path);
             }
             Err(error) if error.fault() == Fault::NotFound => at = path.parent(),
             _ => break,
         }
     }
-    Err(error)
+    error
 }
 
 /// The outcome of `main`, while `reading` goes on: an answer that nobody takes would hold a place at its site, which `main` may be waiting for.
@@ -211,6 +279,7 @@ fn resume_key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
 
 /// Moves pieces, as many at once as the window has room for.
 async fn move_rest(
+    job: &Job,
     source: &dyn ReadHandle,
     target: &dyn WriteHandle,
     pieces: impl Iterator<Item = Range<u64>> + Send,
@@ -227,67 +296,20 @@ async fn move_rest(
             let mut stay = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stay.pass(Stage::Write);
-            put(target, piece.start, data, length, part).await?;
+            put(job, target, piece.start, data, length, part).await?;
             drop((room, stay));
             Ok(())
         })
         .await
 }
 
-async fn put(target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, part: &Part) -> Result<()> {
+async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, part: &Part) -> Result<()> {
     if piece.len() as u64 != length {
-        return Err(Error::new(Fault::Changed, "its size changed while it was read"));
+        return Err(Error::new(Fault::Changed, "its size changed while it was read").at(&job.from.path));
     }
     if length > 0 {
         target.write(offset, Bytes::from(piece)).await?;
         part.moved(length);
     }
     Ok(())
-}
-
-async fn commit(job: &Job, mover: &Mover, metadata: &Metadata, target: &dyn WriteHandle) -> Result<Copied> {
-    let Job { from, to, .. } = job;
-    let held = FILE_BYTES + first_bytes(job);
-    let mut digests = metadata.digests.clone();
-    if let Some(algorithm) = mover.options.checksum
-        && digests.get(algorithm).is_none()
-    {
-        let _stay = mover.stages.enter(Stage::Check, held);
-        digests.insert(from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?);
-    }
-    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
-    let mut stay = mover.stages.enter(Stage::Commit, held);
-    let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
-    if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
-        && arrived.digests.get(promised.algorithm()).is_none()
-    {
-        stay.pass(Stage::Check);
-        arrived.digests.insert(insist(job, &promised).await?);
-    }
-    let mut verified = Digests::default();
-    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
-        verified.insert(*digest);
-    }
-    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed, took: Duration::ZERO })
-}
-
-/// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file
-/// goes away.
-async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
-    let to = &job.to;
-    let error = match to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await {
-        Ok(found) if found == *promised => return Ok(found),
-        Ok(found) => {
-            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
-        }
-        Err(error) => error,
-    };
-    if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
-        tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
-    }
-    Err(error.at(&to.path))
-}
-
-fn agrees(digest: &Digest, others: &Digests) -> bool {
-    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
 }

@@ -5,6 +5,7 @@
 //! What was not copied comes as [`Missed`], with its error; the others go on.
 
 mod account;
+mod again;
 mod clash;
 mod compare;
 mod existing;

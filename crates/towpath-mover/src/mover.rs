@@ -22,7 +22,7 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Jobs, Missed, existing,
+    Job, Jobs, Missed, again, existing,
     file::{self, Copied},
     ledger::Look,
     limit::Limit,
@@ -76,6 +76,15 @@ pub enum Outcome {
     Failed(Missed),
 }
 
+/// That a file may begin.
+#[derive(Debug)]
+struct Admitted {
+    /// For what its destination holds of it, until it has come to its end.
+    gathered: Option<Room>,
+    /// For its first bytes.
+    room: Room,
+}
+
 /// Copies files.
 #[derive(Debug)]
 pub struct Mover {
@@ -87,6 +96,8 @@ pub struct Mover {
     /// Whether sources, and destinations, are at servers.
     is_remote: [AtomicBool; 2],
     window: Window,
+    /// What files under way have written to destinations that gather it.
+    gathered: Window,
     limit: Limit,
     pace: Pace,
     /// By what the path of the first file is known.
@@ -100,6 +111,7 @@ impl Mover {
         let pace = Pace::new(options.client.clone(), options.window_bytes, options.nice);
         let limit = Limit::new(options.limit_bytes_per_s);
         let window = Window::new(pace::LEAST_BYTES.min(options.window_bytes));
+        let gathered = Window::new(options.window_bytes);
         let third_party_places = Semaphore::new(third_party::COPIES);
         Arc::new(Self {
             options,
@@ -108,6 +120,7 @@ impl Mover {
             files: AtomicU64::new(0),
             is_remote: Default::default(),
             window,
+            gathered,
             limit,
             pace,
             ends: OnceCell::new(),
@@ -121,7 +134,7 @@ impl Mover {
     /// # Errors
     /// Those of both stores; `ChecksumMismatch` and `Changed` if what arrived is not what the source has.
     pub async fn copy(&self, job: &Job) -> Result<Option<Copied>> {
-        let room = self.admitted(job).await;
+        let Admitted { room, gathered: _gathered } = self.admitted(job).await;
         self.copy_in(job, room).await
     }
 
@@ -134,21 +147,22 @@ impl Mover {
             let mover = Arc::clone(&admitting);
             async move {
                 let job = job?;
-                let room = mover.admitted(&job).await;
-                Ok((job, room))
+                let admitted = mover.admitted(&job).await;
+                Ok((job, admitted))
             }
         })
         .map(move |admitted| Arc::clone(&self).outcome(admitted))
         .buffer_unordered(max_files)
     }
 
-    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Room), Missed>) -> Outcome {
-        let (mut job, room) = match admitted {
+    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Admitted), Missed>) -> Outcome {
+        let (mut job, Admitted { room, gathered }) = match admitted {
             Ok(admitted) => admitted,
             Err(missed) => return Outcome::Failed(missed),
         };
         let copying = tokio::spawn(async move {
             let copied = self.copy_in(&job, room).await;
+            drop(gathered);
             // However long the outcome is kept: nothing more is put into its directory, and it has ended.
             (job.filling, job.part) = (None, None);
             match copied {
@@ -165,9 +179,23 @@ impl Mover {
         &self.progress
     }
 
+<<<<<<< ours
     /// Room for a file to begin with.
     async fn admitted(&self, job: &Job) -> Room {
         self.ends.get_or_init(|| self.recall(job)).await;
+=======
+    /// Lets a file begin. It waits for nothing that it holds a part of, so that no files wait for each other.
+    async fn admitted(&self, job: &Job) -> Admitted {
+        let gathered = match job.to.store.capabilities().write_any_order {
+            true => None,
+            false => Some(self.gathered.room(file::gathered_bytes(job), Turn::File).await),
+        };
+        Admitted { gathered, room: self.first_room(job).await }
+    }
+
+    /// Room for what a file begins with.
+    pub(crate) async fn first_room(&self, job: &Job) -> Room {
+>>>>>>> theirs
         self.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
     }
 
@@ -200,7 +228,7 @@ impl Mover {
         for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
             is_remote.fetch_or(place.is_remote(), Relaxed);
         }
-        let copied = file::copy(job, part, self, room).await;
+        let copied = again::copy(job, part, self, room).await;
         self.files.fetch_add(1, Relaxed);
         copied
     }

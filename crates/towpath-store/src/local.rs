@@ -440,7 +440,8 @@ impl Local {
     /// Makes a staged file durable, with its attributes, mode and time, and gives it its name.
     fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
         let names = self.names_to_sync(target)?;
-        self.sync_file(staged.file())?;
+        // What the disk did not take may still be read, until the kernel forgets it.
+        self.sync_file(staged.file()).inspect_err(|_| staged.discard())?;
         staged.publish(target, overwrite)?;
         sync_names(names)
     }

@@ -101,7 +101,8 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// Metadata of the version that is open.
     async fn metadata(&self) -> Result<Metadata>;
 
-    /// Reads `length` bytes at `offset`, less only at the end of the file; empty at or past it.
+    /// Reads `length` bytes at `offset`, less only at the end of the file; empty at or past it. A read there asks, as far as the storage can
+    /// tell, whether the file is still the version that was opened: what was read before it then was of that version.
     /// The caller bounds `length`: it is the memory that the read takes.
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
 
@@ -161,7 +162,8 @@ pub trait WriteHandle: Send + Sync + fmt::Debug {
     /// Checks what was promised, makes the file durable and visible under its name, in one step, and gives its metadata.
     /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`. (One failure
     /// can come later: that of a disk to which the store's policy has the new name written before this returns.) Of an upload with a
-    /// [`CreateOptions::resume`] what was written then stays as if the handle had been dropped, but not after `ChecksumMismatch`.
+    /// [`CreateOptions::resume`] what was written then stays as if the handle had been dropped, but not after `ChecksumMismatch`,
+    /// nor if the storage could not bring it to where it lasts.
     async fn commit(&self, expected: Expectation) -> Result<Metadata>;
 
     /// Gives up: what was written is removed, also of an upload that could be taken up again. After `commit`, and repeated, it does nothing.

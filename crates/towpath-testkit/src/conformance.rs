@@ -117,7 +117,7 @@ checks! {
         resuming: an_upload_goes_on_where_it_broke_off an_upload_may_break_off_again_and_again
             another_key_or_size_finds_nothing one_upload_at_a_time_has_the_key
             what_is_aborted_or_committed_is_not_taken_up_again a_commit_that_comes_too_early_costs_nothing
-            nobody_goes_on_from_wrong_data an_upload_with_a_key_must_tell_its_size;
+            a_commit_that_is_refused_costs_nothing nobody_goes_on_from_wrong_data an_upload_with_a_key_must_tell_its_size;
     }
     |can| can.set_mtime => {
         metadata: times_can_be_changed;

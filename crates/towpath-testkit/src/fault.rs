@@ -96,7 +96,7 @@ impl fmt::Debug for FaultStore {
 impl FaultStore {
     /// `inner`, with `faults`.
     pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
-        let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new() };
+        let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new(), planned: Vec::new() };
         Self { inner, injector: Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() }) }
     }
 
@@ -104,6 +104,11 @@ impl FaultStore {
     /// be, and finds nothing while `read_into` is held.
     pub fn hold(&self, name: &'static str) -> Held {
         self.injector.gates.close(name)
+    }
+
+    /// Has one call of this name fail, when so many others of that name have been made from now on.
+    pub fn fail(&self, name: &'static str, after: u64, fault: Fault) {
+        self.injector.lock().planned.push(Planned { name, after, fault });
     }
 
     /// What has been injected so far, in the order of the calls.
@@ -130,6 +135,27 @@ struct State {
     random: Random,
     calls: u64,
     record: Vec<Injected>,
+    planned: Vec<Planned>,
+}
+
+/// A call that is to fail.
+#[derive(Debug)]
+struct Planned {
+    name: &'static str,
+    /// Others of that name that come before it.
+    after: u64,
+    fault: Fault,
+}
+
+impl State {
+    /// What is planned for a call of this name that is made now.
+    fn take_planned(&mut self, name: &str) -> Option<Injection> {
+        let due = self.planned.iter().position(|planned| planned.name == name && planned.after == 0);
+        self.planned.iter_mut().filter(|planned| planned.name == name).for_each(|planned| {
+            planned.after = planned.after.saturating_sub(1);
+        });
+        due.map(|index| Injection::Error(self.planned.remove(index).fault))
+    }
 }
 
 /// How many bytes a call reads or writes, if it does.
@@ -150,7 +176,8 @@ impl Injector {
         let mut state = self.lock();
         let call = state.calls;
         state.calls += 1;
-        let what = self.draw(call, &mut state.random, transfer)?;
+        let planned = state.take_planned(name);
+        let what = planned.or_else(|| self.draw(call, &mut state.random, transfer))?;
         state.record.push(Injected { call, name, what });
         Some(what)
     }

@@ -23,7 +23,7 @@ const WAITING_BYTES: usize = 4 << 20;
 pub(super) struct Conduit {
     length: Option<u64>,
     state: Mutex<State>,
-    /// Told when space is freed, and when the upload failed.
+    /// Told when space is freed, and when nothing more is taken.
     room: Notify,
     /// The server wants the body.
     started: Notify,
@@ -88,7 +88,7 @@ impl Conduit {
 
     fn may_take(&self, bytes: usize) -> bool {
         let state = self.state();
-        state.failed.is_some() || has_room(&state, bytes)
+        state.closed || state.failed.is_some() || has_room(&state, bytes)
     }
 
     /// No more pieces will come; the last one may go.
@@ -98,11 +98,14 @@ impl Conduit {
         wake(state);
     }
 
-    /// Nothing more flows. The bytes that the connection has taken.
+    /// Nothing more flows, and nobody waits for room. The bytes that the connection has taken.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.state();
         state.closed = true;
-        state.taken_bytes
+        let taken_bytes = state.taken_bytes;
+        drop(state);
+        self.room.notify_waiters();
+        taken_bytes
     }
 
     /// The connection takes no more; writers hear why.
@@ -216,6 +219,16 @@ mod tests {
         next(&conduit).await;
         conduit.room(5).await;
         assert!(conduit.offer(&piece(5)).unwrap());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_room_in_what_is_closed() {
+        let conduit = Conduit::new(None, vec![piece(WAITING_BYTES), piece(1)]);
+        let mut waits = std::pin::pin!(conduit.room(5));
+        assert!(waits.as_mut().now_or_never().is_none());
+        conduit.close();
+        waits.now_or_never().expect("it is closed");
+        conduit.room(5).now_or_never().expect("it is closed");
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTENTS, Metadata, Result, WriteHandle};
 
-use super::{answer::Answer, payload::Payload, pursuit::Failure, put::Put, site::Question};
+use super::{answer::Answer, payload::Payload, put::Put, site::Question, stat::error_of};
 
 /// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less. Those with a key always do.
 const LEAST_BYTES: u64 = 64 << 20;
@@ -35,6 +35,9 @@ const PRESENT_BYTES: usize = MAX_PRESENT_EXTENTS * 64;
 
 /// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that its client is gone.
 const IN_USE_WAIT: Duration = Duration::from_secs(12);
+
+/// How fast a server reads back what an upload left, at least.
+const PROVEN_BYTES_PER_S: u64 = 50_000_000;
 
 const UPLOAD: HeaderName = HeaderName::from_static("towpath-upload");
 const RESUME: HeaderName = HeaderName::from_static("towpath-resume");
@@ -66,6 +69,7 @@ impl Parts {
         let mut question = step(put, "begin", &format!("bytes */{size}"));
         if let Some(key) = resume {
             question = question.with(RESUME, key.to_string());
+            question.wait += Duration::from_secs(size / PROVEN_BYTES_PER_S);
         }
         // Begun twice, the second one would find the first one under way.
         question.repeatable = resume.is_none() && question.repeatable;
@@ -145,14 +149,6 @@ impl Parts {
         let answer = self.put.insist(&question, Duration::MAX).await?;
         let told = self.put.accepted(answer, self.size).await.map_err(|error| self.lost(error))?;
         self.put.verify(told, self.size, digests, expected).await
-    }
-}
-
-/// Why an answer did not come whole.
-fn error_of(failure: Failure) -> Error {
-    match failure {
-        Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
-        Failure::Redirect(_) => Error::new(Fault::Protocol, "the server redirects in the middle of an answer"),
     }
 }
 

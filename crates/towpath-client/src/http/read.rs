@@ -158,8 +158,21 @@ impl RemoteFile {
                 self.pin_by_stat().await?;
             }
         }
+        if let Some(pinned) = self.pinned.get()
+            && pinned.version.is_none()
+            && offset >= pinned.metadata.size
+        {
+            self.look().await?;
+        }
         let pursuit = self.pursuit();
         Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes: true }.run().await
+    }
+
+    /// Looks whether the file is still as it was when its metadata were asked for, at a site whose answers tell no version.
+    async fn look(&self) -> Result<()> {
+        let Some(seen) = self.completed.get() else { return Ok(()) };
+        let found = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
 
     /// What to make of an answer that is neither the bytes nor a reason to go on.
@@ -342,7 +355,8 @@ impl Fetch<'_> {
         let end = self.end.min(part.end);
         let mut at = part.start;
         let mut gained = 0;
-        self.buffer.reserve(usize::try_from(end - self.next).unwrap_or(0));
+        // The file may end before what is asked for begins.
+        self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
         while self.next < end {
             let Some(data) = answer.next().await? else {
                 let message = format!("the answer of {} ended too early", answer.place.root());

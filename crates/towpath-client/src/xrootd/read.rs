@@ -149,9 +149,13 @@ impl RemoteFile {
 
     /// Looks whether the file is still the version that was opened, if it is time to.
     pub(super) async fn look(&self, lane: &Lane) -> Result<(), Failure> {
-        if !self.watch.is_due(clock::now()) {
-            return Ok(());
+        match self.watch.is_due(clock::now()) {
+            true => self.look_now(lane).await,
+            false => Ok(()),
         }
+    }
+
+    async fn look_now(&self, lane: &Lane) -> Result<(), Failure> {
         let Naming::Known(handle) = lane.file.naming() else { return Ok(()) };
         match (self.stat_handle(lane, handle).await, self.pinned.get()) {
             (Ok(stat), Some(pinned)) => {
@@ -162,7 +166,8 @@ impl RemoteFile {
                 self.watch.changed();
                 Err(Failure::Fatal(self.changed()))
             }
-            // What is wrong with the connection, the read will say.
+            (Err(failure), _) if failure.is_loss() => Err(failure),
+            // What else is wrong, the read will say.
             _ => Ok(()),
         }
     }
@@ -246,6 +251,7 @@ impl RemoteFile {
         let start = buffer.len();
         let mut pursuit = self.origin.pursuit(true);
         let number = self.busy_lane();
+        let is_at_end = self.pinned.get().is_some_and(|pinned| range.offset >= pinned.size);
         loop {
             let lane = self.lane(number, &mut pursuit)?;
             let done = buffer.len() - start;
@@ -254,7 +260,8 @@ impl RemoteFile {
             let _load = lane.file.session.loaded(rest.length);
             let attempt =
                 self.attempt(&lane, buffer, |handle, size, buffer| self.piece(&lane, handle, size, rest, buffer));
-            let (attempt, looked) = futures::future::join(attempt, self.look(&lane)).await;
+            let look = async { if is_at_end { self.look_now(&lane).await } else { self.look(&lane).await } };
+            let (attempt, looked) = futures::future::join(attempt, look).await;
             buffer = attempt.buffer;
             let mended = self.mend(&lane, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
             match looked.and(attempt.outcome).and(mended) {

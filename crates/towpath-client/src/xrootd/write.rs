@@ -11,6 +11,7 @@
 
 mod lanes;
 mod pieces;
+mod tail;
 mod target;
 
 use std::sync::{
@@ -44,6 +45,7 @@ use super::{
     store::XrootdStore,
 };
 use lanes::Lanes;
+use tail::Tail;
 use target::Target;
 
 /// The longest piece sent in one request, in bytes; longer ones are split.
@@ -62,6 +64,7 @@ pub(super) struct Upload {
     present: Vec<Extent>,
     /// How large the file has become by what was written, if it was new.
     size: AtomicU64,
+    tail: Tail,
     /// Commit or abort has begun: nothing more is taken.
     finished: AtomicBool,
     /// Commit or abort has come to its end: nothing is left to clear away.
@@ -93,12 +96,15 @@ impl Upload {
         }
         // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
         // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
-        match open(OpenFlags::new | OpenFlags::posc).await {
-            Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await,
+        let mut replaced = match open(OpenFlags::new | OpenFlags::posc).await {
+            Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await?,
             // A server that hides it protects it anyway, and would refuse it in the end if a file came up meanwhile.
-            Ok(hidden) if replaces && !hidden.target.shown.load(Ordering::Acquire) => open(OpenFlags::delete).await,
-            other => other,
-        }
+            Ok(hidden) if replaces && !hidden.target.shown.load(Ordering::Acquire) => open(OpenFlags::delete).await?,
+            other => return other,
+        };
+        let is_shown = replaced.target.shown.load(Ordering::Acquire);
+        replaced.tail = Tail::of(options.size_hint.filter(|_| is_shown));
+        Ok(replaced)
     }
 
     /// Opens an existing file for changes.
@@ -158,6 +164,7 @@ impl Upload {
             id: OnceCell::new(),
             size: AtomicU64::new(present.last().map_or(0, Extent::end)),
             present,
+            tail: Tail::default(),
             finished: AtomicBool::new(false),
             settled: AtomicBool::new(false),
         };
@@ -330,13 +337,18 @@ impl WriteHandle for Upload {
         if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
             return Err(Error::new(Fault::InvalidArgument, "the range ends beyond any file").at(&self.target.path));
         }
+        let end = offset + data.len() as u64;
+        if self.finished.load(Ordering::Acquire) {
+            return Err(not_open().at(&self.target.path));
+        }
+        let data = self.keep_tail(offset, data).await.map_err(|error| error.at(&self.target.path))?;
         let pieces = (0..data.len()).step_by(MAX_REQUEST_BYTES).map(|start| {
             let piece = data.slice(start..data.len().min(start + MAX_REQUEST_BYTES));
             self.piece(offset + start as u64, piece)
         });
         futures::future::try_join_all(pieces).await.map_err(|error| error.at(&self.target.path))?;
-        if !data.is_empty() {
-            self.size.fetch_max(offset + data.len() as u64, Ordering::AcqRel);
+        if end > offset {
+            self.size.fetch_max(end, Ordering::AcqRel);
         }
         Ok(())
     }
@@ -350,6 +362,7 @@ impl WriteHandle for Upload {
             return Err(not_open().at(&self.target.path));
         }
         let length = length.min(i32::MAX as usize);
+        // Sends the tail too.
         let size = self.metadata().await?.size;
         let length = length.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         if length == 0 {
@@ -366,6 +379,7 @@ impl WriteHandle for Upload {
         if i64::try_from(size).is_err() {
             return Err(Error::new(Fault::InvalidArgument, "no file can have this size").at(&self.target.path));
         }
+        self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let request = |handle| Truncate { target: Subject::Handle(handle), size };
         let asked = self.ask_about(|handle| Exchange::new(request(handle), 64)).await;
         asked.map_err(|error| error.at(&self.target.path))?;
@@ -374,20 +388,27 @@ impl WriteHandle for Upload {
     }
 
     async fn sync(&self) -> Result<()> {
+        self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let asked = self.ask_about(|handle| Exchange { patient: true, ..Exchange::new(Sync { handle }, 64) }).await;
         asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
     }
 
     async fn metadata(&self) -> Result<Metadata> {
+        self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let stat = self.stat(&self.remaining().file).await.map_err(|error| error.at(&self.target.path))?;
         Ok(metadata::of_stat(&stat))
     }
 
     async fn commit(&self, expected: Expectation) -> Result<Metadata> {
+        let sent = self.send_tail().await;
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(not_open().at(&self.target.path));
         }
-        let checked = self.close_and_check(&expected).await;
+        let checked = async {
+            sent?;
+            self.close_and_check(&expected).await
+        };
+        let checked = checked.await;
         if checked.is_err()
             && let Err(left) = self.target.clear(self.remaining().start_clear()).await
         {

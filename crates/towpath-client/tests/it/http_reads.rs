@@ -64,6 +64,13 @@ async fn a_server_that_sends_only_whole_files_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_read_behind_the_end_of_a_file_that_comes_whole_is_empty() {
+    let server = serve(|_, _| reply(200).with("etag", "\"v1\"").body(data().slice(..10)));
+    let file = server.open("/file").await;
+    assert_eq!(file.read(1000, 100).await.unwrap(), Bytes::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_changes_is_never_mixed() {
     let bad: [fn(&Asked) -> Reply; 4] = [
         |_| reply(412),

@@ -1,5 +1,10 @@
 //! Against the reference server.
 
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
@@ -35,6 +40,41 @@ async fn a_file_is_read_whole_and_in_parts() {
         assert_eq!(file.metadata().await.unwrap().size, 5_000_000);
         let into = file.read_into(1, 2, b"abc".to_vec()).await.unwrap();
         assert_eq!(into, [b"abc", &data[1..3]].concat());
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_at_the_end_sees_that_the_file_changed_meanwhile() {
+    with_xrootd!(server, "", {
+        let data = content(5_000_000);
+        server.put("f", &data);
+        let before = fs::File::options().append(true).open(server.file("f")).unwrap();
+        before.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        let store = server.store();
+        let file = store.open(&caller(), &path("/f"), OpenOptions::default()).await.unwrap();
+        assert_eq!(file.read(0, data.len()).await.unwrap(), data);
+        assert!(file.read(data.len() as u64, 1).await.unwrap().is_empty());
+        server.put("f", &data);
+        assert_eq!(file.read(data.len() as u64, 1).await.unwrap_err().fault(), Fault::Changed);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_replaced_is_shorter_until_all_else_has_arrived() {
+    const PIECE: usize = 1 << 20;
+    with_xrootd!(server, "", {
+        let data = Bytes::from(content(3 * PIECE));
+        server.put("f", b"old");
+        let size_hint = Some(data.len() as u64);
+        let replacing = CreateOptions { overwrite: Overwrite::Replace, size_hint, ..CreateOptions::default() };
+        let file = server.store().create(&caller(), &path("/f"), replacing).await.unwrap();
+        for start in [2 * PIECE, PIECE, 0] {
+            file.write(start as u64, data.slice(start..start + PIECE)).await.unwrap();
+            let there = disk::read(&server.file("f"), 1 << 30).unwrap().len();
+            assert!((PIECE..data.len()).contains(&there), "{there} bytes are there");
+        }
+        file.commit(Expectation { size: size_hint, ..Expectation::default() }).await.unwrap();
+        assert!(disk::read(&server.file("f"), 1 << 30).unwrap() == data);
     });
 }
 

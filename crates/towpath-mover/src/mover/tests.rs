@@ -128,6 +128,23 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }
 
+/// Over HTTP a file is one request, which gathers or holds back what is written until all is there.
+#[tokio::test]
+async fn no_more_files_are_under_way_than_what_is_gathered_of_them_permits() {
+    let client = Client::new(Arc::default());
+    let (to, path) = client.connect(&"http://127.0.0.1:1/copy".parse().unwrap()).unwrap();
+    let to = Place::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
+    let mover = Mover::new(Options { window_bytes: 8 << 20, ..options() }, Arc::new(Nobody));
+    let job = Job { size: Some(3 << 20), ..Job::new(place(&memory(), "/file"), to) };
+    let admitted = || mover.admitted(&job).now_or_never();
+    let Admitted { room, gathered } = admitted().unwrap();
+    let _other = admitted().unwrap();
+    drop(room);
+    assert!(admitted().is_none(), "its first bytes were written, but it has not come to its end");
+    drop(gathered);
+    admitted().unwrap();
+}
+
 #[tokio::test]
 async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     let (from, to) = (memory(), memory());

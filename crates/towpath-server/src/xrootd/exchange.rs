@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the client then may wait before it gives up.
 const ANSWER_WITHIN_S: u32 = 1800;
 
+/// When it is told so again, as long as there is no answer.
+const PROMISED_AGAIN: Duration = Duration::from_secs(1700);
+
 /// Why a request is not answered as wished.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -193,16 +196,21 @@ impl Exchange {
         self.send(&frame).await
     }
 
-    /// The outcome of what may take long; if it does, the client is told that the answer will come.
+    /// The outcome of what may take long; if it does, the client is told that the answer will come, again and again.
     pub(super) async fn patiently<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
         let mut outcome = std::pin::pin!(outcome);
         if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut outcome).await {
             return Ok(outcome);
         }
-        if self.session.asynresp {
-            self.promise(ANSWER_WITHIN_S).await?;
+        if !self.session.asynresp {
+            return Ok(outcome.await);
         }
-        Ok(outcome.await)
+        loop {
+            self.promise(ANSWER_WITHIN_S).await?;
+            if let Ok(outcome) = tokio::time::timeout(PROMISED_AGAIN, &mut outcome).await {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// Sends frames before the last one.
@@ -302,6 +310,7 @@ pub(super) fn verb(code: RequestCode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{io::AsyncReadExt as _, net::TcpStream};
     use tokio_util::sync::CancellationToken;
     use towpath_store::{Caller, memory::MemoryStore, sys::net};
 
@@ -311,13 +320,14 @@ mod tests {
         xrootd::{outbox::Sending, session::Terms},
     };
 
-    #[tokio::test]
-    async fn a_request_without_an_answer_ends_the_session() {
+    /// The server's end of a session, and the client's end of its connection.
+    async fn session(asynresp: bool) -> (Arc<Session>, Arc<Outbox>, TcpStream) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let here = listener.local_addr().unwrap();
-        let (_, sending) = net::connect(here).await.unwrap().into_split();
+        let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());
+        let (_, sending) = connected.unwrap().into_split();
         let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, CancellationToken::new()));
         let session = Session::begin(
             &service,
@@ -327,10 +337,16 @@ mod tests {
                 local: here,
                 identity: Identity { caller: Caller::local(), grants: Vec::new().into(), expires_s: None },
                 login: String::new(),
-                asynresp: false,
+                asynresp,
                 encrypted: false,
             },
         );
+        (session, outbox, accepted.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_request_without_an_answer_ends_the_session() {
+        let (session, outbox, _client) = session(false).await;
         let exchange = || Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
         let answered = exchange();
         let served = answered.done();
@@ -338,5 +354,21 @@ mod tests {
         assert!(!session.ended.is_cancelled());
         drop(exchange());
         assert!(session.ended.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn what_takes_hours_is_promised_again_before_the_client_gives_up() {
+        let (session, outbox, mut client) = session(true).await;
+        tokio::time::pause();
+        let exchange = Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
+        exchange.patiently(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
+        let mut promise = BytesMut::new();
+        let promised = WaitResp { seconds: ANSWER_WITHIN_S, message: String::new() };
+        Response::WaitResp(promised).encode(StreamId::ZERO, &mut promise);
+        let mut came = vec![0; 3 * promise.len()];
+        client.read_exact(&mut came).await.unwrap();
+        assert_eq!(came, promise.repeat(3));
+        let served = exchange.done();
+        exchange.finish(served).await;
     }
 }

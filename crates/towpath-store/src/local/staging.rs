@@ -108,7 +108,6 @@ impl Staging {
         match self.stage(root, parent, place, |area| Staged::take_up(area, key))? {
             Found::Staged(staged) => {
                 staged.set_group(group)?;
-                staged.bound_others()?;
                 Ok(Some(staged))
             }
             Found::Unlockable => Ok(None),

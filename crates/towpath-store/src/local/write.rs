@@ -11,7 +11,7 @@
 
 use std::{
     fs::File,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -393,7 +393,8 @@ impl Body {
 
     fn sync(&self) -> Result<()> {
         self.write_held()?;
-        self.local.sync_file(&self.file)?;
+        // What the disk did not take may still be read, until the kernel forgets it.
+        self.local.sync_file(&self.file).inspect_err(|_| self.discard())?;
         if let End::Publish { journal: Some(journal), .. } = &self.end {
             journal.flush()?;
             self.local.sync_file(journal.file())?;
@@ -440,23 +441,14 @@ impl Body {
         }
     }
 
-    /// Makes a checked file durable and visible. The mode comes after the digests: with some modes attributes cannot be set.
+    /// Makes a checked file durable and visible.
     fn finish(&self, expected: &Expectation, digests: Digests) -> Result<Metadata> {
-        // Time, mode and digests would be those of another file.
-        self.discard();
         let mut inode = Inode::of(self.file.as_fd())?;
         let digests = match &self.end {
             End::Publish { staged, overwrite, mode, .. } => {
-                if let Some(mtime_ns) = expected.mtime_ns {
-                    inode.set_mtime(mtime_ns)?;
-                    inode.refresh()?;
-                }
-                digests::keep(&inode, &digests);
-                if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
-                    fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
-                }
-                // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
-                self.local.publish(staged, &self.local.root.parent(&self.path)?, *overwrite)?;
+                let before = *inode.status();
+                let published = self.publish(&mut inode, staged, (*overwrite, *mode), expected, &digests);
+                published.inspect_err(|_| self.restore(&inode, &before))?;
                 digests
             }
             End::Stay { is_forgotten } => {
@@ -473,6 +465,41 @@ impl Body {
         };
         inode.refresh()?;
         Ok(Metadata { digests, ..inode::metadata(inode.status()) })
+    }
+
+    /// Gives a staged file its time, digests, mode and name. The mode comes after the digests: with some modes attributes cannot be set.
+    fn publish(
+        &self,
+        inode: &mut Inode<BorrowedFd<'_>>,
+        staged: &Staged,
+        (overwrite, mode): (Overwrite, Option<u32>),
+        expected: &Expectation,
+        digests: &Digests,
+    ) -> Result<()> {
+        if let Some(mtime_ns) = expected.mtime_ns {
+            inode.set_mtime(mtime_ns)?;
+            inode.refresh()?;
+        }
+        digests::keep(inode, digests);
+        if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
+            fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
+        }
+        // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
+        self.local.publish(staged, &self.local.root.parent(&self.path)?, overwrite)
+    }
+
+    /// Gives a file that has not got its name the mode and time that it had: the next upload with its key need not wish for others. The digests go
+    /// when it is taken up.
+    fn restore(&self, inode: &Inode<BorrowedFd<'_>>, before: &fs::Stat) {
+        let End::Publish { staged, .. } = &self.end else { return };
+        if staged.is_published() {
+            return;
+        }
+        let mode = fs::fchmod(&*self.file, Mode::from_raw_mode(before.st_mode & 0o7777));
+        let restored = mode.doing("setting the mode").and_then(|()| inode.set_mtime(inode::mtime_ns(before)));
+        if restored.is_err() {
+            staged.discard();
+        }
     }
 }
 

@@ -212,7 +212,11 @@ async fn a_failed_commit_leaves_no_time_mode_or_digests_to_the_next() {
     let expected = Expectation { mtime_ns: Some(0), ..Expectation::default() };
     assert_eq!(file.commit(expected).await.unwrap_err().fault(), Fault::AlreadyExists);
     drop(file);
-    assert!(directory.staged().is_empty());
+    let file = create(&directory.store).await.unwrap();
+    assert_eq!(ranges(&file.present().await.unwrap()), [(0, SIZE)]);
+    finish(&directory, &*file, SIZE).await;
+    let status = rustix::fs::stat(directory.host("file")).unwrap();
+    assert!(status.st_mtime > 0 && status.st_mode & 0o777 != 0o400, "{status:?}");
 }
 
 /// A process killed between preparing the file and its rename.
@@ -430,7 +434,7 @@ proptest! {
     }
 }
 
-/// The oldest go. What others left is not counted.
+/// The oldest go, but nothing of the last hours. What others left is not counted, nor what this process itself leaves.
 #[tokio::test]
 async fn one_user_leaves_only_so_much() {
     const MOST: usize = 64;
@@ -438,22 +442,38 @@ async fn one_user_leaves_only_so_much() {
     let store = &directory.store;
     let caller =
         |subject: &str| Caller { issuer: Some("issuer".into()), subject: Some(subject.into()), ..Caller::local() };
-    let leave = async |subject: &str, number: usize| {
+    let leave = async |caller: &Caller, number: usize| {
         let resume = Some(ResumeKey::of(&[&number.to_le_bytes()]));
-        let file =
-            store.create(&caller(subject), &path("/file"), CreateOptions { resume, ..options(SIZE) }).await.unwrap();
+        let file = store.create(caller, &path("/file"), CreateOptions { resume, ..options(SIZE) }).await.unwrap();
         let present = file.present().await.unwrap().len();
         write(&*file, 0, 10).await;
         drop(file);
         present
     };
-    leave("another", 0).await;
+    let (one, another, hasty) = (caller("one"), caller("another"), caller("hasty"));
+    leave(&another, 0).await;
     for number in 0..MOST + 2 {
-        assert_eq!(leave("one", number).await, 0);
+        for caller in [&one, &Caller::local()] {
+            assert_eq!(leave(caller, number).await, 0);
+        }
+        let staged = directory.staged();
+        staged.iter().for_each(|name| make_older_by(&directory.host(".towpath").join(name), 7));
+    }
+    for number in 0..MOST + 2 {
+        assert_eq!(leave(&hasty, number).await, 0);
     }
     // To look is to leave it once more, and the newest.
-    assert_eq!(leave("another", 0).await, 1);
-    assert_eq!(leave("one", MOST + 1).await, 1);
-    assert_eq!(leave("one", 3).await, 1, "there is room for {MOST}");
-    assert_eq!(leave("one", 0).await, 0, "the oldest is gone");
+    assert_eq!(leave(&another, 0).await, 1);
+    assert_eq!(leave(&hasty, 0).await, 1);
+    assert_eq!(leave(&Caller::local(), 0).await, 1);
+    assert_eq!(leave(&one, MOST + 1).await, 1);
+    assert_eq!(leave(&one, 3).await, 1, "there is room for {MOST}");
+    assert_eq!(leave(&one, 0).await, 0, "the oldest is gone");
+}
+
+/// Makes a file so many hours older than it is.
+fn make_older_by(host: &PathBuf, hours: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(host).unwrap();
+    let then = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(hours * 3600);
+    file.set_modified(then).unwrap();
 }

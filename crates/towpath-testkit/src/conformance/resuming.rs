@@ -177,6 +177,20 @@ pub(super) async fn a_commit_that_comes_too_early_costs_nothing(bench: Bench) {
     finish(&bench, &*file, &path).await;
 }
 
+pub(super) async fn a_commit_that_is_refused_costs_nothing(bench: Bench) {
+    let path = bench.at("file");
+    let file = create(&bench, &path).await;
+    write(&*file, 0..SIZE).await;
+    bench.put("file", "came meanwhile").await;
+    let expected = Expectation { size: Some(SIZE), ..Expectation::default() };
+    bench.expect(Fault::AlreadyExists, file.commit(expected).await);
+    drop(file);
+    ok(bench.store.remove_file(&bench.caller, &path).await);
+    let file = create(&bench, &path).await;
+    assert_eq!(missing(&present(&*file).await), []);
+    finish(&bench, &*file, &path).await;
+}
+
 pub(super) async fn nobody_goes_on_from_wrong_data(bench: Bench) {
     let path = bench.at("file");
     let file = create(&bench, &path).await;

@@ -38,7 +38,7 @@ pub(in crate::local) struct Staged {
     has_journal: bool,
     /// It is to stay when it is dropped.
     is_kept: AtomicBool,
-    is_gone: AtomicBool,
+    is_published: AtomicBool,
 }
 
 /// The staged file of a key.
@@ -97,7 +97,13 @@ impl Staged {
             }
             // Who had the lock before may have published or removed it.
             let is_there = match fs::statat(&**area, &name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(status) => status.st_ino == fs::fstat(&file)?.st_ino,
+                Ok(status) if status.st_ino != fs::fstat(&file)?.st_ino => false,
+                // It has been published where a rename is a new link, and the old name was left.
+                Ok(status) if status.st_nlink > 1 => {
+                    fs::unlinkat(&**area, &name, AtFlags::empty())?;
+                    false
+                }
+                Ok(_) => true,
                 Err(Errno::NOENT) => false,
                 Err(errno) => return Err(errno),
             };
@@ -118,7 +124,7 @@ impl Staged {
             file: Arc::new(file),
             has_journal: has_key,
             is_kept: AtomicBool::new(has_key),
-            is_gone: AtomicBool::new(false),
+            is_published: AtomicBool::new(false),
         }
     }
 
@@ -137,8 +143,8 @@ impl Staged {
         }
     }
 
-    /// Removes the oldest of what other uploads of the same user left, if that is too much.
-    pub(super) fn bound_others(&self) -> Result<()> {
+    /// Removes the oldest of what other uploads of the same user left, if that is too much, but nothing of the last hours.
+    pub(in crate::local) fn bound_others(&self) -> Result<()> {
         let prefix = self.name.get(..RESUME_PREFIX.len() + USER_DIGITS).unwrap_or(&self.name);
         stale::bound(&self.area, prefix)
     }
@@ -185,10 +191,15 @@ impl Staged {
             Overwrite::Refuse => rename_without_replacing(area, OsStr::new(name), target),
         };
         outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
-        self.is_gone.store(true, Ordering::Relaxed);
+        self.is_published.store(true, Ordering::Relaxed);
         // Not before: a crash between the two would cost all that is proven.
         self.remove_journal();
         Ok(())
+    }
+
+    /// Whether it has its name.
+    pub(in crate::local) fn is_published(&self) -> bool {
+        self.is_published.load(Ordering::Relaxed)
     }
 
     fn remove_journal(&self) {
@@ -221,7 +232,7 @@ fn open_or_create(area: &OwnedFd, name: &str) -> rustix::io::Result<(File, bool)
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if self.is_gone.load(Ordering::Relaxed) {
+        if self.is_published() {
             return;
         }
         if self.stays() {

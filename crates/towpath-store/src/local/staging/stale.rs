@@ -42,6 +42,9 @@ const MOST_LEFT: usize = 64;
 /// The share of the file system that they may take together.
 const LARGEST_SHARE: u64 = 10;
 
+/// What was written to since then is spared: whoever left it may be about to go on with it.
+const SPARED: Duration = Duration::from_secs(6 * 3600);
+
 /// What an upload with a key left.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LeftOver {
@@ -67,7 +70,8 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
     })?;
     let space = fs::fstatvfs(area).doing("asking for the size of the file system")?;
     let largest = space.f_blocks.saturating_mul(space.f_frsize) / LARGEST_SHARE;
-    for excess in too_many(left, largest) {
+    let spared_ns = clock::unix_ns().saturating_sub(i64::try_from(SPARED.as_nanos()).unwrap_or(i64::MAX));
+    for excess in too_many(left, largest, spared_ns) {
         remove_if_stale(area, &excess.name)?;
         if status(area, &excess.name).is_none() {
             remove(area, &[&excess.name, JOURNAL_SUFFIX.as_bytes()].concat())?;
@@ -76,13 +80,14 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Those of `left` that must go so that there are at most [`MOST_LEFT`], of at most `most_bytes`: the oldest, and never the newest.
-fn too_many(mut left: Vec<LeftOver>, most_bytes: u64) -> Vec<LeftOver> {
+/// Those of `left` that must go so that there are at most [`MOST_LEFT`], of at most `most_bytes`: the oldest, and none that were written since
+/// `spared_ns`.
+fn too_many(mut left: Vec<LeftOver>, most_bytes: u64, spared_ns: i64) -> Vec<LeftOver> {
     left.sort();
     let (mut number, mut bytes) = (left.len(), left.iter().map(|one| one.bytes).sum::<u64>());
     let mut excess = Vec::new();
     for one in left {
-        if number <= 1 || (number <= MOST_LEFT && bytes <= most_bytes) {
+        if one.written_ns >= spared_ns || (number <= MOST_LEFT && bytes <= most_bytes) {
             break;
         }
         (number, bytes) = (number - 1, bytes - one.bytes);
@@ -155,11 +160,12 @@ mod tests {
 
     #[test]
     fn the_oldest_go_until_the_rest_fits() {
-        let gone = |sizes: &[u64], most| too_many(left(sizes), most).len();
+        let gone_of = |sizes: &[u64], most, spared_ns| too_many(left(sizes), most, spared_ns).len();
+        let gone = |sizes: &[u64], most| gone_of(sizes, most, i64::MAX);
         assert_eq!(gone(&[5, 5, 5], 15), 0);
         assert_eq!(gone(&[5, 5, 5], 14), 1);
         assert_eq!(gone(&[5, 100, 5], 14), 2);
-        assert_eq!(gone(&[5, 5, 100], 14), 2, "the newest stays however large it is");
+        assert_eq!(gone_of(&[5, 5, 100], 14, 2), 2, "what was written just now stays however large it is");
         assert_eq!(gone(&[1; MOST_LEFT], 1000), 0);
         assert_eq!(gone(&[1; MOST_LEFT + 3], 1000), 3);
         assert_eq!(gone(&[], 0), 0);

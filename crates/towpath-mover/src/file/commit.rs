@@ -1,0 +1,81 @@
+//! The end of a copy: what arrived is compared with what the source promises, and shown.
+
+use std::time::Duration;
+
+use towpath_proto::checksum::{Digest, Digests};
+use towpath_store::{Blame, Error, Expectation, Fault, Metadata, Result, WriteHandle};
+
+use super::{Copied, Failure, Route, first_bytes};
+use crate::{Job, Mover, mover::FILE_BYTES, stage::Stage};
+
+/// Has the destination check and show what was written.
+///
+/// # Errors
+/// Those of both ends; `ChecksumMismatch` at the path of the source if it is that which breaks its promise.
+pub(super) async fn commit(
+    job: &Job,
+    mover: &Mover,
+    metadata: &Metadata,
+    target: &dyn WriteHandle,
+) -> Result<Copied, Failure> {
+    let from = &job.from;
+    let held = FILE_BYTES + first_bytes(job);
+    let mut digests = metadata.digests.clone();
+    if let Some(algorithm) = mover.options.checksum
+        && digests.get(algorithm).is_none()
+    {
+        let _stay = mover.stages.enter(Stage::Check, held);
+        let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await;
+        digests.insert(promised.map_err(Failure::Final)?);
+    }
+    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
+    let mut stay = mover.stages.enter(Stage::Commit, held);
+    let mut arrived = target.commit(expected).await.map_err(|error| judged(job, error, digests.clone()))?;
+    if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
+        && arrived.digests.get(promised.algorithm()).is_none()
+    {
+        stay.pass(Stage::Check);
+        arrived.digests.insert(insist(job, &promised).await.map_err(Failure::Final)?);
+    }
+    let mut verified = Digests::default();
+    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
+        verified.insert(*digest);
+    }
+    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed, took: Duration::ZERO })
+}
+
+/// What failed in a commit. What this machine and our own servers take is checked on its way, so that a wrong digest is that of what was read.
+fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
+    let Job { from, to, .. } = job;
+    let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
+    if error.fault() != Fault::ChecksumMismatch || !is_checked_on_its_way {
+        return Failure::Final(error.at(&to.path));
+    }
+    let message = format!("what came from there is not what it promises: {}", error.message());
+    let error = Error::new(Fault::ChecksumMismatch, message);
+    match from.is_remote() {
+        true => Failure::Unlike { error: error.blamed_on(Blame::Network).at(&from.path), promised },
+        false => Failure::Final(error.blamed_on(Blame::Storage).at(&from.path)),
+    }
+}
+
+/// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file
+/// goes away.
+async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
+    let to = &job.to;
+    let error = match to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await {
+        Ok(found) if found == *promised => return Ok(found),
+        Ok(found) => {
+            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
+        }
+        Err(error) => error,
+    };
+    if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
+        tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
+    }
+    Err(error.at(&to.path))
+}
+
+fn agrees(digest: &Digest, others: &Digests) -> bool {
+    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
+}
