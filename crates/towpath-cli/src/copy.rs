@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let seconds = start.elapsed().as_secs_f64();
     audience.end(|| summary(&total, seconds))?;
     report(manner, &total, seconds)?;
-    total.misses.finish(&again(arguments, places))?;
+    total.misses.finish(|list| again(arguments, places, list))?;
     total.misses.tally.outcome()
 }
 
@@ -103,14 +103,15 @@ fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command that tries again what was missed.
-fn again(arguments: &Copy, places: &Places) -> String {
+/// The command that tries again what was missed and is in `list`.
+fn again(arguments: &Copy, places: &Places, list: &str) -> String {
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
     words.extend(arguments.manner.flags());
     words.extend(arguments.filters.words.iter().cloned());
     words.extend(places.flags().iter().cloned());
+    words.push(format!("--retry-from {list} --failed-to {list}"));
     words.join(" ")
 }
 

@@ -96,8 +96,8 @@ impl Misses {
         }
     }
 
-    /// Says what was missed in all, and how it can be tried again: by the command `again`, to which the list is added.
-    pub(crate) fn finish(&mut self, again: &str) -> Result<(), Failure> {
+    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted.
+    pub(crate) fn finish(&mut self, again: impl FnOnce(&str) -> String) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
@@ -106,8 +106,7 @@ impl Misses {
         let Some(list) = self.list.take() else { return Ok(()) };
         let path = list.finish()?;
         if count > 0 {
-            let path = quoted(path.as_os_str());
-            complain(format_args!("to try them again: {again} --retry-from {path} --failed-to {path}"));
+            complain(format_args!("to try them again: {}", again(&quoted(path.as_os_str()))));
         }
         Ok(())
     }

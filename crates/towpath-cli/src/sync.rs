@@ -1,6 +1,7 @@
 //! `towpath sync`: what [`towpath_mover::Sync`] finds is done, or in a dry run only told.
 
 use std::{
+    ffi::{OsStr, OsString},
     io::{self, Write as _},
     sync::{
         Arc,
@@ -22,7 +23,8 @@ use crate::{
     failure::{Failure, complain},
     location::Places,
     missed::Misses,
-    output, screen, umask,
+    output::{self, quoted},
+    screen, umask,
 };
 
 /// What was done beside copying.
@@ -92,17 +94,20 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
-    total.misses.finish(&again(arguments, places))?;
+    total.misses.finish(|_| again(std::env::args_os()))?;
     total.misses.tally.outcome().and(may_delete)
 }
 
-/// The command that tries again what was missed.
-fn again(arguments: &Sync, places: &Places) -> String {
-    let mut words = vec!["towpath cp -r -f --skip-existing".to_owned()];
-    words.extend(arguments.manner.flags());
-    words.extend(arguments.filters.words.iter().cloned());
-    words.extend(places.flags().iter().cloned());
-    words.join(" ")
+/// The command that tries again what was missed: `words` once more, because what is the same by then is left alone.
+fn again(mut words: impl Iterator<Item = OsString>) -> String {
+    words.next();
+    let words: Option<Vec<_>> = words.map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
+    words.map_or_else(|| "the same command".into(), |words| format!("towpath {}", words.join(" ")))
+}
+
+/// Whether a word can be told as it is: what stands behind `?` or before `@` in a URL may be a secret.
+fn can_be_told(word: &OsStr) -> bool {
+    word.to_str().is_some_and(|word| !word.split_once("://").is_some_and(|(_, rest)| rest.contains(['?', '@'])))
 }
 
 /// Whether `extras` may go.
@@ -256,4 +261,18 @@ fn object(step: &Step) -> Option<Value> {
             json!({"action": "delete", "to": extra.place.to_string(), "directory": extra.is_directory})
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_told() {
+        let told = |line: &str| again(line.split(' ').map(OsString::from));
+        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b"), "towpath sync --exclude '*.tmp' 'a?' b");
+        for url in ["root://host//b?authz=secret", "https://secret@host/b", "--s3-endpoint=http://a:b@host"] {
+            assert_eq!(told(&format!("towpath sync a {url}")), "the same command");
+        }
+    }
 }

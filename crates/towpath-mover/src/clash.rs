@@ -22,12 +22,39 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a destination that holds its source, which may be what is deleted there.
+pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
+    match ends.from.is_beside(&ends.to) && ends.from.path.is_within(&ends.to.path) {
+        true => Err(holds_its_source(ends)),
+        false => Ok(()),
+    }
+}
+
+/// Refuses the same of the directory `found` at the destination, under whatever names the two have.
+pub(super) async fn refuse_source_in(ends: &Job, found: &Metadata) -> Result<()> {
+    match ends.from.is_beside(&ends.to) && lies_in(&ends.from, found).await? {
+        true => Err(holds_its_source(ends)),
+        false => Ok(()),
+    }
+}
+
+fn holds_its_source(ends: &Job) -> Error {
+    refused(format!("it cannot be made as {} is, which lies in it", ends.from), &ends.to.path)
+}
+
 /// Refuses to copy the directory `source` into itself under another name.
 pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata) -> Result<()> {
     if ends.from.is_beside(&ends.to) && lies_in(&ends.to, source).await? {
         return Err(refused(format!("it cannot be copied to {}, which lies in it", ends.to), &ends.from.path));
     }
     Ok(())
+}
+
+/// Whether a directory has the name of one above it, as all have on a way without end. Listings of remote stores do not always tell links.
+pub(super) fn repeats_a_name(path: &StorePath) -> bool {
+    let mut names = path.components().rev();
+    let last = names.next();
+    names.any(|name| Some(name) == last)
 }
 
 /// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.

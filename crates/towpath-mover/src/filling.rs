@@ -1,17 +1,23 @@
 //! Times and modes of directories: set when nothing more is put into them, because whatever is put there changes the time.
 //!
 //! A [`Filling`] goes with everything that is still to be put into a directory of the destination. When the last one goes away, the directory is
-//! [`Full`], and comes out at the other end of [`channel`].
+//! [`Full`], and comes out at the other end of [`channel`]. A [`Turn`] goes with it all the way: so there are never more than [`MOST`] of them.
 
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use towpath_store::{Changes, Fault, Result};
 
 use crate::{Job, Place};
+
+/// Directories that are being filled, or are full and have not got their times: a file of its own may be under way to each. They take ten megabytes.
+pub(crate) const MOST: usize = 16 << 10;
+
+/// What a directory has from when it is listed until it has got its time.
+type Turn = OwnedSemaphorePermit;
 
 /// A directory into which something may still be put.
 #[derive(Debug, Clone)]
@@ -21,7 +27,15 @@ pub(crate) struct Filling(Arc<Open>);
 struct Open {
     full: OnceLock<Full>,
     is_changed: AtomicBool,
-    sender: mpsc::UnboundedSender<Full>,
+    fillings: Fillings,
+    turn: Option<Turn>,
+}
+
+/// Where directories come in to be filled.
+#[derive(Debug, Clone)]
+pub(crate) struct Fillings {
+    sender: mpsc::UnboundedSender<(Full, Option<Turn>)>,
+    turns: Arc<Semaphore>,
 }
 
 /// A directory that is to get its time and mode.
@@ -32,20 +46,26 @@ pub(crate) struct Full {
     pub(crate) changes: Changes,
 }
 
-/// Where directories come in, and where they come out. There are never more of them than are filled at one time, and a few.
-pub(crate) fn channel() -> (mpsc::UnboundedSender<Full>, mpsc::UnboundedReceiver<Full>) {
-    mpsc::unbounded_channel()
+/// Where directories come in, and where they come out when they are full; each has its turn until that is dropped.
+pub(crate) fn channel() -> (Fillings, mpsc::UnboundedReceiver<(Full, Option<Turn>)>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (Fillings { sender, turns: Arc::new(Semaphore::new(MOST)) }, receiver)
+}
+
+impl Fillings {
+    /// A directory that is to be filled; waits while there are as many as may be. Nobody who holds up others that are being filled may wait for it.
+    pub(crate) async fn begin(&self) -> Filling {
+        // Nobody closes it.
+        let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+        let (full, is_changed) = (OnceLock::new(), AtomicBool::new(false));
+        Filling(Arc::new(Open { full, is_changed, fillings: self.clone(), turn }))
+    }
 }
 
 impl Filling {
-    /// A directory that goes to `sender` when it is full.
-    pub(crate) fn new(sender: mpsc::UnboundedSender<Full>) -> Self {
-        Self(Arc::new(Open { full: OnceLock::new(), is_changed: AtomicBool::new(false), sender }))
-    }
-
-    /// Where it goes when it is full.
-    pub(crate) fn sender(&self) -> mpsc::UnboundedSender<Full> {
-        self.0.sender.clone()
+    /// Where others come in.
+    pub(crate) fn others(&self) -> Fillings {
+        self.0.fillings.clone()
     }
 
     /// Says what is to be set of it once it is full, if something was put into it, or if it `is_due` anyway. The first word counts.
@@ -66,7 +86,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         if let Some(full) = self.full.take().filter(|_| self.is_changed.load(Relaxed)) {
             // If nobody is there to receive it, the copy has been given up.
-            let _ = self.sender.send(full);
+            let _ = self.fillings.sender.send((full, self.turn.take()));
         }
     }
 }

@@ -2,18 +2,22 @@
 //!
 //! [`Sync::copying`] goes through both trees and gives a [`Step`] for each thing to be done. Directories are made on the way, times and modes set; files
 //! are given to a [`crate::Mover`] by who asks. What the destination has beyond the source is only told. [`Sync::deleting`] goes through
-//! both once more and removes that: so it is looked at twice before it goes, and no list of it is kept.
+//! both once more and removes what was told and still is beyond the source: so it is looked at twice before it goes.
 //!
 //! In memory are the names of the directories under way and of those still to be entered: of at most 32 directories up to 32,768 names at each end,
-//! and of one at a time all that it has ([`names`]).
+//! and of one at a time all that it has ([`names`]); and of each thing that is to be deleted 64 bits.
 
 mod descent;
 mod names;
 mod task;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::HashSet,
+    hash::BuildHasher as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use futures::{StreamExt as _, stream, stream::BoxStream};
@@ -60,6 +64,8 @@ pub struct Sync {
     takes_all: bool,
     /// Entries of the source that were seen, also those that the filter does not take.
     entries: AtomicU64,
+    /// Hashes of what was told to be only at the destination: nothing else is removed.
+    extras: Mutex<HashSet<u64>>,
 }
 
 /// What there is to do, or was done.
@@ -86,6 +92,13 @@ pub struct Extra {
     pub is_directory: bool,
 }
 
+impl Extra {
+    /// What stands for it in `extras`.
+    fn hash(&self, extras: &HashSet<u64>) -> u64 {
+        extras.hasher().hash_one((self.place.path.as_bytes(), self.is_directory))
+    }
+}
+
 /// The steps, as they are found. What is missed is one file or directory; the rest goes on.
 pub type Steps = BoxStream<'static, Result<Step, Missed>>;
 
@@ -103,12 +116,17 @@ impl Sync {
     /// `InvalidArgument` if one lies in the other.
     pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
         clash::refuse_clashes(std::slice::from_ref(&ends))?;
-        Ok(Arc::new(Self { ends, options, takes_all: false, entries: AtomicU64::new(0) }))
+        clash::refuse_source_within(&ends)?;
+        Ok(Self::of(ends, options, false))
     }
 
     /// All of `ends.from` is to be copied, whatever the destination has.
     pub(crate) fn all(ends: Job, trees: Trees) -> Arc<Self> {
-        Arc::new(Self { ends, options: trees.into(), takes_all: true, entries: AtomicU64::new(0) })
+        Self::of(ends, trees.into(), true)
+    }
+
+    fn of(ends: Job, options: SyncOptions, takes_all: bool) -> Arc<Self> {
+        Arc::new(Self { ends, options, takes_all, entries: AtomicU64::new(0), extras: Mutex::default() })
     }
 
     /// Goes through both trees. What is found is told to `progress`. Directories are made, times and modes set; files are to be copied, and may take the place of others.
@@ -116,8 +134,8 @@ impl Sync {
         self.steps(Pass::Copying, progress)
     }
 
-    /// Goes through both trees once more, and removes what the source does not have, unless a listing of the source fails. Files that
-    /// could not be copied because something was in the way are to be copied now. To be used once all of [`Self::copying`] went well.
+    /// Goes through both trees once more, and removes what the source does not have, if [`Self::copying`] told of it and unless a listing of the source fails.
+    /// Files that could not be copied because something was in the way are to be copied now. To be used once all of [`Self::copying`] went well.
     pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
         self.steps(Pass::Deleting, progress)
     }
@@ -125,6 +143,19 @@ impl Sync {
     /// Entries of the source that [`Self::copying`] saw, also those that the filter does not take.
     pub fn source_entries(&self) -> u64 {
         self.entries.load(Relaxed)
+    }
+
+    /// Takes note of something that only the destination has.
+    fn note(&self, extra: &Extra) {
+        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash = extra.hash(&extras);
+        extras.insert(hash);
+    }
+
+    /// Whether [`Sync::copying`] told of it.
+    fn is_noted(&self, extra: &Extra) -> bool {
+        let extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        extras.contains(&extra.hash(&extras))
     }
 
     fn steps(self: &Arc<Self>, pass: Pass, progress: &Arc<Progress>) -> Steps {

@@ -48,7 +48,7 @@ pub(crate) struct Manner {
     /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output, `/dev/fd/3` a descriptor that is open.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
-    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes it.
+    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes that of a `cp`.
     #[arg(long, value_name = "FILE")]
     pub failed_to: Option<PathBuf>,
 }

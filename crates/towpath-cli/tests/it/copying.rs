@@ -74,6 +74,23 @@ fn links_are_followed_unless_that_would_never_end() {
     directory.run("cp -r other s/new").expect(5);
 }
 
+/// Listings of the xroot protocol tell no links, but numbers of directories.
+#[test]
+fn two_links_to_a_directory_above_are_not_followed_again_and_again_from_afar() {
+    let directory = Directory::new();
+    directory.put("s/d/file", "content");
+    directory.put("s/d/e/d/file", "another directory of that name");
+    directory.link("s/d/self", ".");
+    directory.link("s/d/up", "..");
+    let served = directory.serve();
+    let [root, _] = served.urls();
+    let outcome = directory.run(&format!("cp -r {root}/s t")).expect(5);
+    assert!(outcome.stderr.contains("this link is not followed"), "{outcome:?}");
+    assert_eq!(directory.names("t/d"), ["e", "file", "self", "up"]);
+    assert_eq!(directory.names("t/d/e/d"), ["file"]);
+    assert!(!directory.host("t/d/self/self").exists() && !directory.host("t/d/up/d").exists());
+}
+
 #[test]
 fn of_a_tree_only_what_is_chosen_is_copied() {
     let directory = Directory::new();

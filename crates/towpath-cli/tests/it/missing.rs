@@ -63,6 +63,20 @@ fn a_directory_that_could_not_be_listed_is_tried_again_with_what_is_in_it() {
     assert_eq!(directory.get("t/d/up/file"), "content");
 }
 
+/// By its name and size alone the file would be there.
+#[test]
+fn what_a_synchronisation_missed_is_compared_again() {
+    let directory = Directory::new();
+    directory.put("s/a b", "content");
+    directory.put("t/a b/in", "the way");
+    let outcome = directory.run("sync --compare digest --failed-to lost s t").expect(5);
+    assert_eq!(directory.get("lost").lines().count(), 1);
+    directory.run("rm -r t").expect(0);
+    directory.put("t/a b", "CONTENT");
+    again(&directory, &outcome).expect(0);
+    assert_eq!((directory.get("t/a b").as_str(), directory.get("lost").as_str()), ("content", ""));
+}
+
 #[test]
 fn of_many_only_the_first_are_told() {
     let directory = Directory::new();

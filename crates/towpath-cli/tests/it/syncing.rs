@@ -191,6 +191,23 @@ fn nothing_is_deleted_behind_a_link() {
 }
 
 #[test]
+fn a_source_in_its_destination_stays() {
+    let directory = Directory::new();
+    directory.put("t/new/file", "content");
+    directory.link("link", "t");
+    let served = directory.serve();
+    let [xroot, http] = served.urls().map(|url| format!("{url}/"));
+    let names = ["", &xroot, &http].map(|at| (at, "t/new", "t"));
+    // By HTTP nobody tells where a link leads.
+    let links = ["", &xroot].into_iter().flat_map(|at| [(at, "link/new", "t"), (at, "t/new", "link")]);
+    for (at, source, destination) in names.into_iter().chain(links) {
+        let outcome = directory.run(&format!("sync --delete {at}{source} {at}{destination}")).expect(5);
+        assert!(outcome.stderr.contains("which lies in it"), "{outcome:?}");
+        assert_eq!(directory.get("t/new/file"), "content");
+    }
+}
+
+#[test]
 fn a_file_is_synchronised_as_such() {
     let directory = Directory::new();
     directory.put("s", "content");

@@ -105,8 +105,11 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
     all
 }
 
-/// What WebDAV tells of a file or directory. Permission bits are left out: servers invent them, and there is no way to set them.
+/// What WebDAV tells of a file or directory: that it is there, if no more could be had. Permission bits are left out: servers invent them, and there is no way to set them.
 pub(super) fn of_entry(entry: &Entry) -> Metadata {
+    if entry.status.is_some() {
+        return Metadata::new(FileKind::Other, 0);
+    }
     if entry.is_collection {
         let mut metadata = Metadata::new(FileKind::Directory, 0);
         metadata.mtime_ns = entry.modified_s.and_then(nanoseconds);

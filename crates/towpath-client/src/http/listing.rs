@@ -8,7 +8,10 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
-use towpath_proto::{http::dav::Entries, url::decode_href};
+use towpath_proto::{
+    http::dav::{self, Entries},
+    url::decode_href,
+};
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{answer::Answer, describe, place::Place, refusal, site::Site, stat};
@@ -46,6 +49,8 @@ struct Reader {
     directory: Vec<u8>,
     options: ListOptions,
     entries: VecDeque<Entry>,
+    /// The answer is about the directory: it describes it, or something below it.
+    is_found: bool,
     ended: bool,
 }
 
@@ -79,7 +84,8 @@ impl Reader {
         }
         let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
         let directory = without_slash(&directory).to_vec();
-        Ok(Self { answer, cutter: Cutter::default(), directory, options, entries: VecDeque::new(), ended: false })
+        let (cutter, entries) = (Cutter::default(), VecDeque::new());
+        Ok(Self { answer, cutter, directory, options, entries, is_found: false, ended: false })
     }
 
     /// The next batch; none at the end.
@@ -91,6 +97,10 @@ impl Reader {
                     self.ended = true;
                     let rest = self.cutter.rest();
                     self.parse(&rest)?;
+                    // What the server calls by other paths, as behind a proxy that does not translate them, is not nothing.
+                    if !self.is_found {
+                        return Err(unusable(&self.answer, "it does not describe this directory"));
+                    }
                 }
             }
             if self.cutter.text.len() >= PIECE_BYTES
@@ -107,19 +117,28 @@ impl Reader {
         Ok((!batch.is_empty()).then_some(batch))
     }
 
+    /// Fails if what the server says of the directory itself is that it cannot be listed.
+    fn check(&self, itself: &dav::Entry) -> Result<()> {
+        match itself.status {
+            Some(status) => Err(stat::refused(status, &self.answer.place)),
+            None if itself.is_collection => Ok(()),
+            None => Err(not_a_directory()),
+        }
+    }
+
     fn parse(&mut self, document: &[u8]) -> Result<()> {
         let entries = Entries::new(document).map_err(|error| unusable(&self.answer, &error.to_string()))?;
         for entry in entries {
             let entry = entry.map_err(|error| unusable(&self.answer, &error.to_string()))?;
             let path = without_slash(&entry.path);
             if path == self.directory {
-                if !entry.is_collection {
-                    return Err(not_a_directory());
-                }
+                self.check(&entry)?;
+                self.is_found = true;
                 continue;
             }
-            // Some servers tell more than what is directly in the directory.
             let inside = path.strip_prefix(&*self.directory).and_then(|rest| rest.strip_prefix(b"/"));
+            self.is_found |= inside.is_some();
+            // Some servers tell more than what is directly in the directory.
             let Some(name) = inside.filter(|name| !name.contains(&b'/')) else { continue };
             let mut metadata = describe::of_entry(&entry);
             if !self.options.metadata {

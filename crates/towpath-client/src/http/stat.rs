@@ -128,8 +128,13 @@ fn parse(body: &[u8], place: &Place) -> Result<Entry> {
     let entry = entry.map_err(|error| unusable(error.to_string()))?;
     match entry.status {
         None => Ok(entry),
-        Some(status) => Err(Error::new(Fault::from_http(status), format!("{} answered {status}", place.root()))),
+        Some(status) => Err(refused(status, place)),
     }
+}
+
+/// That the properties of `place` could not be had.
+pub(super) fn refused(status: u16, place: &Place) -> Error {
+    Error::new(Fault::from_http(status), format!("{} answered {status}", place.root()))
 }
 
 /// The metadata of a file by HEAD, with the digests that the server has.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinHandle;
 use towpath_proto::xrootd::{RequestCode, Response, StreamId, response::Wait};
-use towpath_store::{Entry, Fault, ListOptions, Listing, Result, Store};
+use towpath_store::{Entry, Fault, FileKind, ListOptions, Listing, Result, Store};
 
 use crate::{
     peer::{caller, options, path, store_at},
     script::{HANG, Peer, Script},
+    web::{Web, reply},
 };
 
 /// The first line of an answer with metadata, and the entry `name`.
@@ -51,4 +52,53 @@ async fn a_listing_that_has_begun_is_not_started_again() {
     peer.respond(id, &Response::Wait(Wait { seconds: 0, message: String::new() }));
     peer.send().await;
     assert_eq!(done(reading).await.0.unwrap().unwrap_err().fault(), Fault::Protocol);
+}
+
+/// What `/d` holds by a WebDAV server that describes these paths with these statuses.
+async fn described(responses: &[(&str, u16)]) -> Result<Vec<Entry>> {
+    let responses = responses.iter().map(|(path, status)| match status {
+        200 => {
+            let kind = if path.ends_with('/') { "<resourcetype><collection/></resourcetype>" } else { "" };
+            format!("<response><href>{path}</href><propstat><prop>{kind}</prop></propstat></response>")
+        }
+        _ => format!("<response><href>{path}</href><status>HTTP/1.1 {status} x</status></response>"),
+    });
+    let answer = format!("<multistatus xmlns='DAV:'>{}</multistatus>", responses.collect::<String>());
+    let server = Web::start(move |_, _| reply(207).with("content-type", "application/xml").body(answer.clone()));
+    list(&server.store()).try_concat().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_does_not_describe_the_directory_is_not_an_empty_one() {
+    for (responses, names) in [
+        (&[("/d/", 200)][..], &[][..]),
+        (&[("/d", 200), ("/d/a", 200)], &["a"]),
+        (&[("https://elsewhere/%64/", 200), ("/d//a", 200), ("/d/e/f", 200)], &["a"]),
+        (&[("/d/a", 200)], &["a"]),
+        (&[("/other", 200), ("/d/", 200)], &[]),
+    ] {
+        let entries = described(responses).await.unwrap();
+        assert_eq!(
+            entries.iter().map(|entry| String::from_utf8_lossy(&entry.name)).collect::<Vec<_>>(),
+            names,
+            "{responses:?}"
+        );
+    }
+    for (responses, fault) in [
+        (&[("/d/", 403)][..], Fault::PermissionDenied),
+        (&[("/d/", 404), ("/d/a", 200)], Fault::NotFound),
+        (&[("/prefix/d/", 200), ("/prefix/d/a", 200)], Fault::Protocol),
+        (&[("/dd/", 200)], Fault::Protocol),
+        (&[], Fault::Protocol),
+    ] {
+        assert_eq!(described(responses).await.unwrap_err().fault(), fault, "{responses:?}");
+    }
+}
+
+/// Nobody knows what it is, but it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_described_is_neither_left_out_nor_a_file() {
+    let entries = described(&[("/d/", 200), ("/d/a", 403), ("/d/b/", 500)]).await.unwrap();
+    let kinds: Vec<_> = entries.iter().map(|entry| (&*entry.name, entry.metadata.kind)).collect();
+    assert_eq!(kinds, [(&b"a"[..], FileKind::Other), (b"b", FileKind::Other)]);
 }

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered, try_join};
+use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered};
 use tokio::sync::{Semaphore, mpsc};
-use towpath_store::{Changes, Error, Fault, ListOptions, Metadata, Result, StorePath};
+use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath};
 
 use super::{
     Extra, Pass, Step, Sync,
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Compare, Job, Missed, Place, Progress, Why, clash,
     compare::{self, Finding, Known},
-    filling::{self, Filling, Full},
+    filling::{self, Filling, Fillings, Full},
     progress::List,
     removal::{Removal, gone},
 };
@@ -28,14 +28,18 @@ const DIRECTORIES: usize = 32;
 /// Questions, removals and changes under way at once.
 const QUESTIONS: usize = 64;
 
+/// Why nothing is deleted in a directory.
+const HIDDEN: &str =
+    "the destination has it, perhaps under another spelling, but does not list it: nothing beside it is deleted";
+
 /// The two trees, and where steps go.
 pub(super) struct Descent {
     pub(super) sync: Arc<Sync>,
     pub(super) pass: Pass,
     steps: mpsc::Sender<Result<Step, Missed>>,
     progress: Arc<Progress>,
-    /// The turns of large directories, of the source and of the destination.
-    large: [Semaphore; 2],
+    /// The turn of large directories.
+    large: Semaphore,
 }
 
 /// A directory of the source that is to be gone through.
@@ -48,7 +52,7 @@ pub(super) struct Directory {
     pub(super) is_taken: bool,
     /// What the destination has in it beyond the source may go. What a link leads to is somebody else's.
     pub(super) may_lose: bool,
-    full: mpsc::UnboundedSender<Full>,
+    fillings: Fillings,
 }
 
 /// Nobody takes the steps any more.
@@ -61,31 +65,34 @@ impl Descent {
         steps: mpsc::Sender<Result<Step, Missed>>,
         progress: Arc<Progress>,
     ) -> Self {
-        Self { sync, pass, steps, progress, large: [Semaphore::new(1), Semaphore::new(1)] }
+        Self { sync, pass, steps, progress, large: Semaphore::new(1) }
     }
 
     /// Goes through all, or as far as somebody takes the steps; ends when all directories are full. The `list` of files ends when all are found.
     pub(super) async fn run(self, list: List) {
-        let (sender, mut full) = filling::channel();
+        let (fillings, mut full) = filling::channel();
         let finishing = async {
             let mut finishing = FuturesUnordered::new();
             loop {
                 tokio::select! {
-                    Some(full) = full.recv(), if finishing.len() < QUESTIONS => finishing.push(self.finish(full)),
+                    Some((full, turn)) = full.recv(), if finishing.len() < QUESTIONS => finishing.push(async {
+                        self.finish(full).await;
+                        drop(turn);
+                    }),
                     Some(()) = finishing.next() => {}
                     else => break,
                 }
             }
         };
         let walking = async {
-            let _ = self.walk(sender).await;
+            let _ = self.walk(fillings).await;
             drop(list);
         };
         future::join(walking, finishing).await;
     }
 
-    async fn walk(&self, full: mpsc::UnboundedSender<Full>) -> Result<(), Unwanted> {
-        let top = match self.top(full).await {
+    async fn walk(&self, fillings: Fillings) -> Result<(), Unwanted> {
+        let top = match self.top(fillings).await {
             Ok(top) => top,
             Err(error) => return self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await,
         };
@@ -106,7 +113,7 @@ impl Descent {
     }
 
     /// The root of both trees; none if it is a file.
-    async fn top(&self, full: mpsc::UnboundedSender<Full>) -> Result<Option<Directory>> {
+    async fn top(&self, fillings: Fillings) -> Result<Option<Directory>> {
         let Sync { ends, options, takes_all, .. } = &*self.sync;
         let Job { from, to, .. } = ends;
         let found = async { if *takes_all { Ok(None) } else { found(to).await } };
@@ -139,6 +146,9 @@ impl Descent {
         if is_directory == Some(false) {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
+        if let Some(found) = &found {
+            clash::refuse_source_in(ends, found).await?;
+        }
         let found = found.as_ref().map(Known::of);
         if found.is_none() && !options.dry_run {
             make_directory(to).await?;
@@ -146,17 +156,18 @@ impl Descent {
         if found.is_none() {
             let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
-        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken: true, may_lose: true, full }))
+        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken: true, may_lose: true, fillings }))
     }
 
     /// Goes through one directory; gives those in it.
     async fn directory(&self, directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
+        let is_looked_at = directory.found.is_some() && !self.sync.takes_all;
         let listed = match self.sync.ends.counterpart(directory.path.clone()) {
-            Ok(job) => self.list(&job, directory.found.is_some()).await.map(|listed| (job, listed)),
+            Ok(job) => Names::list(&job, is_looked_at, &self.large).await.map(|names| (job, names)),
             Err(error) => Err(error),
         };
-        let (job, (source, found)) = match listed {
+        let (job, names) = match listed {
             Ok(listed) => listed,
             Err(error) => {
                 let job = self.sync.ends.counterpart(directory.path.clone()).unwrap_or_else(|_| self.sync.ends.clone());
@@ -164,12 +175,18 @@ impl Descent {
                 return Ok(below);
             }
         };
-        let filling = Filling::new(directory.full.clone());
+        if self.pass == Pass::Deleting
+            && let Some(missed) = self.hidden(&job, &names).await
+        {
+            self.tell(Err(missed)).await?;
+            return Ok(below);
+        }
+        let filling = directory.fillings.begin().await;
         self.set_when_full(&directory, &job, &filling);
         let job = Job { filling: Some(filling), ..job };
         let mut same = 0;
         let mut tasks = Vec::new();
-        for entry in source.beside(found) {
+        for entry in names.beside() {
             if entry.source.is_some() {
                 self.sync.entries.fetch_add(1, Relaxed);
             }
@@ -190,15 +207,32 @@ impl Descent {
         Ok(below)
     }
 
-    /// Lists a directory at both ends.
-    async fn list<'a>(&'a self, job: &Job, is_there: bool) -> Result<(Names<'a>, Names<'a>)> {
-        let options = ListOptions { metadata: true, ..ListOptions::default() };
-        let [ours, theirs] = &self.large;
-        let found = async {
-            let is_looked_at = is_there && !self.sync.takes_all;
-            if is_looked_at { Names::list(&job.to, options, theirs).await } else { Ok(Names::default()) }
-        };
-        try_join!(Names::list(&job.from, options, ours), found)
+    /// A name of the source that the destination has and its listing does not show: one of those that it shows instead, and that seem to be nobody's, may
+    /// mean the same file. So it is where names that differ in case or in the spelling of their letters are one.
+    async fn hidden(&self, job: &Job, names: &Names<'_>) -> Option<Missed> {
+        let asked = self.unseen(job, names).into_iter().map(|job| async move {
+            let error = match found(&job.to).await {
+                Ok(None) => return None,
+                Ok(Some(_)) => Error::new(Fault::Changed, HIDDEN).at(&job.to.path),
+                Err(error) => error,
+            };
+            Some(Missed { job, error })
+        });
+        let asked: Vec<_> = asked.collect();
+        pin!(stream::iter(asked).buffer_unordered(QUESTIONS).filter_map(future::ready)).next().await
+    }
+
+    /// What is wanted of the source and not listed at the destination, if that has something else.
+    fn unseen(&self, job: &Job, names: &Names<'_>) -> Vec<Job> {
+        if names.beside().all(|entry| entry.source.is_some()) {
+            return Vec::new();
+        }
+        let unseen = names.beside().filter(|entry| entry.found.is_none()).filter_map(|entry| {
+            let from = job.from.join(entry.name).ok()?;
+            self.wanted(&from.path, &entry.source?)?;
+            Some(Job::new(from, job.to.join(entry.name).ok()?))
+        });
+        unseen.collect()
     }
 
     /// Does what `tasks` say, many at once; gives directories that are to be gone through.
@@ -250,7 +284,7 @@ impl Descent {
         let Below { ends, source, found, is_taken, may_lose } = below;
         let is_new = is_taken && found.is_none();
         let made = async {
-            if source.is_link {
+            if source.is_link || (ends.from.is_remote() && clash::repeats_a_name(&ends.from.path)) {
                 clash::refuse_endless_link(&ends, &self.sync.ends).await?;
             }
             if is_new && !self.sync.options.dry_run { make_directory(&ends.to).await } else { Ok(()) }
@@ -259,15 +293,15 @@ impl Descent {
             self.tell(Err(Missed { job: ends, error })).await?;
             return Ok(None);
         }
-        let Some(full) = ends.filling.as_ref().map(Filling::sender) else { return Ok(None) };
+        let Some(fillings) = ends.filling.as_ref().map(Filling::others) else { return Ok(None) };
         if is_new {
             ends.filling.iter().for_each(Filling::changes);
             self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
         }
-        Ok(Some(Directory { path: ends.from.path, source, found, is_taken, may_lose, full }))
+        Ok(Some(Directory { path: ends.from.path, source, found, is_taken, may_lose, fillings }))
     }
 
-    /// Removes something in the pass that deletes, and says so in either; `then` follows when it is out of the way.
+    /// Removes something in the pass that deletes, if the first one found it too, and says so in either; `then` follows when it is out of the way.
     async fn take_away(
         &self,
         ends: Job,
@@ -275,11 +309,14 @@ impl Descent {
         then: Option<Box<Task>>,
     ) -> Result<Option<Directory>, Unwanted> {
         let extra = Extra { place: ends.to.clone(), is_directory };
-        if self.pass == Pass::Deleting {
-            ends.filling.iter().for_each(Filling::changes);
-            if let Err(error) = self.erase(&extra).await {
-                self.tell(Err(Missed { job: ends, error })).await?;
-                return Ok(None);
+        match self.pass {
+            Pass::Copying => self.sync.note(&extra),
+            Pass::Deleting => {
+                ends.filling.iter().for_each(Filling::changes);
+                if let Err(error) = self.erase(&extra).await {
+                    self.tell(Err(Missed { job: ends, error })).await?;
+                    return Ok(None);
+                }
             }
         }
         self.tell(Ok(Step::Extra(extra))).await?;
@@ -291,6 +328,10 @@ impl Descent {
 
     async fn erase(&self, extra: &Extra) -> Result<()> {
         let Place { store, caller, path, .. } = &extra.place;
+        if !self.sync.is_noted(extra) {
+            let message = "the source had it a while ago, or this was not there: it is not deleted";
+            return Err(Error::new(Fault::Changed, message).at(path));
+        }
         if !extra.is_directory {
             return gone(store.remove_file(caller, path).await);
         }

@@ -1,56 +1,68 @@
-//! What one directory holds, in the order of the names.
+//! What one directory holds at both ends, in the order of the names.
 
 use std::cmp::Ordering;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, try_join};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use towpath_store::{Error, Fault, ListOptions, Result};
+use towpath_store::{Error, Fault, FileKind, ListOptions, Result};
 
-use crate::{Place, compare::Known};
+use crate::{Job, Place, compare::Known};
 
-/// So many entries of a directory are kept without asking. With more it is large, and waits for its turn: of large ones there is one at a time.
+/// So many entries of each end are kept without asking. A directory with more is large, and waits for its turn: of large ones there is one at a time.
 const SMALL: usize = 32 << 10;
 
-/// The entries of one directory: a hundred bytes each, at most, with a name of twenty.
-#[derive(Debug, Default)]
+/// The entries at one end: a hundred bytes each, at most, with a name of twenty.
+type Entries = Vec<(Box<[u8]>, Known)>;
+
+/// What one directory holds at both ends.
+#[derive(Debug)]
 pub(super) struct Names<'a> {
-    entries: Vec<(Box<[u8]>, Known)>,
+    source: Entries,
+    found: Entries,
     /// Its turn, if it is large.
     _turn: Option<SemaphorePermit<'a>>,
 }
 
 /// An entry of the source, of the destination, or of both.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Both {
-    pub(super) name: Box<[u8]>,
+pub(super) struct Both<'a> {
+    pub(super) name: &'a [u8],
     pub(super) source: Option<Known>,
     pub(super) found: Option<Known>,
+    /// One end has things of two kinds under this name, as a bucket can have an object and a prefix; of which only one is told.
+    pub(super) is_ambiguous: bool,
 }
 
 impl<'a> Names<'a> {
-    /// Lists the directory at `place`. It is listed to its end before anybody sees an entry: so a listing never waits for files to be copied, and one
-    /// that breaks off leads to nothing.
+    /// Lists the two directories of `ends`, or the source alone if the other one is not to be looked at. They are listed to their ends before anybody sees
+    /// an entry: so a listing never waits for files to be copied, and one that breaks off leads to nothing.
     ///
     /// # Errors
-    /// Those of the listing.
-    pub(super) async fn list(place: &Place, options: ListOptions, large: &'a Semaphore) -> Result<Self> {
-        let entries = match entries(place, options, SMALL).await? {
-            Some(entries) => return Ok(Self { entries, _turn: None }),
-            // What is listed anew did not have to wait half-way, with a server that loses its patience.
-            None => large.acquire().await,
+    /// Those of the listings.
+    pub(super) async fn list(ends: &Job, is_looked_at: bool, large: &'a Semaphore) -> Result<Self> {
+        let list = |most| async move {
+            let found = async { if is_looked_at { entries(&ends.to, most).await } else { Ok(Some(Entries::new())) } };
+            Ok(match try_join!(entries(&ends.from, most), found)? {
+                (Some(source), Some(found)) => Some((source, found)),
+                _ => None,
+            })
         };
-        let turn = entries.map_err(|_| Error::new(Fault::Cancelled, "the listing was given up"))?;
-        let entries = entries_of_any(place, options).await?;
-        Ok(Self { entries, _turn: Some(turn) })
+        if let Some((source, found)) = list(SMALL).await? {
+            return Ok(Self { source, found, _turn: None });
+        }
+        // One turn for both ends: of two, each could be held by a directory that waits for the other. What is listed anew did not have to wait
+        // half-way, with a server that loses its patience.
+        let given_up = || Error::new(Fault::Cancelled, "the listing was given up");
+        let turn = large.acquire().await.map_err(|_| given_up())?;
+        let (source, found) = list(usize::MAX).await?.ok_or_else(given_up)?;
+        Ok(Self { source, found, _turn: Some(turn) })
     }
 
-    /// The entries of two directories, those of one name together, in the order of their names.
-    pub(super) fn beside<'b>(self, other: Names<'b>) -> impl Iterator<Item = Both> + Send + use<'a, 'b> {
-        let turns = (self._turn, other._turn);
-        let mut source = self.entries.into_iter().peekable();
-        let mut found = other.entries.into_iter().peekable();
+    /// The entries of both directories, those of one name together, in the order of their names.
+    pub(super) fn beside(&self) -> impl Iterator<Item = Both<'_>> + Send {
+        let mut source = self.source.iter().peekable();
+        let mut found = self.found.iter().peekable();
         std::iter::from_fn(move || {
-            let _ = &turns;
             let order = match (source.peek(), found.peek()) {
                 (Some((a, _)), Some((b, _))) => a.cmp(b),
                 (Some(_), None) => Ordering::Less,
@@ -59,16 +71,20 @@ impl<'a> Names<'a> {
             };
             let ours = if order.is_le() { source.next() } else { None };
             let theirs = if order.is_ge() { found.next() } else { None };
-            let (source, found) = (ours.as_ref().map(|ours| ours.1), theirs.as_ref().map(|theirs| theirs.1));
             let (name, _) = ours.or(theirs)?;
-            Some(Both { name, source, found })
+            let mut is_ambiguous = false;
+            for end in [&mut source, &mut found] {
+                is_ambiguous |= end.next_if(|(next, _)| next == name).is_some();
+            }
+            Some(Both { name, source: ours.map(|ours| ours.1), found: theirs.map(|theirs| theirs.1), is_ambiguous })
         })
     }
 }
 
 /// All entries of a directory; none if it has more than `most`.
-async fn entries(place: &Place, options: ListOptions, most: usize) -> Result<Option<Vec<(Box<[u8]>, Known)>>> {
-    let mut entries: Vec<(Box<[u8]>, Known)> = Vec::new();
+async fn entries(place: &Place, most: usize) -> Result<Option<Entries>> {
+    let options = ListOptions { metadata: true, ..ListOptions::default() };
+    let mut entries = Entries::new();
     let mut listing = place.store.list(&place.caller, &place.path, options);
     while let Some(batch) = listing.next().await {
         for entry in batch.map_err(|error| error.at(&place.path))? {
@@ -79,14 +95,11 @@ async fn entries(place: &Place, options: ListOptions, most: usize) -> Result<Opt
         }
     }
     entries.shrink_to_fit();
-    entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let is_directory = |known: &Known| known.kind == FileKind::Directory;
+    entries.sort_unstable_by(|(a, ours), (b, theirs)| (a, is_directory(ours)).cmp(&(b, is_directory(theirs))));
     // A server may say things twice.
-    entries.dedup_by(|(a, _), (b, _)| a == b);
+    entries.dedup_by(|(a, ours), (b, theirs)| a == b && is_directory(ours) == is_directory(theirs));
     Ok(Some(entries))
-}
-
-async fn entries_of_any(place: &Place, options: ListOptions) -> Result<Vec<(Box<[u8]>, Known)>> {
-    Ok(entries(place, options, usize::MAX).await?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -94,13 +107,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use towpath_store::{FileKind, Metadata};
+    use towpath_store::Metadata;
 
     use super::*;
 
-    fn names(of: &BTreeSet<Vec<u8>>, size: u64) -> Names<'static> {
+    fn entries(of: &BTreeSet<Vec<u8>>, size: u64) -> Entries {
         let known = Known::of(&Metadata::new(FileKind::File, size));
-        Names { entries: of.iter().map(|name| (name.clone().into(), known)).collect(), _turn: None }
+        of.iter().map(|name| (name.clone().into(), known)).collect()
     }
 
     proptest! {
@@ -109,7 +122,8 @@ mod tests {
             ours in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
             theirs in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
         ) {
-            let both: Vec<Both> = names(&ours, 1).beside(names(&theirs, 2)).collect();
+            let names = Names { source: entries(&ours, 1), found: entries(&theirs, 2), _turn: None };
+            let both: Vec<Both> = names.beside().collect();
             let all: Vec<_> = ours.union(&theirs).cloned().collect();
             prop_assert_eq!(both.iter().map(|both| both.name.to_vec()).collect::<Vec<_>>(), all);
             for both in both {
@@ -117,5 +131,15 @@ mod tests {
                 prop_assert_eq!(both.found.map(|known| known.size), theirs.contains(&*both.name).then_some(2));
             }
         }
+    }
+
+    #[test]
+    fn a_name_of_two_kinds_comes_once() {
+        let known = |kind| Known::of(&Metadata::new(kind, 0));
+        let [file, directory] = [FileKind::File, FileKind::Directory].map(|kind| (Box::from(*b"x"), known(kind)));
+        let other = (Box::from(*b"y"), known(FileKind::File));
+        let names = Names { source: vec![file.clone(), other], found: vec![file, directory], _turn: None };
+        let told: Vec<_> = names.beside().map(|both| (both.name.to_vec(), both.is_ambiguous)).collect();
+        assert_eq!(told, [(b"x".to_vec(), true), (b"y".to_vec(), false)]);
     }
 }

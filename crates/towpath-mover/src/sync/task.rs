@@ -1,6 +1,6 @@
 //! What is to be done about one entry of two directories, as far as their listings tell.
 
-use towpath_store::{Changes, Error, Fault, FileKind};
+use towpath_store::{Changes, Error, Fault, FileKind, StorePath};
 
 use super::{
     Pass, Step,
@@ -11,6 +11,7 @@ use crate::{
     Job, Missed, Why,
     compare::{self, Finding, Known, is_same_time},
     filling::{Filling, Full},
+    filter::Judgement,
 };
 
 /// The mode of directories that remote storages make.
@@ -51,21 +52,19 @@ impl Task {
 
 impl Descent {
     /// What is to be done about one entry of `directory`, whose two ends are `job`.
-    pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both) -> Option<Task> {
-        let ends = job.from.join(&entry.name).and_then(|from| Ok(Job::new(from, job.to.join(&entry.name)?)));
+    pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both<'_>) -> Option<Task> {
+        let ends = job.from.join(entry.name).and_then(|from| Ok(Job::new(from, job.to.join(entry.name)?)));
         let ends = match ends {
             Ok(ends) => Job { filling: job.filling.clone(), ..ends },
             Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
         };
-        let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
-        let options = &self.sync.options;
-        let is_directory = source.kind == FileKind::Directory;
-        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
-        let is_wanted =
-            if is_directory { judgement.may_hold } else { judgement.is_taken && options.filter.takes(source.size) };
-        if !is_wanted {
-            return None;
+        if entry.is_ambiguous {
+            let error = Error::new(Fault::InvalidArgument, "a file and a directory have this name: neither is touched");
+            return Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }));
         }
+        let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
+        let judgement = self.wanted(&ends.from.path, &source)?;
+        let is_directory = source.kind == FileKind::Directory;
         let found = entry.found;
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
         let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
@@ -87,6 +86,15 @@ impl Descent {
         }
     }
 
+    /// How the filter judges an entry of the source; none if neither it nor anything in it is wanted.
+    pub(super) fn wanted(&self, path: &StorePath, source: &Known) -> Option<Judgement> {
+        let filter = &self.sync.options.filter;
+        let is_directory = source.kind == FileKind::Directory;
+        let judgement = filter.judge(path, &self.sync.ends.from.path, is_directory);
+        let is_wanted = if is_directory { judgement.may_hold } else { judgement.is_taken && filter.takes(source.size) };
+        is_wanted.then_some(judgement)
+    }
+
     /// What is to be done about a file that is there at both ends.
     pub(super) fn file(&self, ends: Job, source: &Known, found: &Known) -> Task {
         let keeps_times = ends.to.store.capabilities().set_mtime;
@@ -103,29 +111,38 @@ impl Descent {
 
     /// Something of which only the destination knows.
     fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
-        let options = &self.sync.options;
-        let is_directory = found.kind == FileKind::Directory && !found.is_link;
-        let judgement = options.filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
-        let is_wanted = judgement.is_taken && (is_directory || options.filter.takes(found.size));
         // In the xroot protocol listings cannot say such a name: that the source has it not is not known.
         let is_unsayable = ends.from.is_remote() && ends.from.path.as_bytes().contains(&b'\n');
-        if !options.delete || !directory.may_lose || !is_wanted || is_unsayable {
+        if !self.sync.options.delete || !directory.may_lose || !self.is_taken(ends, found) || is_unsayable {
             return None;
         }
-        Some(Task::Remove { ends: ends.clone(), is_directory, then: None })
+        Some(Task::Remove { ends: ends.clone(), is_directory: is_tree(found), then: None })
+    }
+
+    /// Whether the filter takes what the destination has.
+    fn is_taken(&self, ends: &Job, found: &Known) -> bool {
+        let filter = &self.sync.options.filter;
+        let is_directory = is_tree(found);
+        let judgement = filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
+        judgement.is_taken && (is_directory || filter.takes(found.size))
     }
 
     /// A file where a directory should be, or the other way round; `then` is what was to be done.
     fn clash(&self, ends: Job, directory: &Directory, found: &Known, then: Task) -> Task {
-        if self.sync.options.delete && directory.may_lose {
-            let is_directory = found.kind == FileKind::Directory && !found.is_link;
-            return Task::Remove { ends, is_directory, then: Some(Box::new(then)) };
+        let is_taken = self.is_taken(&ends, found);
+        if self.sync.options.delete && directory.may_lose && is_taken {
+            return Task::Remove { ends, is_directory: is_tree(found), then: Some(Box::new(then)) };
         }
         let (fault, what) = match found.kind {
             FileKind::Directory => (Fault::IsDirectory, "a directory"),
             _ => (Fault::NotDirectory, "a file"),
         };
-        let message = format!("{what} is in the way: --delete removes it");
+        let remedy = match (is_taken, directory.may_lose) {
+            (true, true) => "--delete removes it",
+            (true, false) => "it lies behind a link, and stays",
+            (false, _) => "the filter leaves it out, and it stays",
+        };
+        let message = format!("{what} is in the way: {remedy}");
         let error = Error::new(fault, message).at(&ends.to.path);
         Task::Miss(Missed { job: ends, error })
     }
@@ -158,4 +175,9 @@ impl Descent {
         let wanted = self.changes(source).mode;
         wanted.zip(found.mode).is_some_and(|(wanted, mode)| wanted != mode & 0o777)
     }
+}
+
+/// Whether it is a directory itself, and no link to one.
+fn is_tree(found: &Known) -> bool {
+    found.kind == FileKind::Directory && !found.is_link
 }

@@ -1,6 +1,8 @@
+mod deleting;
+mod folding;
 mod generated;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -127,10 +129,10 @@ async fn without_permission_what_is_in_the_way_stays() {
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
 }
 
-/// However many files there are, only so many jobs and directories are in memory at once.
+/// However many files there are, only so many jobs and directories are in memory at once, also while those that are full wait for their times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_does_not_grow_with_the_tree() {
-    for (directories, files) in [(2_000, 10), (200, 100), (1, 50_000)] {
+    for (directories, files) in [(2_000, 10), (200, 100), (1, 50_000), (40_000, 0)] {
         let from = Generated::new(directories, files).await;
         let to = Generated::new(0, 0).await;
         let (source, target): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::clone(&from) as _, to);
@@ -140,4 +142,22 @@ async fn memory_does_not_grow_with_the_tree() {
         let most = from.clones.load(Relaxed);
         assert!(most < 20_000, "{most} of {directories} times {files} were in memory at once");
     }
+}
+
+/// Both are large at both ends, and at each end another one is the first that is seen to be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_directories_do_not_wait_for_each_other() {
+    const FILES: usize = (32 << 10) + 1;
+    let from: Arc<dyn Store> = Generated::with_slow(2, FILES, Some("/1")).await;
+    let to: Arc<dyn Store> = Generated::with_slow(2, FILES, Some("/0")).await;
+    let caller = towpath_store::Caller::local();
+    let there = Place::remote(to, caller, towpath_store::StorePath::root(), ("there".into(), 1094), "root://there/");
+    let options = SyncOptions { compare: Compare::Size, ..SyncOptions::default() };
+    let sync = Sync::new(Job::new(place(&from, "/"), there), options).unwrap();
+    let steps: Vec<_> =
+        tokio::time::timeout(Duration::from_secs(60), sync.copying(&Progress::new(Arc::new(Nobody))).collect())
+            .await
+            .expect("one waits for the other");
+    let same = steps.iter().map(|step| if let Ok(Step::Same(files)) = step { *files } else { 0 });
+    assert_eq!(same.sum::<u64>(), 2 * FILES as u64);
 }

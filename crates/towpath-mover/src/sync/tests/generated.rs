@@ -16,6 +16,8 @@ use super::*;
 pub(super) struct Generated {
     pub(super) directories: usize,
     pub(super) files: usize,
+    /// A directory whose listing takes longer than those of others.
+    pub(super) slow: Option<&'static str>,
     inner: Arc<dyn Store>,
     /// How many clones of the `Arc` of this store there were at once, at most: each job in memory has some.
     pub(super) clones: AtomicU64,
@@ -26,10 +28,14 @@ const BATCH: usize = 1000;
 
 impl Generated {
     pub(super) async fn new(directories: usize, files: usize) -> Arc<Self> {
+        Self::with_slow(directories, files, None).await
+    }
+
+    pub(super) async fn with_slow(directories: usize, files: usize, slow: Option<&'static str>) -> Arc<Self> {
         let inner = memory();
         put(&inner, "/one", Bytes::from_static(b"x")).await;
         let clones = AtomicU64::new(0);
-        Arc::new_cyclic(|this| Self { directories, files, inner, clones, this: this.clone() })
+        Arc::new_cyclic(|this| Self { directories, files, slow, inner, clones, this: this.clone() })
     }
 
     /// Where all of them are.
@@ -42,6 +48,13 @@ impl Generated {
             0 | 1 => Metadata::new(FileKind::Directory, 0),
             _ => Metadata::new(FileKind::File, 1),
         }
+    }
+}
+
+/// Lets others go on, so many times.
+async fn pause(yields: usize) {
+    for _ in 0..yields {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -62,7 +75,13 @@ impl Store for Generated {
             let entry = |number: usize| Entry { name: format!("{number}").into(), metadata: metadata.clone() };
             Ok((start..count.min(start + BATCH)).map(entry).collect())
         });
-        stream::iter(batches).boxed()
+        self.clones.fetch_max(self.this.strong_count() as u64, Relaxed);
+        let yields = if self.slow.is_some_and(|slow| path.to_string() == slow) { 100 } else { 0 };
+        let begun = async move {
+            pause(yields).await;
+            stream::iter(batches)
+        };
+        stream::once(begun).flatten().boxed()
     }
 
     async fn open(&self, caller: &Caller, _: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
@@ -104,6 +123,7 @@ impl Store for Generated {
     }
 
     async fn change(&self, _: &Caller, _: &StorePath, _: Changes) -> Result<()> {
+        pause(10).await;
         Ok(())
     }
 

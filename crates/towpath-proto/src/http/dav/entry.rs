@@ -17,7 +17,7 @@ use crate::{
 pub struct Entry {
     /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`. Any bytes but NUL.
     pub path: Vec<u8>,
-    /// The status of the resource, if it is not 200: its properties could not be had.
+    /// Why its properties could not be had, if they could not: the status of the resource, or of all properties, where they are not just unknown (404).
     pub status: Option<u16>,
     /// Whether it is a directory.
     pub is_collection: bool,
@@ -129,11 +129,9 @@ fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
     if slash_at_end {
         path.pop();
     }
-    let status = response.dav_child("status").and_then(status_of).filter(|status| !is_success(*status));
-    let mut entry = Entry { path, status, ..Entry::default() };
-    let propstats = response.children.iter().filter(|child| child.name.is_dav("propstat"));
-    for propstat in propstats.filter(|propstat| propstat.dav_child("status").and_then(status_of).is_none_or(is_success))
-    {
+    let propstats: Vec<_> = response.children.iter().filter(|child| child.name.is_dav("propstat")).collect();
+    let mut entry = Entry { path, status: failure(response, &propstats), ..Entry::default() };
+    for propstat in propstats.into_iter().filter(|propstat| status_of(propstat).is_none_or(is_success)) {
         let properties = propstat.children.iter().filter(|child| child.name.is_dav("prop"));
         properties.flat_map(|prop| &prop.children).for_each(|property| entry.set(property));
     }
@@ -143,6 +141,13 @@ fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
         entry.size_bytes = None;
     }
     Ok(entry)
+}
+
+/// The status of a resource of which nothing is told.
+fn failure(response: &Element, propstats: &[&Element]) -> Option<u16> {
+    let statuses = || propstats.iter().map(|propstat| status_of(propstat).unwrap_or(200));
+    let of_properties = || statuses().find(|status| *status != 404).filter(|_| !statuses().any(is_success));
+    status_of(response).filter(|status| !is_success(*status)).or_else(of_properties)
 }
 
 impl Entry {
@@ -175,7 +180,7 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// The number in `HTTP/1.1 200 OK`.
+/// The number in `HTTP/1.1 200 OK`, if the element has such a status.
 fn status_of(element: &Element) -> Option<u16> {
-    element.text.split_ascii_whitespace().nth(1)?.parse().ok()
+    element.dav_child("status")?.text.split_ascii_whitespace().nth(1)?.parse().ok()
 }

@@ -378,6 +378,21 @@ fn answers_in_other_styles_are_read() {
 }
 
 #[test]
+fn what_could_not_be_had_is_told() {
+    let status = |content: &str| {
+        let response = format!("<response><href>/a</href>{content}</response>");
+        entries(&format!("<multistatus xmlns='DAV:'>{response}</multistatus>")).unwrap()[0].status
+    };
+    let propstat = |status| format!("<propstat><prop/><status>HTTP/1.1 {status} x</status></propstat>");
+    assert_eq!(status("<status>HTTP/1.1 423 Locked</status>"), Some(423));
+    assert_eq!(status("<status>HTTP/1.1 200 OK</status>"), None);
+    assert_eq!(status(&propstat(403)), Some(403));
+    assert_eq!(status(&[404, 403].map(propstat).concat()), Some(403));
+    assert_eq!(status(&[403, 200].map(propstat).concat()), None);
+    assert_eq!(status(&propstat(404)), None, "it is there");
+}
+
+#[test]
 fn answers_that_lead_elsewhere_or_end_early_are_refused() {
     let with_href = |href: &str| {
         entries(&format!("<multistatus xmlns='DAV:'><response><href>{href}</href></response></multistatus>"))
