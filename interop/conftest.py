@@ -160,7 +160,7 @@ def peer_server(base, authority, binary):
 @pytest.fixture(scope="session")
 def guarded_server(base, binary):
     """towpath whose third-party copies may lead to public addresses only, as usual."""
-    server = start_towpath(binary, base / "guarded")
+    server = start_towpath(binary, base / "guarded", config="[third_party]\nanonymous = true\n")
     yield server
     server.stop()
 
@@ -214,7 +214,7 @@ def towpath_tls(authority: Authority) -> str:
 
 def third_party(authority: Authority) -> str:
     """towpath's settings that let third-party copies lead to this machine."""
-    return f'[third_party]\nallow = ["127.0.0.1"]\nca = "{authority.file}"\n'
+    return f'[third_party]\nanonymous = true\nallow = ["127.0.0.1"]\nca = "{authority.file}"\n'
 
 
 def xrootd_tls(authority: Authority) -> str:

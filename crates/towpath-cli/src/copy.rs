@@ -3,12 +3,18 @@
 mod arguments;
 mod standard;
 
-use std::{io::Write as _, sync::Arc};
+use std::{
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Progress, Share, Trees, Watch, jobs, jobs_of};
-use towpath_store::{Overwrite, sys::clock};
+use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
 use crate::{
     args::{Copy, Manner},
@@ -29,6 +35,31 @@ const GENERATION: usize = 192;
 
 /// So many files make a generation, even if fewer are copied at once.
 const LEAST_GENERATION: usize = 8;
+
+/// What is still to be copied, where that is known without looking: it is told as missed when it is given up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rest {
+    is_given_up: Arc<AtomicBool>,
+}
+
+impl Rest {
+    /// The `jobs`, none of which is tried once the rest is given up.
+    fn of(&self, jobs: Jobs) -> Jobs {
+        let Self { is_given_up } = self.clone();
+        let jobs = jobs.map(move |job| match job {
+            Ok(job) if is_given_up.load(Relaxed) => {
+                let error = Error::new(Fault::Unavailable, "it was not tried, because a storage is out of reach");
+                Err(Missed { error: error.blamed_on(Blame::Network).at(&job.from.path), job })
+            }
+            job => job,
+        });
+        jobs.boxed()
+    }
+
+    fn give_up(&self) {
+        self.is_given_up.store(true, Relaxed);
+    }
+}
 
 /// What became of all files.
 #[derive(Debug, Default)]
@@ -62,18 +93,24 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
             let mover = Mover::new(options, audience.observer());
             let trees = Trees { filter: arguments.filters.filter.clone(), umask: umask() };
             let trees = arguments.recursive.then_some(trees);
-            let jobs = match source {
-                arguments::Source::Named(pairs) => jobs(pairs, trees, mover.progress())?,
-                arguments::Source::Listed(pairs) => jobs_of(pairs, trees, mover.progress()),
+            let rest = Rest::default();
+            let (jobs, is_walked) = match source {
+                arguments::Source::Named(pairs) => (jobs(pairs, trees, mover.progress())?, arguments.recursive),
+                arguments::Source::Listed(pairs) => (jobs_of(rest.of(pairs), trees, mover.progress()), false),
             };
-            run_jobs(manner, &mover, jobs, &mut audience, &mut total).await?;
+            let rest = (!is_walked).then_some(rest);
+            run_jobs(manner, &mover, (jobs, rest), &mut audience, &mut total).await?;
             total
         }
     };
     let seconds = start.elapsed().as_secs_f64();
     audience.end(|| summary(&total, seconds))?;
     report(manner, &total, seconds)?;
+<<<<<<< ours
     total.misses.finish(|list| again(arguments, places, list))?;
+=======
+    total.misses.finish(&again(arguments, places), "the same command with --skip-existing")?;
+>>>>>>> theirs
     total.misses.tally.outcome()
 }
 
@@ -115,16 +152,17 @@ fn again(arguments: &Copy, places: &Places, list: &str) -> String {
     words.join(" ")
 }
 
-/// Copies files, and tells what became of each.
+/// Copies files, and tells what became of each. When a storage is out of reach the rest is given up, and told if there is a [`Rest`] that knows it.
 pub(crate) async fn run_jobs(
     manner: &Manner,
     mover: &Arc<Mover>,
-    jobs: Jobs,
+    (jobs, rest): (Jobs, Option<Rest>),
     audience: &mut Audience,
     total: &mut Total,
 ) -> Result<(), Failure> {
     let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
     let watch = Watch::begin(mover);
+    let jobs = if let Some(rest) = &rest { rest.of(jobs) } else { jobs };
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
     while let Some(outcome) = audience.during(mover.progress(), outcomes.next()).await? {
@@ -134,13 +172,17 @@ pub(crate) async fn run_jobs(
             _ => out_of_reach = 0,
         }
         total.add(&outcome);
-        if out_of_reach >= LOST_GENERATIONS * generation {
+        if out_of_reach == LOST_GENERATIONS * generation {
             let message = format!(
                 "{out_of_reach} files in a row failed because a storage is out of reach: the rest is not tried"
             );
             complain(&message);
             audience.notice("out_of_reach", &message);
-            break;
+            let Some(rest) = &rest else {
+                total.misses.cut_off();
+                break;
+            };
+            rest.give_up();
         }
     }
     mover.remember().await;

@@ -2,6 +2,9 @@
 //!
 //! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is `{"at": "root://host/", "path": "/a"}`,
 //! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
+//!
+//! What was found in a tree has `root`, the place below which filters judge it. A file in several places has `sources`, all of them with `from` as the first, and what is
+//! known of it: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +17,8 @@ use std::{
 use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use towpath_mover::{Job, Jobs, Missed, Place};
+use towpath_mover::{Job, Jobs, Known, Missed, Place, Replicas};
+use towpath_proto::checksum::Digest;
 use towpath_store::{Error, Fault, StorePath, sys::disk};
 
 use crate::{
@@ -26,8 +30,8 @@ use crate::{
 /// So many are printed; of the rest it is only said how many they are.
 const PRINTED: usize = 100;
 
-/// The longest line of a list: two paths in hexadecimal, and a message.
-const LINE_BYTES: u64 = 64 << 10;
+/// The longest line of a list: as many paths as a file may have sources, in hexadecimal, and a message.
+const LINE_BYTES: u64 = 2 << 20;
 
 /// What was not copied.
 #[derive(Debug, Default)]
@@ -35,6 +39,8 @@ pub(crate) struct Misses {
     pub(crate) tally: Tally,
     faults: BTreeMap<&'static str, u64>,
     list: Option<List>,
+    /// There is more that nobody looked at.
+    is_cut_off: bool,
 }
 
 /// A list being written. It gets its name when it is complete, so that it may be the one that is read.
@@ -53,6 +59,14 @@ struct Line {
     to: Named,
     error: String,
     message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    root: Option<Named>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    digests: Vec<String>,
 }
 
 /// A place in a list.
@@ -96,8 +110,19 @@ impl Misses {
         }
     }
 
+<<<<<<< ours
     /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted.
     pub(crate) fn finish(&mut self, again: impl FnOnce(&str) -> String) -> Result<(), Failure> {
+=======
+    /// There is more, which nobody looked at.
+    pub(crate) fn cut_off(&mut self) {
+        self.is_cut_off = true;
+    }
+
+    /// Says what was missed in all, and how it can be tried again: by the command `again`, to which the list is added, or, if the list is not complete,
+    /// by what `anew` says.
+    pub(crate) fn finish(&mut self, again: &str, anew: &str) -> Result<(), Failure> {
+>>>>>>> theirs
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
@@ -105,8 +130,18 @@ impl Misses {
         }
         let Some(list) = self.list.take() else { return Ok(()) };
         let path = list.finish()?;
+<<<<<<< ours
         if count > 0 {
             complain(format_args!("to try them again: {}", again(&quoted(path.as_os_str()))));
+=======
+        let path = quoted(path.as_os_str());
+        if self.is_cut_off {
+            complain(format_args!(
+                "{path} is not complete: what was not looked at is not in it; {anew} copies all that is missing"
+            ));
+        } else if count > 0 {
+            complain(format_args!("to try them again: {again} --retry-from {path} --failed-to {path}"));
+>>>>>>> theirs
         }
         Ok(())
     }
@@ -122,13 +157,7 @@ impl List {
     }
 
     fn add(&mut self, job: &Job, error: &Error) {
-        let line = Line {
-            from: Named::of(&job.from),
-            to: Named::of(&job.to),
-            error: error.fault().row().name.to_owned(),
-            message: error.to_string(),
-        };
-        let written = serde_json::to_writer(&mut self.file, &line).map_err(io::Error::from);
+        let written = serde_json::to_writer(&mut self.file, &Line::of(job, error)).map_err(io::Error::from);
         if let Err(error) = written.and_then(|()| self.file.write_all(b"\n")) {
             self.error.get_or_insert(error);
         }
@@ -141,6 +170,51 @@ impl List {
         };
         written.map_err(|error| unwritable(&self.unfinished, &error))?;
         Ok(self.path)
+    }
+}
+
+impl Line {
+    fn of(job: &Job, error: &Error) -> Self {
+        let Job { from, to, root, .. } = job;
+        let root = root.as_ref().filter(|root| **root != from.path);
+        let replicas = from.replicas();
+        let sources = replicas.map(Replicas::sources).unwrap_or_default();
+        let Known { size, digests } = replicas.map(Replicas::known).cloned().unwrap_or_default();
+        Self {
+            from: Named::of(from),
+            to: Named::of(to),
+            error: error.fault().row().name.to_owned(),
+            message: error.to_string(),
+            root: root.map(|root| Named::of(&from.with_path(root.clone()))),
+            sources: sources.iter().map(Named::of).collect(),
+            size,
+            digests: digests.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect(),
+        }
+    }
+
+    fn job(&self, places: &Places) -> Result<Job, String> {
+        let sources: Vec<_> = self.sources.iter().map(|source| source.place(places)).collect::<Result<_, _>>()?;
+        let from = match Replicas::new(sources, self.known()?).place() {
+            Some(from) => from,
+            None => self.from.place(places)?,
+        };
+        let root = self.root.as_ref().map(|root| root.place(places)).transpose()?.map(|root| root.path);
+        if root.as_ref().is_some_and(|root| !from.path.is_within(root)) {
+            return Err("what is to be copied does not lie below its root".into());
+        }
+        let mut job = Job::new(from, self.to.place(places)?);
+        (job.size, job.root) = (self.size, root);
+        Ok(job)
+    }
+
+    fn known(&self) -> Result<Known, String> {
+        let digests = self.digests.iter().map(|digest| {
+            let (algorithm, hex) = digest.split_once(':').ok_or("a digest is algorithm:hex")?;
+            let algorithm =
+                algorithm.parse().map_err(|_| format!("digests of type {algorithm:?} are not computed here"))?;
+            Digest::from_hex(algorithm, hex).map_err(|error| error.to_string())
+        });
+        Ok(Known { size: self.size, digests: digests.collect::<Result<_, String>>()? })
     }
 }
 
@@ -208,8 +282,8 @@ async fn next(lines: &mut BufReader<tokio::fs::File>, places: &Places) -> Option
 }
 
 fn job(line: &[u8], places: &Places) -> Result<Job, String> {
-    let Line { from, to, .. } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    Ok(Job::new(from.place(places)?, to.place(places)?))
+    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    line.job(places)
 }
 
 fn unhexed(hex: &str) -> Option<Vec<u8>> {

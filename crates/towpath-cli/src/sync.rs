@@ -76,7 +76,8 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     match arguments.dry_run {
         true => teller.tell_all(sync.copying(mover.progress()), &mut total).await?,
         false => {
-            run_jobs(manner, &mover, teller.jobs(sync.copying(mover.progress())), &mut audience, &mut total).await?;
+            let jobs = teller.jobs(sync.copying(mover.progress()));
+            run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
         }
     }
     let extras = teller.counts.extras.load(Relaxed);
@@ -86,7 +87,8 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     }
     if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
         let deleting = Teller { deletes: true, ..teller.clone() };
-        run_jobs(manner, &mover, deleting.jobs(sync.deleting(mover.progress())), &mut audience, &mut total).await?;
+        let jobs = deleting.jobs(sync.deleting(mover.progress()));
+        run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
     }
     let seconds = start.elapsed().as_secs_f64();
     audience.end(|| teller.summary(&total, seconds))?;
@@ -94,7 +96,11 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
+<<<<<<< ours
     total.misses.finish(|_| again(std::env::args_os()))?;
+=======
+    total.misses.finish(&again(arguments, places), "the same command")?;
+>>>>>>> theirs
     total.misses.tally.outcome().and(may_delete)
 }
 

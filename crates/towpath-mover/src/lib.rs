@@ -62,6 +62,8 @@ pub struct Job {
     pub to: Place,
     /// Its size in bytes as a listing told it; none if nobody has asked yet. Only what is reserved for it depends on it.
     pub size: Option<u64>,
+    /// The root of the tree that the source was found in, if it is not the source itself: filters judge by what stands below it.
+    pub root: Option<StorePath>,
     /// The directory that it goes into, which waits for it.
     filling: Option<Filling>,
     /// Its part in the progress, once it is found.
@@ -80,7 +82,12 @@ pub struct Missed {
 impl Job {
     /// A job of which nothing is known yet.
     pub fn new(from: Place, to: Place) -> Self {
-        Self { from, to, size: None, filling: None, part: None }
+        Self { from, to, size: None, root: None, filling: None, part: None }
+    }
+
+    /// From where filters judge.
+    pub(crate) fn root(&self) -> &StorePath {
+        self.root.as_ref().unwrap_or(&self.from.path)
     }
 
     /// The pair of `path`, which lies below the source of this pair of directories, with its counterpart below the destination.

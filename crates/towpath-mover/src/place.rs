@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use towpath_proto::url::Url;
-use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
+use towpath_store::{Caller, Error, Fault, MAX_NAME_BYTES, MAX_PATH_BYTES, Printable, Result, Store, StorePath};
 
 use crate::{Replicas, Share};
 
@@ -60,6 +60,11 @@ impl Place {
         self.replicas.as_ref().map(|replicas| replicas.shares()).unwrap_or_default()
     }
 
+    /// The sources behind it and what is known of them, if it is one file in several places.
+    pub fn replicas(&self) -> Option<&Replicas> {
+        self.replicas.as_deref()
+    }
+
     /// Says by which URL other sites may be told of it. The path of the URL does not matter.
     pub fn named_by(self, url: Url) -> Self {
         Self { url: Some(Arc::new(url)), ..self }
@@ -102,8 +107,11 @@ impl Place {
     /// # Errors
     /// `InvalidArgument` for a name that no path can have.
     pub fn join(&self, name: &[u8]) -> Result<Self> {
-        let path = self.path.join(name);
-        Ok(self.with_path(path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.path))?))
+        let path = self.path.join(name).map_err(|_| {
+            let message = format!("no path can have its entry `{}`: a name is neither empty, `.` nor `..`, and has at most {MAX_NAME_BYTES} bytes, a path {MAX_PATH_BYTES}", Printable(name));
+            Error::new(Fault::InvalidArgument, message).at(&self.path)
+        })?;
+        Ok(self.with_path(path))
     }
 }
 

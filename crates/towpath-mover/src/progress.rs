@@ -24,6 +24,9 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// `bytes` more have been written at the destination.
     fn moved(&self, _bytes: u64) {}
 
+    /// The destination looks for what an earlier copy left of a file, and reads it back, before [`Self::expect`] says how much is to be moved.
+    fn proves(&self) {}
+
     /// Whether single files are of interest: else none of them is kept in mind, and none is told of.
     fn follows_files(&self) -> bool {
         false
@@ -170,6 +173,11 @@ impl Progress {
     /// `bytes` more belong to a file of which both ends have the same digest.
     pub(crate) fn verified(&self, bytes: u64) {
         self.verified_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// The destination looks for what it has of a file.
+    pub(crate) fn proves(&self) {
+        self.observer.proves();
     }
 
     /// The destination still holds an earlier upload of `job`.

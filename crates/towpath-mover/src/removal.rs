@@ -5,7 +5,7 @@
 //! that it is none, and it is removed as a file is. A store that removes trees by itself (WebDAV) is asked to, if all is to go.
 
 use futures::{StreamExt as _, stream};
-use towpath_store::{Error, Fault, ListOptions, Metadata, Result, StorePath};
+use towpath_store::{Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
 
 use crate::{Batch, Filter, Place, Walk};
 
@@ -137,13 +137,5 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
 
     async fn remove_directory(&self, path: &StorePath) -> Result<()> {
         self.root.store.remove_directory(&self.root.caller, path).await
-    }
-}
-
-/// What has gone by itself is as good as removed.
-pub(crate) fn gone(outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(error) if error.fault() == Fault::NotFound => Ok(()),
-        outcome => outcome,
     }
 }

@@ -25,7 +25,7 @@ use towpath_store::{
 };
 
 use self::{file::ReplicaFile, share::Sharing};
-use crate::Place;
+use crate::{Job, Place};
 
 /// What whoever named the sources knows of the file, as a Metalink does.
 #[derive(Debug, Clone, Default)]
@@ -66,6 +66,16 @@ impl Replicas {
         Some(self.sources.first()?.in_replicas(Arc::clone(self)))
     }
 
+    /// The sources, the best first.
+    pub fn sources(&self) -> &[Place] {
+        &self.sources
+    }
+
+    /// What whoever named the sources knows of the file.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
     /// What each source has given so far, in the order of the sources.
     pub fn shares(&self) -> Vec<Share> {
         let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -88,6 +98,17 @@ impl fmt::Debug for Replicas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Replicas").field(&self.sources).finish()
     }
+}
+
+/// Names the sources of `job` in `error`, if it says that what came from several of them together is not what one promised.
+pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
+    let givers: Vec<_> =
+        job.from.shares().iter().filter(|share| share.bytes > 0).map(|share| share.from.to_string()).collect();
+    if error.fault() != Fault::ChecksumMismatch || givers.is_empty() {
+        return error;
+    }
+    let message = format!("{}: its parts came from {}", error.message(), givers.join(" and "));
+    Error::new(error.fault(), message).blamed_on(error.blame())
 }
 
 /// That a file in several places can only be read.

@@ -67,8 +67,6 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
             }
         }
     }
-    // What was counted is done with; if the bytes come through here, they are counted anew.
-    advance(source.size);
     match last {
         Some(error) if only => Err(error),
         _ => Ok(None),
@@ -121,4 +119,39 @@ async fn verify(job: &Job, mover: &Mover, source: &Metadata, route: Route) -> Re
         verified.insert(*digest);
     }
     Ok(Copied { bytes: source.size, verified, route, took: Duration::ZERO })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use towpath_client::{Client, ClientOptions};
+    use towpath_store::Store;
+
+    use super::*;
+    use crate::{
+        Nobody, Options, Place,
+        mover::tests::{memory, options, place, put},
+    };
+
+    /// A place in memory that others are told of by `url`.
+    fn named(store: &Arc<dyn Store>, path: &str, url: &str) -> Place {
+        place(store, path).named_by(url.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_sites_refuse_to_copy_is_not_counted_as_moved() {
+        let store = memory();
+        put(&store, "/file", vec![7; 1000].into()).await;
+        // Two protocols: neither site can ask the other.
+        let job = Job::new(named(&store, "/file", "http://a/"), named(&store, "/copy", "root://b/"));
+        for (third_party, moved) in [(ThirdParty::Only, 0), (ThirdParty::Auto, 1000)] {
+            let client = Some(Arc::new(Client::new(Arc::new(ClientOptions::default()))));
+            let mover = Mover::new(Options { third_party, client, ..options() }, Arc::new(Nobody));
+            let copied = mover.copy(&job).await;
+            assert_eq!(copied.is_ok(), moved > 0, "{copied:?}");
+            let now = mover.progress().now();
+            assert_eq!((now.moved_bytes, now.ahead_bytes), (moved, 0), "{third_party:?}");
+        }
+    }
 }

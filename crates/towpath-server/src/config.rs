@@ -142,6 +142,8 @@ pub struct HttpConfig {
 pub struct ThirdPartyConfig {
     /// Whether they are made.
     pub enabled: bool,
+    /// Whether callers without a token may ask for them, as far as they may read or write: what they have sent goes wherever they say.
+    pub anonymous: bool,
     /// Where they may lead beside public addresses: networks (`10.1.0.0/16`), addresses, hosts (`se.example.org`), domains (`.example.org`), or `*` for
     /// everywhere. Callers name the other server, so each entry lets them have this one speak to what is there.
     pub allow: Vec<String>,
@@ -244,6 +246,7 @@ impl Default for ThirdPartyConfig {
     fn default() -> Self {
         Self {
             enabled: true,
+            anonymous: false,
             allow: Vec::new(),
             copies: 32,
             idle: Span(Duration::from_secs(120)),

@@ -2,7 +2,7 @@
 //!
 //! The faces ([`crate::http`], [`crate::xrootd`]) read what is asked for and check that the caller may do that to the local path. Then
 //! [`State::begin`] looks at the bounds and at where the copy would lead, and [`Running`] is the copy itself, in a task of its own: how fast a client reads
-//! its progress must not slow it down. Dropping it ends the copy, and nothing is left of it.
+//! its progress must not slow it down. Dropping it ends the copy, and nothing of it is seen; of a large file what arrived may stay for the next attempt.
 //!
 //! What is not here: how bytes are moved. The server does not know remote stores; whoever starts it gives it [`Transfers`].
 
@@ -10,10 +10,11 @@ pub(crate) mod rendezvous;
 
 use std::{
     fmt, io,
+    net::IpAddr,
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -27,7 +28,7 @@ use towpath_proto::{checksum::Algorithm, reach::Reach, url::Url};
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net};
 
 use self::rendezvous::Rendezvous;
-use crate::{Service, StartError, config::ThirdPartyConfig};
+use crate::{Service, StartError, access::Person, config::ThirdPartyConfig};
 
 /// How long a host may take to be found.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +37,8 @@ const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
 #[async_trait]
 pub trait Transfers: Send + Sync + fmt::Debug {
     /// Makes one copy between `store` and another server. When it returns, the destination has all of it, compared in size with the source, and in
-    /// the digests that both ends know. Dropping the future ends the copy; nothing of it is then visible, and nothing left behind.
+    /// the digests that both ends know. Dropping the future ends the copy; nothing of it is then visible, but the destination may keep what arrived, for
+    /// another copy of the same file to go on from.
     ///
     /// It connects to nothing that `reach` does not permit, at each connection anew, redirects included.
     async fn copy(
@@ -96,12 +98,20 @@ pub struct Progress {
     /// Of the whole file; 0 until that is known.
     expected: AtomicU64,
     written: AtomicU64,
+    /// What is there already is being read back, or nothing is missing.
+    is_comparing: AtomicBool,
 }
 
 impl Progress {
+    /// The destination reads back what an earlier copy left of the file. How long that takes depends on its size only; [`Self::expect`] ends it.
+    pub fn proves(&self) {
+        self.is_comparing.store(true, Relaxed);
+    }
+
     /// `bytes` are to be moved in all.
     pub fn expect(&self, bytes: u64) {
         self.expected.store(bytes, Relaxed);
+        self.is_comparing.store(bytes == 0, Relaxed);
     }
 
     /// `bytes` more have been written at the destination.
@@ -119,10 +129,10 @@ impl Progress {
         self.expected.load(Relaxed)
     }
 
-    /// Whether all bytes are there, and what remains is to compare them and make them visible.
-    fn is_verifying(&self) -> bool {
+    /// Whether a storage compares what is there: what an earlier copy left, or at the end the whole. Nothing moves meanwhile.
+    fn is_comparing(&self) -> bool {
         let expected = self.expected.load(Relaxed);
-        expected > 0 && self.written() >= expected
+        self.is_comparing.load(Relaxed) || (expected > 0 && self.written() >= expected)
     }
 }
 
@@ -162,6 +172,17 @@ impl State {
         self.settings.copies.max(1) - self.places.available_permits()
     }
 
+    /// Refuses callers that have no copies made here.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` for an anonymous caller, unless the settings let them.
+    pub(crate) fn admit(&self, caller: &Caller) -> Result<()> {
+        if self.settings.anonymous || !Person::of(caller).is_anonymous() {
+            return Ok(());
+        }
+        Err(Error::new(Fault::AuthenticationFailed, "anonymous callers have no third-party copies made: send a token"))
+    }
+
     /// Starts a copy, if it may lead where it would, and there is a place for it.
     ///
     /// # Errors
@@ -194,17 +215,26 @@ impl State {
     /// Refuses a host none of whose addresses may be connected to, so that the caller is told at once. What counts is asked again with
     /// each connection.
     async fn check(&self, url: &Url) -> Result<()> {
-        let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
-        let addresses = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
-            let message = format!("{} cannot be found: {error}", url.host());
-            Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
-        })?;
-        if addresses.is_empty() || addresses.iter().any(|address| self.reach.permits(url.host(), address.ip())) {
+        let addresses = addresses(url).await?;
+        if addresses.is_empty() || addresses.iter().any(|address| self.reach.permits(url.host(), *address)) {
             return Ok(());
         }
         let message = format!("copies from and to {} are not allowed: it has no public address", url.host());
         Err(Error::new(Fault::PermissionDenied, message))
     }
+}
+
+/// The addresses of the host of `url`.
+///
+/// # Errors
+/// `Unavailable` if it cannot be found within ten seconds.
+pub(crate) async fn addresses(url: &Url) -> Result<Vec<IpAddr>> {
+    let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
+        let message = format!("{} cannot be found: {error}", url.host());
+        Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
+    })?;
+    Ok(found.into_iter().map(|address| address.ip()).collect())
 }
 
 /// That no third-party copies are made here.
@@ -231,7 +261,7 @@ fn broken(error: &JoinError) -> Error {
     Error::new(Fault::Internal, "the copy ended by itself: the server's log says why")
 }
 
-/// Ends a copy that has moved nothing for `idle`, and at the latest after twice that. While both ends compare what has arrived nothing moves; how
+/// Ends a copy that has moved nothing for `idle`, and at the latest after twice that. While storages compare what they have nothing moves; how
 /// long that may take is up to whoever asks them.
 async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progress, idle: Duration) -> Result<()> {
     let mut copying = pin!(copying);
@@ -240,7 +270,7 @@ async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progr
         if let Ok(outcome) = timeout(idle, &mut copying).await {
             return outcome;
         }
-        if progress.written() == before && !progress.is_verifying() {
+        if progress.written() == before && !progress.is_comparing() {
             let message = format!("no byte was written for {} s", idle.as_secs_f64());
             return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network));
         }
@@ -253,5 +283,38 @@ fn log(copy: &ThirdPartyCopy, progress: &Progress, outcome: &Result<()>) {
     match outcome {
         Ok(()) => tracing::info!(direction, %local, host, bytes, "third-party copy done"),
         Err(error) => tracing::info!(direction, %local, host, bytes, %error, "third-party copy failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(10);
+
+    /// The outcome of a copy that proves what is there, stalls, writes what is missing, and is compared, each for so many times the patience.
+    async fn outcome(proof: u32, missing_bytes: u64, stall: u32, comparison: u32) -> Result<()> {
+        let progress = Progress::default();
+        let copying = async {
+            progress.proves();
+            sleep(IDLE * proof).await;
+            progress.expect(missing_bytes);
+            sleep(IDLE * stall).await;
+            progress.wrote(missing_bytes);
+            sleep(IDLE * comparison).await;
+            Ok(())
+        };
+        unless_idle(copying, &progress, IDLE).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_may_move_nothing_while_storages_compare_and_not_otherwise() {
+        outcome(100, 1, 0, 100).await.unwrap();
+        outcome(100, 0, 0, 100).await.unwrap();
+        assert_eq!(outcome(100, 1, 3, 0).await.unwrap_err().fault(), Fault::TimedOut);
+        let never_begun = unless_idle(std::future::pending(), &Progress::default(), IDLE).await;
+        assert_eq!(never_begun.unwrap_err().fault(), Fault::TimedOut);
     }
 }

@@ -9,6 +9,17 @@ use crate::StorePath;
 /// The result of a store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The outcome of a removal: what has gone by itself is as good as removed.
+///
+/// # Errors
+/// All but `NotFound`.
+pub fn gone(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(error) if error.fault() == Fault::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
 /// Whose fault an error is: the person who reads it wants to know where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {

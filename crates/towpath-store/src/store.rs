@@ -179,7 +179,8 @@ pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name: one component, never `.` or `..`.
+    /// Its name: one component, without slashes. A bucket may have names that [`StorePath::join`] refuses (empty, `.`, `..`, too long): they
+    /// are there, and cannot be used.
     pub name: Bytes,
     /// Its metadata, as far as [`ListOptions`] asked; kind is always right.
     pub metadata: Metadata,

@@ -82,6 +82,10 @@ impl Engine {
 struct Watcher(Arc<Progress>);
 
 impl Observer for Watcher {
+    fn proves(&self) {
+        self.0.proves();
+    }
+
     fn expect(&self, bytes: u64) {
         self.0.expect(bytes);
     }

@@ -112,3 +112,82 @@ fn a_list_that_makes_no_sense_leads_to_nothing() {
     directory.run("cp --retry-from list").expect(0);
     assert_eq!(directory.get("t"), "content");
 }
+
+#[test]
+fn filters_judge_what_is_tried_again_as_they_did_before() {
+    let directory = Directory::new();
+    directory.put("s/2026/file", "content");
+    directory.link("s/2026/up", "..");
+    let outcome = directory.run("cp -r --include /2026/ --exclude /file --failed-to lost s t").expect(5);
+    assert!(directory.get("lost").contains("\"root\""), "{outcome:?}");
+    directory.run("rm s/2026/up").expect(0);
+    directory.put("s/2026/up/file", "content");
+    let outcome = again(&directory, &outcome).expect(0);
+    assert_eq!(directory.get("t/2026/up/file"), "content", "{outcome:?}");
+}
+
+#[test]
+fn a_directory_that_filters_leave_out_is_not_made_when_it_is_tried_again() {
+    let directory = Directory::new();
+    directory.put("s/file.root", "content");
+    directory.link("s/up", "..");
+    let outcome = directory.run("cp -r --include *.root --failed-to lost s t").expect(5);
+    directory.run("rm s/up").expect(0);
+    directory.put("s/up/other", "content");
+    again(&directory, &outcome).expect(0);
+    assert_eq!(directory.names("t"), ["file.root"]);
+}
+
+#[test]
+fn all_sources_of_a_file_are_tried_again() {
+    let directory = Directory::new();
+    let served = directory.serve();
+    let line = format!("cp --failed-to lost --source {}/file root://127.0.0.1:1//file copy", served.urls()[0]);
+    let outcome = directory.run(&line).expect(8);
+    directory.put("file", "content");
+    again(&directory, &outcome).expect(0);
+    assert_eq!(directory.get("copy"), "content");
+}
+
+#[test]
+fn what_is_known_of_a_file_holds_when_it_is_tried_again() {
+    let directory = Directory::new();
+    let served = directory.serve();
+    directory.put("file", "content");
+    let sum = directory.run("sum -a sha256 file").expect(0).stdout;
+    let (sum, url) = (sum.split(' ').next().unwrap(), format!("{}/file", served.urls()[1]));
+    let described = format!("<size>7</size><hash type=\"sha-256\">{sum}</hash><url>{url}</url>");
+    let document = format!("<file name=\"file\">{described}</file>");
+    directory.put("of.meta4", &format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{document}</metalink>"));
+    directory.put("file", "another");
+    let outcome = directory.run("cp --failed-to lost of.meta4 copy").expect(7);
+    let list = directory.get("lost");
+    assert!(list.contains(&format!("\"size\":7,\"digests\":[\"sha256:{sum}\"]")), "{list}");
+    let outcome = again(&directory, &outcome).expect(7);
+    directory.put("file", "content");
+    again(&directory, &outcome).expect(0);
+    assert_eq!(directory.get("copy"), "content");
+}
+
+#[test]
+fn a_list_keeps_what_was_not_tried() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("t")).unwrap();
+    // Nobody listens there.
+    let sources: Vec<_> = (0..30).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
+    let outcome = directory.run(&format!("cp --files 2 --failed-to lost {} t", sources.join(" "))).expect(8);
+    assert_eq!(directory.get("lost").lines().count(), 30);
+    let outcome = again(&directory, &outcome).expect(8);
+    assert!(outcome.stderr.contains("in a row failed"), "{outcome:?}");
+    assert_eq!(directory.get("lost").lines().count(), 30);
+}
+
+#[test]
+fn of_trees_it_is_said_that_the_list_is_not_complete() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.host("t")).unwrap();
+    let sources: Vec<_> = (0..40).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
+    let outcome = directory.run(&format!("cp -r --files 2 --failed-to lost {} t", sources.join(" "))).expect(8);
+    assert!(outcome.stderr.contains("lost is not complete"), "{outcome:?}");
+    assert!(outcome.stderr.contains("the same command with --skip-existing"), "{outcome:?}");
+}

@@ -21,7 +21,7 @@ async fn files_are_fetched_and_sent() {
     let content = "some bytes ".repeat(90_000);
     theirs.put("export/file", &content);
     ours.put("export/none", "");
-    ours.put("serve.toml", "[third_party]\nallow = [\"127.0.0.1\"]\n");
+    ours.put("serve.toml", "[third_party]\nanonymous = true\nallow = [\"127.0.0.1\"]\n");
     let settings = ours.host("serve.toml");
     let here = Served::start_with(&ours.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
     let there = Served::start_with(&theirs.host("export"), &["--writable"]);
@@ -35,9 +35,13 @@ async fn files_are_fetched_and_sent() {
 #[tokio::test]
 async fn a_server_leads_nobody_to_its_own_machine() {
     let directory = Directory::new();
-    let here = Served::start_with(&directory.host(""), &["--writable"]);
-    let refused = copy(&here, "/copy", &format!("Source: http://{}/file", here.address)).await;
-    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    directory.put("serve.toml", "[third_party]\nanonymous = true\n");
+    let settings = directory.host("serve.toml");
+    for (options, status) in [(vec![], "401"), (vec!["--config", settings.to_str().unwrap()], "403")] {
+        let here = Served::start_with(&directory.host(""), &[vec!["--writable"], options].concat());
+        let refused = copy(&here, "/copy", &format!("Source: http://{}/file", here.address)).await;
+        assert!(refused.starts_with(&format!("HTTP/1.1 {status}")), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -46,7 +50,7 @@ async fn cp_has_storages_copy_between_themselves() {
     let content = "some bytes ".repeat(90_000);
     ours.put("export/file", &content);
     theirs.put("export/none", "");
-    theirs.put("serve.toml", "[third_party]\nallow = [\"127.0.0.1\"]\n");
+    theirs.put("serve.toml", "[third_party]\nanonymous = true\nallow = [\"127.0.0.1\"]\n");
     let settings = theirs.host("serve.toml");
     let here = Served::start_with(&ours.host("export"), &["--writable"]);
     let there = Served::start_with(&theirs.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);

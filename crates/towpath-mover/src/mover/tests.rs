@@ -22,11 +22,16 @@ use crate::{Nobody, Place, Trees, jobs};
 /// What an observer was told.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    expected: watch::Sender<u64>,
-    moved: watch::Sender<u64>,
+    pub(crate) expected: watch::Sender<u64>,
+    pub(crate) moved: watch::Sender<u64>,
+    proofs: AtomicU64,
 }
 
 impl Observer for Counted {
+    fn proves(&self) {
+        self.proofs.fetch_add(1, Relaxed);
+    }
+
     fn expect(&self, bytes: u64) {
         self.expected.send_modify(|expected| *expected += bytes);
     }
@@ -102,6 +107,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     }
     let total = sizes.values().sum::<usize>() as u64;
     assert_eq!((*counted.expected.borrow(), *counted.moved.borrow()), (total, total));
+    assert_eq!(counted.proofs.load(Relaxed), 0, "of small files nothing was left");
 }
 
 /// The room must last until the bytes are written.
@@ -238,7 +244,7 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
     assert_eq!(copied.bytes, SIZE as u64);
     let again = *counted.moved.borrow();
     assert!(again > 0 && again <= SIZE as u64 / 2, "{again} bytes were copied again");
-    assert_eq!(again, *counted.expected.borrow());
+    assert_eq!((again, 1), (*counted.expected.borrow(), counted.proofs.load(Relaxed)));
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }
 

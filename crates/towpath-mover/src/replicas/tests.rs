@@ -1,6 +1,10 @@
 use futures::FutureExt as _;
 use proptest::prelude::*;
-use towpath_store::{CreateOptions, memory::MemoryStore};
+use towpath_store::{
+    CreateOptions,
+    local::{LocalOptions, LocalStore},
+    memory::MemoryStore,
+};
 use towpath_testkit::{
     fault::{FaultStore, Faults},
     pattern::Pattern,
@@ -9,7 +13,7 @@ use towpath_testkit::{
 use super::*;
 use crate::{
     Job, Mover, Nobody,
-    mover::tests::{memory, options, place, put},
+    mover::tests::{Counted, memory, options, place, put},
 };
 
 const SIZE: usize = 20_000_003;
@@ -114,6 +118,35 @@ async fn a_lie_is_found_at_the_end() {
     };
     let replicas = of(&[source(&data, Faults::default()).await], known);
     assert_eq!(copied(&replicas).await.unwrap_err().fault(), Fault::ChecksumMismatch);
+}
+
+/// The first source says what it has, but no digest; the second one has another file of the same size, and says its digests when the first one's
+/// word has been taken already.
+#[tokio::test]
+async fn digests_that_are_told_late_count_too() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), pattern(SIZE)).unwrap();
+    let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
+    let without = FaultStore::new(local, Faults::default());
+    let other = source(&Pattern::new(4).bytes(0, SIZE), Faults::default()).await;
+    let (reads, words) = (without.hold("read_into"), other.hold("metadata"));
+    let replicas = of(&[without, other], Known::default());
+    let counted = Arc::new(Counted::default());
+    let (mut begun, mut moved) = (counted.expected.subscribe(), counted.moved.subscribe());
+    let job = Job::new(replicas.place().unwrap(), place(&memory(), "/copy"));
+    let mover = Mover::new(options(), counted);
+    let in_turn = async {
+        begun.wait_for(|bytes| *bytes > 0).await.unwrap();
+        drop(words);
+        moved.wait_for(|bytes| *bytes > 0).await.unwrap();
+        drop(reads);
+    };
+    let (copied, ()) = futures::join!(mover.copy(&job), in_turn);
+    let error = copied.unwrap_err();
+    assert_eq!(error.fault(), Fault::ChecksumMismatch);
+    assert!(error.message().contains("its parts came from"), "{error}");
+    let there = job.to.store.stat(&Caller::local(), &job.to.path).await;
+    assert_eq!(there.unwrap_err().fault(), Fault::NotFound);
 }
 
 #[tokio::test(start_paused = true)]

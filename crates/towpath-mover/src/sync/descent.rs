@@ -7,7 +7,11 @@ use std::{
 
 use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered};
 use tokio::sync::{Semaphore, mpsc};
+<<<<<<< ours
 use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath};
+=======
+use towpath_store::{Changes, Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
+>>>>>>> theirs
 
 use super::{
     Extra, Pass, Step, Sync,
@@ -19,7 +23,7 @@ use crate::{
     compare::{self, Finding, Known},
     filling::{self, Filling, Fillings, Full},
     progress::List,
-    removal::{Removal, gone},
+    removal::Removal,
 };
 
 /// Directories listed at once at each end: enough to hide a round trip of 100 ms behind others, few enough to be polite.
@@ -150,13 +154,19 @@ impl Descent {
             clash::refuse_source_in(ends, found).await?;
         }
         let found = found.as_ref().map(Known::of);
-        if found.is_none() && !options.dry_run {
+        let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
+        let is_new = is_taken && found.is_none();
+        if is_new && !options.dry_run {
             make_directory(to).await?;
         }
-        if found.is_none() {
+        if is_new {
             let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
+<<<<<<< ours
         Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken: true, may_lose: true, fillings }))
+=======
+        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken, may_lose: true, full }))
+>>>>>>> theirs
     }
 
     /// Goes through one directory; gives those in it.
@@ -357,7 +367,7 @@ impl Descent {
         }
     }
 
-    /// Tells what is found. Of what is missed nobody waits for another attempt.
+    /// Tells what is found. Of what is missed nobody waits for another attempt, which judges it as this one did.
     async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
         let step = match step {
             Ok(Step::Copy(job, why)) => {
@@ -365,7 +375,10 @@ impl Descent {
                 let part = Some(self.progress.find(job.size));
                 Ok(Step::Copy(Job { part, ..job }, why))
             }
-            Err(Missed { job, error }) => Err(Missed { job: Job { filling: None, ..job }, error }),
+            Err(Missed { job, error }) => {
+                let root = Some(self.sync.ends.root().clone());
+                Err(Missed { job: Job { root, filling: None, ..job }, error })
+            }
             step => step,
         };
         self.steps.send(step).await.map_err(|_| Unwanted)

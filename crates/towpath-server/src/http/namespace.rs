@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use http::{Response, StatusCode, header, uri::Authority};
 use hyper::body::{Body as _, Incoming};
 use towpath_proto::http::dav::{Depth, Multistatus};
-use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath};
+use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath, gone};
 
 use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, third_party};
 use crate::access::Activity;
@@ -123,14 +123,6 @@ async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failu
         }
     }
     Ok(())
-}
-
-/// What has gone by itself is as good as removed.
-fn gone(outcome: Result<(), Error>) -> Result<(), Error> {
-    match outcome {
-        Err(error) if error.fault() == Fault::NotFound => Ok(()),
-        outcome => outcome,
-    }
 }
 
 /// The path of a member of a directory.

@@ -82,6 +82,7 @@ pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<
             if matches!(other, Other::Source(_)) { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_GATEWAY };
         return Err(Refusal::new(status, "this server makes no third-party copies"));
     }
+    exchange.service.third_party.admit(exchange.caller())?;
     let (direction, url) = match other {
         Other::Source(url) => (Direction::Pull, url),
         Other::Destination(url) => (Direction::Push, url),

@@ -17,7 +17,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use tokio::{sync::Mutex, time::timeout};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use towpath_proto::{
     checksum::Algorithm,
@@ -30,13 +30,10 @@ use super::exchange::{Exchange, Refusal, Served};
 use crate::{
     access::{Activity, Identity},
     third_party::{
-        Direction, Progress, State, ThirdPartyCopy,
+        self, Direction, Progress, State, ThirdPartyCopy,
         rendezvous::{Grant, Key, Visit},
     },
 };
-
-/// How long a host may take to be found.
-const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Addresses of one host that are looked at.
 const MAX_ADDRESSES: usize = 64;
@@ -84,9 +81,11 @@ pub(super) async fn reader(
 
 /// At the destination: what is to be fetched.
 pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Pull> {
-    if !exchange.session.service.third_party.is_served() {
+    let third_party = &exchange.session.service.third_party;
+    if !third_party.is_served() {
         return Err(not_supported().into());
     }
+    third_party.admit(&identity.caller)?;
     let overwrite = may_write(exchange, request, identity, path).await?;
     let origin = format!("{}@{}", exchange.session.login, net::name_of(exchange.session.peer.ip()).await);
     let copy = ThirdPartyCopy {
@@ -186,11 +185,9 @@ fn number(request: &PathAndCgi, name: &str) -> Result<Option<u64>, Refusal> {
 /// The addresses of `host`, which may have a user before it and a port behind.
 async fn addresses(host: &str) -> Result<Vec<IpAddr>, Refusal> {
     let url: Url = format!("root://{host}/").parse().map_err(|error| invalid(&format!("tpc.dst: {error}")))?;
-    let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
-    let found = found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-    let found =
-        found.map_err(|error| Refusal::new(Fault::Unavailable, format!("{} cannot be found: {error}", url.host())))?;
-    Ok(found.into_iter().map(|address| address.ip()).take(MAX_ADDRESSES).collect())
+    let mut found = third_party::addresses(&url).await?;
+    found.truncate(MAX_ADDRESSES);
+    Ok(found)
 }
 
 fn invalid(message: &str) -> Refusal {

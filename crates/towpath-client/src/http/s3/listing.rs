@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_proto::s3::{Object, Page};
-use towpath_store::{
-    Caller, Entry, Error, Fault, FileKind, Listing, MAX_NAME_BYTES, Metadata, Result, StorePath, VersionTag,
-};
+use towpath_store::{Caller, Entry, Error, Fault, FileKind, Listing, Metadata, Result, StorePath, VersionTag};
 
 use super::bucket::{Bucket, prefix_of};
 
@@ -78,22 +76,19 @@ impl Reader {
     }
 }
 
-/// What a page has, as entries of the directory with that prefix. The directory's own marker is none, nor is what no path can name.
+/// What a page has, as entries of the directory with that prefix, also under names that no path can have: so nobody takes the rest for all. The directory's
+/// own marker is none of them.
 fn entries(page: &Page, prefix: &str) -> Vec<Entry> {
     let objects = page.objects.iter().filter_map(|object| {
-        let name = object.key.strip_prefix(prefix.as_bytes()).filter(|name| is_name(name))?;
+        let name =
+            object.key.strip_prefix(prefix.as_bytes()).filter(|name| !name.is_empty() && !name.contains(&b'/'))?;
         Some(Entry { name: Bytes::copy_from_slice(name), metadata: metadata_of(object) })
     });
     let directories = page.prefixes.iter().filter_map(|key| {
-        let name = key.strip_prefix(prefix.as_bytes())?.strip_suffix(b"/").filter(|name| is_name(name))?;
+        let name = key.strip_prefix(prefix.as_bytes())?.strip_suffix(b"/").filter(|name| !name.contains(&b'/'))?;
         Some(Entry { name: Bytes::copy_from_slice(name), metadata: Metadata::new(FileKind::Directory, 0) })
     });
     objects.chain(directories).collect()
-}
-
-fn is_name(name: &[u8]) -> bool {
-    let is_plain = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0);
-    is_plain && name.len() <= MAX_NAME_BYTES
 }
 
 fn metadata_of(object: &Object) -> Metadata {
@@ -126,14 +121,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_path_can_name_is_an_entry() {
+    fn entries_are_all_below_a_prefix_but_its_marker() {
+        let long = "n".repeat(300);
         let object = |key: &str| Object { key: key.into(), size: 1, modified_s: Some(7), etag: None };
         let page = Page {
-            objects: ["d/", "d/a", "d/..", "d/b//", "other"].map(object).into(),
+            objects: ["d/", "d/a", "d/..", "d/b//", "other", &format!("d/{long}")].map(object).into(),
             prefixes: ["d/c/", "d//", "d/./"].map(|key| key.as_bytes().to_vec()).into(),
             next: None,
         };
         let names: Vec<_> = entries(&page, "d/").into_iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["a", "c"]);
+        assert_eq!(names, ["a", "..", &long, "c", "", "."], "what no path can name is told of too");
     }
 }

@@ -30,6 +30,7 @@ const SIZE: usize = 1_000_003;
 /// Everybody may do everything, and copies may lead to this machine.
 fn config() -> ServeConfig {
     let mut config = open_config();
+    config.third_party.anonymous = true;
     config.third_party.allow = vec!["127.0.0.1".into()];
     config.third_party.markers = Span(Duration::from_millis(20));
     config
@@ -159,6 +160,21 @@ async fn a_server_without_transfers_says_so() {
     config.third_party.enabled = false;
     let here = site_with(Arc::new(Copier), &config);
     here.pull("/copy", "http://127.0.0.1:1/file").await.expect(StatusCode::NOT_IMPLEMENTED);
+}
+
+#[tokio::test]
+async fn who_shows_no_token_has_nothing_sent_or_fetched_unless_it_is_allowed() {
+    let recorder = Arc::new(Recorder::default());
+    let mut config = config();
+    config.third_party.anonymous = false;
+    let here = site_with(Arc::clone(&recorder) as _, &config);
+    here.put("/file", "x").await;
+    for (line, field) in [("COPY /file", "destination"), ("COPY /copy", "source")] {
+        let refused = here.ask(line, &[(field, "http://127.0.0.1:1/other")], "").await;
+        let refused = refused.expect(StatusCode::UNAUTHORIZED);
+        assert!(refused.text().contains("third-party"), "{refused:?}");
+    }
+    assert!(recorder.0.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -28,7 +28,10 @@ fn site() -> Site {
 }
 
 fn site_of(store: Arc<dyn Store>) -> Site {
-    Site::with_transfers(store, Some(Arc::new(Copier)), |config| config.third_party.allow = vec!["127.0.0.1".into()])
+    Site::with_transfers(store, Some(Arc::new(Copier)), |config| {
+        config.third_party.anonymous = true;
+        config.third_party.allow = vec!["127.0.0.1".into()];
+    })
 }
 
 fn size(answer: Answer) -> u64 {
@@ -181,7 +184,9 @@ async fn a_key_opens_what_its_owner_may_read_and_nothing_else() {
 async fn no_private_address_is_fetched_from() {
     let from = site();
     from.put("/file", &content(SIZE)).await;
-    let to = Site::with_transfers(Arc::new(MemoryStore::new(1 << 30)), Some(Arc::new(Copier)), |_| {});
+    let to = Site::with_transfers(Arc::new(MemoryStore::new(1 << 30)), Some(Arc::new(Copier)), |config| {
+        config.third_party.anonymous = true;
+    });
     let mut client = Client::begin(&from, &to, NEW).await;
     client.sync().await.ok();
     client.grant().await.ok();
@@ -214,6 +219,9 @@ async fn the_same_is_refused_as_for_an_upload() {
     assert!(to.get("/none/new").await.is_none(), "nothing is made before the copy");
     let words = |text: &'static str| Query::Config(Bytes::from_static(text.as_bytes()));
     assert_eq!(peer.ask(words("tpc tpcdlg")).await.ok(), "1\ntpcdlg\n");
+    let usual = Site::with_transfers(Arc::new(MemoryStore::new(1 << 30)), Some(Arc::new(Copier)), |_| {});
+    let refused = Peer::logged_in(&usual).await.ask(open_request(&format!("/new?{pull}"), NEW)).await;
+    assert_eq!(refused.code(), ErrorCode::AuthFailed, "nobody showed a token");
     let none = Site::with_transfers(Arc::new(MemoryStore::new(1 << 30)), Some(Arc::new(Copier)), |config| {
         config.third_party.enabled = false;
     });
