@@ -15,7 +15,7 @@ use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
 
 pub(crate) use filters::Filters;
-pub(crate) use manner::Manner;
+pub(crate) use manner::{Manner, paths_file};
 pub(crate) use probe::Probe;
 
 use crate::output::quoted;

@@ -47,7 +47,7 @@ impl Audience {
     /// # Errors
     /// Events cannot be written there.
     pub(crate) fn new(manner: &Manner, command: &str) -> Result<Self, Failure> {
-        if manner.json && manner.events.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+        if manner.json && manner.prints_events() {
             return Err(Failure::Usage("--json and --events - would both write to the standard output".into()));
         }
         let events = manner.events.as_deref().map(Events::open).transpose()?.map(Arc::new);

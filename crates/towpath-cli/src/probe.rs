@@ -11,7 +11,7 @@ use std::{ffi::OsStr, time::Duration};
 
 use towpath_client::Probe;
 use towpath_mover::{
-    Place, Walk,
+    Job, Place, Walk,
     probe::{self, FileSet, Path, Prediction, StorageLine},
 };
 use towpath_proto::{
@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: &args::Probe, places: &Places) -> Result<(), 
         legs.disk(places, &places.place(directory.as_os_str())?, length(arguments)).await;
     }
     if legs.are_empty() {
-        return Err(legs.first_error().unwrap_or_else(|| Failure::internal("there was nothing to measure")));
+        return Err(legs.failure());
     }
     let predictions = set.map(|(set, direction)| (set, predictions(&legs, set, direction))).unwrap_or_default();
     report::print(arguments.json, &url, &legs, &predictions)
@@ -74,40 +74,58 @@ fn length(arguments: &args::Probe) -> Duration {
 
 /// The legs over the network alone.
 async fn network(arguments: &args::Probe, places: &Places, url: &Url, legs: &mut Legs) {
-    let client = places.client();
     if url.scheme().family() == Family::S3 {
         let error = Error::new(Fault::Unsupported, "a bucket answers no probes: only towpath servers do");
         return legs.skip("network", error);
     }
     for &direction in arguments.direction.directions() {
-        let name = report::network_name(direction);
-        let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
-        let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
-            (true, _) => SWEEP.to_vec(),
-            (false, []) => match probe::network(&client, url, &first).await {
-                Ok(line) => vec![line.first_connections(client.lanes())],
-                Err(error) => {
-                    let is_hopeless = is_hopeless(&error);
-                    legs.skip(name, error);
-                    if is_hopeless { return } else { continue }
-                }
-            },
-            (false, numbers) => numbers.to_vec(),
-        };
-        for connections in numbers {
-            let probe = Probe { connections, duration: length(arguments), ..first };
-            match probe::network(&client, url, &probe).await {
-                Ok(line) => legs.network.push(line),
-                Err(error) => {
-                    let is_hopeless = is_hopeless(&error);
-                    legs.skip(name, error);
-                    if is_hopeless {
-                        return;
-                    }
-                }
+        if let Err(error) = one_way(arguments, places, url, direction, legs).await {
+            let is_hopeless = is_hopeless(&error);
+            legs.skip(report::network_name(direction), error);
+            if is_hopeless {
+                return;
             }
         }
     }
+}
+
+/// Those in one direction. An error ends them.
+async fn one_way(
+    arguments: &args::Probe,
+    places: &Places,
+    url: &Url,
+    direction: Direction,
+    legs: &mut Legs,
+) -> Result<(), Error> {
+    let client = places.client();
+    let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
+    let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
+        (true, _) => SWEEP.to_vec(),
+        (false, []) => match remembered_connections(places, url, direction) {
+            Some(number) => vec![number],
+            None => vec![probe::network(&client, url, &first).await?.first_connections(client.lanes())],
+        },
+        (false, numbers) => numbers.to_vec(),
+    };
+    for connections in numbers {
+        let probe = Probe { connections, duration: length(arguments), ..first };
+        match probe::network(&client, url, &probe).await {
+            Ok(line) => legs.network.push(line),
+            Err(error) if is_hopeless(&error) => return Err(error),
+            Err(error) => legs.skip(report::network_name(direction), error),
+        }
+    }
+    Ok(())
+}
+
+/// As many as copies over this path have found to be best; none if it is not remembered.
+fn remembered_connections(places: &Places, url: &Url, direction: Direction) -> Option<usize> {
+    let (far, here) = (places.remote(url).ok()?, places.place(OsStr::new(".")).ok()?);
+    let job = match direction {
+        Direction::Down => Job::new(far, here),
+        Direction::Up => Job::new(here, far),
+    };
+    probe::remembered_connections(&args::paths_file()?, &job)
 }
 
 /// Whether a server does not know probes, or is out of reach: it need not be asked for another one.

@@ -70,7 +70,8 @@ fn frame(shown: &[String], lines: &[String], columns: usize) -> String {
         let _ = write!(text, "\r\x1b[{rows}A");
     }
     for line in lines {
-        let _ = write!(text, "{line}\x1b[K\r\n");
+        // Erased first: behind a line of full width a terminal still has its cursor on the last column, and would erase that.
+        let _ = write!(text, "\x1b[K{line}\r\n");
     }
     text.push_str("\x1b[J");
     text
@@ -91,5 +92,16 @@ impl io::Write for Above {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_erased_behind_a_line_of_full_width() {
+        assert_eq!(frame(&[], &["0123456789".into()], 10), "\x1b[K0123456789\r\n\x1b[J");
+        assert_eq!(frame(&["wide".repeat(5)], &["new".into()], 10), "\r\x1b[2A\x1b[Knew\r\n\x1b[J");
     }
 }

@@ -42,6 +42,8 @@ struct Teller {
     counts: Arc<Counts>,
     root: StorePath,
     json: bool,
+    /// Whether people read on the standard output what would be done.
+    prints: bool,
     events: Option<Arc<Events>>,
     is_dry: bool,
     /// What only the destination has goes now.
@@ -58,6 +60,7 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
         counts: Arc::default(),
         root: ends.to.path.clone(),
         json: manner.json,
+        prints: arguments.dry_run && !manner.prints_events(),
         events: audience.events().cloned(),
         is_dry: arguments.dry_run,
         deletes: arguments.dry_run,
@@ -197,7 +200,7 @@ impl Teller {
 
     fn print_line(&self, step: &Step) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        match (self.json, self.is_dry) {
+        match (self.json, self.prints) {
             (true, _) => match object(step) {
                 Some(line) => writeln!(out, "{line}"),
                 None => Ok(()),

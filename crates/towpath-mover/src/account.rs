@@ -24,6 +24,8 @@ pub enum Cause {
     Listing,
     /// Files were opened, made and shown under their names; each costs requests, whatever its size.
     FileOverhead,
+    /// The destination still held an earlier upload of a file.
+    EarlierUpload,
     /// The storage of the source did not give more.
     SourceRead,
     /// The storage of the destination did not take more.
@@ -50,10 +52,11 @@ pub enum Cause {
 
 impl Cause {
     /// All there are.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Limit,
         Self::Listing,
         Self::FileOverhead,
+        Self::EarlierUpload,
         Self::SourceRead,
         Self::DestinationWrite,
         Self::Checksum,
@@ -73,6 +76,7 @@ impl Cause {
             Self::Limit => "limit",
             Self::Listing => "listing",
             Self::FileOverhead => "file overhead",
+            Self::EarlierUpload => "earlier upload",
             Self::SourceRead => "source read",
             Self::DestinationWrite => "destination write",
             Self::Checksum => "checksum",
@@ -193,8 +197,9 @@ pub struct Account {
 /// Above this share of the processor time the rest waits for it.
 const BUSY: f64 = 0.92;
 
-/// Above this stretch of the round trip there is a queue on the path: it is full.
-const QUEUE: f64 = 1.1;
+/// Above this mean stretch of the round trip there is a queue on the path that keeps it full through losses: CUBIC (RFC 9438) goes back to 0.7 of its window at each, so
+/// the least queue that does makes round trips 1.43 times as long before and adds nothing after.
+const QUEUE: f64 = 1.2;
 
 /// Losses above this share slow down a control that takes them for congestion: at 10⁻⁴ Reno has 100 segments in flight (Mathis et al., 1997).
 const LOSS: f64 = 1e-4;
@@ -281,13 +286,15 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
         carried.as_ref().map_or(0.0, |leg| leg.bytes as f64 / seconds * leg.round_trip.as_secs_f64())
     };
     let [reading, writing] = [held(&[Stage::Open, Stage::Read]), held(&[Stage::Write, Stage::Commit])];
-    let checking = held(&[Stage::Check]);
-    if reading + writing + checking <= 0.0 {
+    let [checking, waiting] = [held(&[Stage::Check]), held(&[Stage::Wait])];
+    if reading + writing + checking + waiting <= 0.0 {
         return vec![(Cause::Listing, None, 1.0)];
     }
     let [read_excess, write_excess] = [reading - travels(&stretch.inbound), writing - travels(&stretch.outbound)];
-    if checking > read_excess.max(write_excess) {
-        return vec![(Cause::Checksum, None, 1.0)];
+    let most = read_excess.max(write_excess).max(0.0);
+    if checking.max(waiting) > most {
+        let cause = if checking > waiting { Cause::Checksum } else { Cause::EarlierUpload };
+        return vec![(cause, None, 1.0)];
     }
     let is_reading = read_excess >= write_excess;
     let (leg, carried, storage) = if is_reading {

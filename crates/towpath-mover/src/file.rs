@@ -22,8 +22,12 @@ use crate::{
     Job, Mover, again, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
+<<<<<<< ours
     replicas,
     stage::Stage,
+=======
+    stage::{Stage, Stay},
+>>>>>>> theirs
     window::{Room, Turn},
 };
 
@@ -161,7 +165,7 @@ pub(crate) async fn copy(
         resume: resume_key(job, &metadata),
     };
     let may_go_on = options.resume.is_some();
-    let target = beside(begin(job, mover, options), first.as_mut()).await;
+    let target = beside(begin(job, mover, &mut stay, options), first.as_mut()).await;
     // Of a file that may go on nobody knows yet what is there of it.
     let target = match target {
         Err(error) if !may_go_on => return Err(explained(job, metadata.size, error).await.into()),
@@ -206,6 +210,7 @@ pub(crate) async fn copy(
     commit(job, mover, &*source, &*target).await
 }
 
+<<<<<<< ours
 /// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
 /// is written in place may be of two versions.
 async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
@@ -219,6 +224,10 @@ async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata:
 /// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
 /// do, is waited for.
 async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+=======
+/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that is waited for.
+async fn begin(job: &Job, mover: &Mover, stay: &mut Stay<'_>, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+>>>>>>> theirs
     let to = &job.to;
     if options.resume.is_some() {
         mover.progress.proves();
@@ -229,6 +238,7 @@ async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<d
         match to.store.create(&to.caller, &to.path, options.clone()).await {
             Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < give_up => {
                 if !is_told {
+                    stay.pass(Stage::Wait);
                     let seconds = IN_USE_WAIT.as_secs();
                     mover.progress.waits(job);
                     tracing::warn!(path = %to, %error, "the destination cannot begin yet: waiting for up to {seconds} s");
@@ -236,7 +246,10 @@ async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<d
                 is_told = true;
                 sleep(IN_USE_PAUSE).await;
             }
-            outcome => return outcome,
+            outcome => {
+                stay.pass(Stage::Open);
+                return outcome;
+            }
         }
     }
 }

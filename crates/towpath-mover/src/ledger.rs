@@ -131,12 +131,13 @@ impl Ledger {
                     Leg::In => connection.has_work && !connection.far.is_some_and(|far| far.is_unasked),
                     Leg::Out => connection.has_work,
                 };
-                sum.add(connection, leg, bytes, &now.shares.asked(has_work));
+                sum.add(connection, leg, (bytes, has_work), &now.shares.asked(has_work));
             }
             seen.insert(connection.number, now);
         }
         self.seen = seen;
-        legs.map(|sum| sum.map(Sum::mean))
+        let [inbound, outbound] = legs;
+        [inbound.map(|sum| sum.mean(Leg::In)), outbound.map(|sum| sum.mean(Leg::Out))]
     }
 }
 
@@ -152,7 +153,7 @@ fn processor_share(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration>
 }
 
 impl Seen {
-    /// What is known after another look. What a far sender said holds until it says something new.
+    /// What is known after another look. What a far sender said holds until it says something new; the one here says all the time that nothing has changed.
     fn after(before: Option<&Self>, connection: &Connection, leg: Leg, at: Instant) -> Self {
         let sender = match leg {
             Leg::In => connection.far,
@@ -167,7 +168,7 @@ impl Seen {
         let near = connection.info;
         let Some(said) = sender else { return Self { near, sender: last, shares } };
         match last {
-            Some((info, _)) if info == said => Self { near, sender: last, shares },
+            Some((info, _)) if leg == Leg::In && info == said => Self { near, sender: last, shares },
             Some((info, since)) => {
                 let most = receiver.map_or(0, |receiver| receiver.most_receive_buffer);
                 let shares = Shares::between(&info, &said, (at - since).as_secs_f64(), most);
@@ -223,7 +224,8 @@ impl Shares {
 #[derive(Debug, Default)]
 struct Sum {
     bytes: u64,
-    told_bytes: u64,
+    weight: f64,
+    told_weight: f64,
     connections: usize,
     round_trip: Option<Duration>,
     stretch: f64,
@@ -234,7 +236,8 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, connection: &Connection, leg: Leg, bytes: u64, shares: &Shares) {
+    /// Adds a connection that carried so many `bytes`, and may have work left.
+    fn add(&mut self, connection: &Connection, leg: Leg, (bytes, has_work): (u64, bool), shares: &Shares) {
         let (near, far) = (connection.info, connection.far.unwrap_or_default());
         let (sender, receiver) = match leg {
             Leg::In => (far, near),
@@ -244,16 +247,18 @@ impl Sum {
         self.most_receive_buffer = self.most_receive_buffer.max(receiver.most_receive_buffer);
         let round_trip = [near.min_rtt, sender.min_rtt].into_iter().filter(|rtt| !rtt.is_zero()).min();
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
-        if bytes == 0 {
+        // Of bytes that do not go out the kernel here knows why; of those that do not come it knows nothing.
+        let weight = if leg == Leg::Out && has_work { bytes.max(1) } else { bytes } as f64;
+        if weight == 0.0 {
             return;
         }
-        let weight = bytes as f64;
+        self.weight += weight;
         self.bytes += bytes;
-        self.connections += 1;
+        self.connections += usize::from(bytes > 0);
         let rtt = if sender.rtt.is_zero() { near.rtt } else { sender.rtt };
         self.stretch += weight * round_trip.map_or(1.0, |least| rtt.as_secs_f64() / least.as_secs_f64());
         if shares.is_told {
-            self.told_bytes += bytes;
+            self.told_weight += weight;
             self.control = sender.control;
             self.shares.idle += weight * shares.idle;
             self.shares.unasked += weight * shares.unasked;
@@ -265,16 +270,17 @@ impl Sum {
         }
     }
 
-    fn mean(self) -> Carried {
-        let told = (self.told_bytes as f64).max(1.0);
+    fn mean(self, leg: Leg) -> Carried {
+        // No connection has anything to send: so none holds up what goes out.
+        let is_idle = leg == Leg::Out && self.weight == 0.0;
+        let told = self.told_weight.max(1.0);
         Carried {
             bytes: self.bytes,
             connections: self.connections,
             round_trip: self.round_trip.unwrap_or_default(),
-            stretch: if self.bytes > 0 { self.stretch / self.bytes as f64 } else { 1.0 },
-            // Nothing came: so nobody can have been held up by the network alone.
-            is_told: self.told_bytes * 2 > self.bytes,
-            idle: if self.told_bytes > 0 { self.shares.idle / told } else { 1.0 },
+            stretch: self.stretch / self.weight.max(1.0),
+            is_told: is_idle || self.told_weight * 2.0 > self.weight,
+            idle: if is_idle { 1.0 } else { self.shares.idle / told },
             unasked: self.shares.unasked / told,
             by_window: self.shares.by_window / told,
             by_receiver: self.shares.by_receiver / told,

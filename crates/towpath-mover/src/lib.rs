@@ -46,7 +46,7 @@ pub use replicas::{Known, Replicas, Share};
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, Trees, jobs, jobs_of};
-pub use verdict::Verdict;
+pub use verdict::{Verdict, rate_text};
 pub use walk::{Batch, Unlisted, Walk};
 pub use watch::Watch;
 

@@ -5,25 +5,34 @@
 
 mod network;
 mod predict;
+mod scratch;
 mod storage;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, path, time::Duration};
 
 use towpath_client::Connection;
-use towpath_store::sys::clock::Instant;
+use towpath_store::sys::clock::{self, Instant};
 
 pub use network::{Line, network};
 pub use predict::{FileSet, Path, Prediction};
-pub use storage::{Effort, Files, Scratch, StorageLine, files, read, write};
+pub use scratch::Scratch;
+pub use storage::{Effort, Files, StorageLine, files, read, write};
 
 use crate::{
+    Job,
     account::{Account, Leg},
     ledger::{Ledger, Look},
+    paths,
     stage::{Occupancy, Stage},
 };
 
 /// More than any path holds: there always is more to carry.
 const PLENTY: f64 = 1e15;
+
+/// How many connections a copy like `job` begins with by what others found out about its path, as [`crate::Options::paths`] remembers it; none if nobody did.
+pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
+    paths::recall(paths, &paths::ends(job), clock::unix_s()).map(|lesson| lesson.lanes)
+}
 
 /// Keeps the account of one leg.
 struct Keeper {
@@ -34,10 +43,11 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// A leg that begins now: everything is in `stage`. `leg` is none if no network is in it.
-    fn new(began: Instant, leg: Option<Leg>, stage: Stage) -> Self {
+    /// A leg that begins now: everything is in `stage`. `leg` is none if no network is in it; `threads` is for how long each thread of this process has wanted a
+    /// processor until now.
+    fn new(began: Instant, leg: Option<Leg>, stage: Stage, threads: HashMap<u32, Duration>) -> Self {
         let is_remote = [leg == Some(Leg::In), leg == Some(Leg::Out)];
-        let first = look(began, began, stage, is_remote, 0, Vec::new(), HashMap::new());
+        let first = look(began, began, stage, is_remote, 0, Vec::new(), threads);
         Self { ledger: Ledger::new(first), stage, began, is_remote }
     }
 

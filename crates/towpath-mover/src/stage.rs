@@ -12,6 +12,8 @@ use towpath_store::sys::clock::{self, Instant};
 pub(crate) enum Stage {
     /// A file is opened at its source and made at its destination.
     Open,
+    /// The destination still holds an earlier upload of a file.
+    Wait,
     /// Bytes come from the source.
     Read,
     /// Bytes go to the destination.
@@ -23,7 +25,7 @@ pub(crate) enum Stage {
 }
 
 /// So many stages there are.
-const STAGES: usize = 5;
+const STAGES: usize = 6;
 
 /// Bytes in each stage.
 #[derive(Debug)]

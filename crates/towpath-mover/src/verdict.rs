@@ -54,9 +54,12 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             Some("name the directories that matter".into()),
         ),
         Cause::FileOverhead => (
-            "files are small: opening, making and showing them took longer than their bytes".into(),
-            Some("pack small files together, or look at how busy the servers' disks and name spaces are".into()),
+            "files were being opened, made and shown: those are requests, whatever the size of the files".into(),
+            Some("pack small files together; look at how busy the servers' disks and name spaces are".into()),
         ),
+        Cause::EarlierUpload => {
+            ("the destination held an earlier upload of a file until it noticed that its client was gone".into(), None)
+        }
         Cause::SourceRead => (
             "the storage of the source gave no more, while the network had room".into(),
             Some("look at the source's disks".into()),
@@ -79,12 +82,11 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
         ),
         Cause::SenderWindow => {
             let most = total.most_send_buffer;
-            let cap = most as f64 / total.round_trip.as_secs_f64().max(1e-6);
+            let cap = rate_text(most as f64 / total.round_trip.as_secs_f64().max(1e-6));
             (
                 format!(
-                    "{sender} keeps at most {} unacknowledged for each connection: {} over {path}",
-                    mib(most),
-                    rate(cap)
+                    "{sender} keeps at most {} unacknowledged for each connection: at most {cap} each, on {path}",
+                    mib(most)
                 ),
                 Some(format!("raise the maximum (third value) of net.ipv4.tcp_wmem at {sender}")),
             )
@@ -112,11 +114,11 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
         }
         Cause::Bandwidth => {
             let (bytes, seconds) = total.at_full_rate;
-            (format!("{path} carried {}, and no more", rate(bytes / seconds.max(1e-9))), None)
+            (format!("{path} carried {}, and no more", rate_text(bytes / seconds.max(1e-9))), None)
         }
         Cause::FarEnd => (
-            format!("{path}: the other end gave or took no more, and does not say why"),
-            Some("look at its load and at net.ipv4.tcp_wmem there; a towpath server would say".into()),
+            format!("{path}: the other end gave or took no more, and did not say why"),
+            Some("look at its load and at net.ipv4.tcp_wmem there; a towpath server says why with each answer".into()),
         ),
     }
 }
@@ -132,7 +134,8 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-fn rate(bytes_per_s: f64) -> String {
+/// A rate as it is written in sentences and tables: `1.00 Gbit/s`.
+pub fn rate_text(bytes_per_s: f64) -> String {
     match bytes_per_s * 8.0 {
         bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
         bits => format!("{:.1} Mbit/s", bits / 1e6),
@@ -169,7 +172,7 @@ mod tests {
             ..LegTotal::default()
         };
         let (finding, remedy) = words(Cause::SenderWindow, Some(Leg::In), &total);
-        assert!(finding.contains("4.0 MiB") && finding.contains("335.5 Mbit/s"), "{finding}");
+        assert!(finding.ends_with("at most 335.5 Mbit/s each, on 3 connections over 100.0 ms"), "{finding}");
         assert!(remedy.unwrap().ends_with("at the source's server"));
         assert_eq!(
             words(Cause::Bandwidth, Some(Leg::Out), &total).0,

@@ -72,6 +72,11 @@ impl Manner {
         }
     }
 
+    /// Whether events go to the standard output, where nothing else belongs then.
+    pub(crate) fn prints_events(&self) -> bool {
+        self.events.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
     /// The flags that say the same to a command that tries again, as a shell reads them.
     pub(crate) fn flags(&self) -> Vec<String> {
         let words = [
@@ -88,7 +93,7 @@ impl Manner {
 }
 
 /// Where it is remembered what paths taught; nowhere if there is no home directory.
-fn paths_file() -> Option<PathBuf> {
+pub(crate) fn paths_file() -> Option<PathBuf> {
     let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
     cache.map(|cache| cache.join("towpath/paths"))

@@ -52,7 +52,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         (End::Standard, _) if arguments.manner.json => {
             return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
         }
-        (End::Standard, _) if arguments.manner.events.as_ref().is_some_and(|path| path.as_os_str() == "-") => {
+        (End::Standard, _) if arguments.manner.prints_events() => {
             return Err(Failure::Usage("--events - would end up among the data: name a file".into()));
         }
         _ if arguments.manner.checksum.is_some() || arguments.skip_existing => {

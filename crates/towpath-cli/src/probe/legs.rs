@@ -10,7 +10,11 @@ use towpath_mover::{
 use towpath_proto::probe::Direction;
 use towpath_store::{Error, Fault};
 
-use crate::{args, failure::Failure, location::Places};
+use crate::{
+    args,
+    failure::{Failure, complain},
+    location::Places,
+};
 
 /// How large single files are whose cost is measured.
 const FILE_BYTES: usize = 10_000;
@@ -61,9 +65,11 @@ impl Legs {
         self.network.is_empty() && storage.into_iter().all(Option::is_none)
     }
 
-    /// Why the first of those was not measured that could not be.
-    pub(super) fn first_error(&self) -> Option<Failure> {
-        self.skipped.first().map(|(_, error)| error.clone().into())
+    /// Why nothing was measured: the first reason. Others are told.
+    pub(super) fn failure(&self) -> Failure {
+        self.skipped.iter().skip(1).for_each(|(leg, error)| complain(format_args!("{leg}: not measured: {error}")));
+        let first = self.skipped.first().map(|(_, error)| error.clone().into());
+        first.unwrap_or_else(|| Failure::internal("there was nothing to measure"))
     }
 
     /// The network with as many connections as a copy would take; none if it was not measured in that direction.

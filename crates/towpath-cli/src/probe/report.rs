@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use towpath_mover::{
     Account, Verdict,
     probe::{FileSet, Line, Prediction, StorageLine},
+    rate_text,
 };
 use towpath_proto::{probe::Direction, url::Url};
 
@@ -53,11 +54,10 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
     }
     for (name, line) in storages(legs) {
         let nothing = String::new;
-        let rate = rate(line.rate());
         text += &row(&[
             name.into(),
             nothing(),
-            rate,
+            rate_text(line.rate()),
             nothing(),
             nothing(),
             nothing(),
@@ -125,8 +125,8 @@ fn network_row(line: &Line) -> [String; 8] {
     [
         network_name(line.probe.direction).into(),
         line.probe.connections.to_string(),
-        rate(line.mean_rate()),
-        rate(line.settled_rate()),
+        rate_text(line.mean_rate()),
+        rate_text(line.settled_rate()),
         round_trip,
         format!("{:.2} %", 100.0 * resent as f64 / (sent as f64).max(1.0)),
         output::size(line.congestion_window()),
@@ -147,7 +147,7 @@ fn verdicts(legs: &Legs) -> Vec<(&'static str, String)> {
 fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
     match (legs.best(direction), legs.storage(direction)) {
         (Some(network), Some((name, line))) if Legs::is_slower(line, network) => {
-            let [slow, fast] = [line.rate(), network.mean_rate()].map(rate);
+            let [slow, fast] = [line.rate(), network.mean_rate()].map(rate_text);
             let why = Verdict::on(&line.account).map(|verdict| verdict.to_string()).unwrap_or_default();
             Some(format!("{name} is slower ({slow}) than the network ({fast}): {why}"))
         }
@@ -230,13 +230,6 @@ fn predicted(direction: Direction, set: &FileSet, prediction: &Prediction) -> Va
     })
 }
 
-fn rate(bytes_per_s: f64) -> String {
-    match bytes_per_s * 8.0 {
-        bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
-        bits => format!("{:.1} Mbit/s", bits / 1e6),
-    }
-}
-
 fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
@@ -256,8 +249,6 @@ mod tests {
 
     #[test]
     fn prints() {
-        assert_eq!(rate(125e6), "1.00 Gbit/s");
-        assert_eq!(rate(125e3), "1.0 Mbit/s");
         assert_eq!(time(1.24), "1.2 s");
         assert_eq!(time(7260.5), "2h 1m");
         assert_eq!(ms(Duration::from_micros(1500)), "1.5 ms");

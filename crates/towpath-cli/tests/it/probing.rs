@@ -1,6 +1,11 @@
 //! `towpath probe` against `towpath serve`.
 
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::OpenOptions,
+    process::Stdio,
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -23,7 +28,9 @@ fn unmeasured(document: &Value) -> Vec<&str> {
 #[test]
 fn a_path_is_measured_both_ways_and_a_copy_predicted() {
     let directory = Directory::new();
-    directory.put("dir/file", &"x".repeat(1 << 20));
+    directory.put("dir/file", "");
+    // Of nothing but holes, and more than a second's reading.
+    OpenOptions::new().write(true).open(directory.host("dir/file")).unwrap().set_len(16 << 30).unwrap();
     let served = directory.serve();
     for url in served.urls() {
         let line =
@@ -39,7 +46,7 @@ fn a_path_is_measured_both_ways_and_a_copy_predicted() {
             assert!(leg["explained"]["verdict"]["cause"].is_string(), "{leg}");
         }
         assert_eq!(document["storage"][0]["leg"], "storage read");
-        assert_eq!(document["storage"][0]["bytes"], 1 << 20);
+        assert!(document["storage"][0]["seconds"].as_f64().unwrap() > 0.5, "{document}");
         assert_eq!(unmeasured(&document), ["storage write"]);
         for prediction in document["predictions"].as_array().unwrap() {
             assert!((0.001..5.0).contains(&prediction["seconds"].as_f64().unwrap()), "{prediction}");
@@ -76,6 +83,20 @@ fn a_table_says_the_same_to_people() {
 }
 
 #[test]
+fn what_copies_have_found_out_is_what_is_probed() {
+    let directory = Directory::new();
+    let served = directory.serve();
+    let url = &served.urls()[0];
+    let now_s = clock::unix_s();
+    directory.put("cache/towpath/paths", &format!("{url}/ - 3 1000000 {now_s}\n- {url}/ 2 1000000 {now_s}\n"));
+    let probe = ["probe", url, "--seconds", "1", "--json"];
+    let output = directory.command(probe).env("XDG_CACHE_HOME", directory.host("cache")).output().unwrap();
+    let document = json(&Outcome::from(output).expect(0));
+    let connections: Vec<_> = document["network"].as_array().unwrap().iter().map(|leg| &leg["connections"]).collect();
+    assert_eq!(connections, [3, 2], "{document}");
+}
+
+#[test]
 fn what_is_not_permitted_is_said_and_the_rest_is_done() {
     let directory = Directory::new();
     let served = Served::start(&directory.host(""));
@@ -95,11 +116,12 @@ fn scratch_files_are_written_and_go_away() {
     for url in served.urls() {
         let line = format!("probe {url}/remote/keep --seconds 1 --direction up --write --local local --json");
         let document = json(&directory.run(&line).expect(0));
-        let legs: Vec<_> =
-            document["storage"].as_array().unwrap().iter().map(|leg| leg["leg"].as_str().unwrap()).collect();
-        assert_eq!(legs, ["storage read", "storage write", "own disk read", "own disk write"]);
+        let measured = document["storage"].as_array().unwrap().iter().map(|leg| leg["leg"].as_str().unwrap());
+        // A disk may be so slow, or so fast, that it tells nothing in a second.
+        let legs: BTreeSet<_> = measured.chain(unmeasured(&document)).collect();
+        assert_eq!(legs, ["own disk read", "own disk write", "storage read", "storage write"].into());
+        assert!(unmeasured(&document).contains(&"storage read"), "it is too small: {document}");
         assert!(document["a_further_file"]["write_s"].as_f64().is_some(), "{document}");
-        assert_eq!(unmeasured(&document), Vec::<&str>::new());
         assert_eq!([directory.names("remote"), directory.names("local")], [["keep"], ["keep"]]);
     }
 }
@@ -169,8 +191,9 @@ fn a_copy_over_a_long_path_takes_about_as_long_as_predicted() {
     let script = format!(
         "{towpath} wan exec 2 -- {towpath} serve remote --listen 198.18.0.2:1094 --writable > ready &
         until grep -q listening ready; do :; done
+        export XDG_CACHE_HOME=$PWD/cache
         {towpath} probe root://198.18.0.2// --seconds 3 --direction up --for big --json > probed &&
-        XDG_CACHE_HOME=$PWD/cache {towpath} cp --json big root://198.18.0.2//big > copied",
+        {towpath} cp --json big root://198.18.0.2//big > copied",
         towpath = env!("CARGO_BIN_EXE_towpath")
     );
     let run = ["wan", "run", "--rtt", "20ms", "--rate", "50Mbit", "--", "sh", "-c", &script];

@@ -207,7 +207,8 @@ impl Line<'_> {
                 status => foreign(place, &server, status),
             });
         }
-        let samples = samples(answer, began + duration + GRACE).await?;
+        let most = most_samples(duration, interval);
+        let samples = samples(answer, began + duration + GRACE, most).await?;
         // Upwards the answer comes at the end, and with it the one sample.
         let zero = match (direction, samples.last()) {
             (Direction::Up, Some(last)) => arrived.saturating_sub(last.at),
@@ -238,8 +239,16 @@ async fn feed(conduit: &Conduit, until: Instant) {
     std::future::pending::<()>().await;
 }
 
+/// The most samples that a server may send: twice what was asked for, and some.
+fn most_samples(duration: Duration, interval: Duration) -> usize {
+    (2 * duration.as_millis() / interval.as_millis().max(1)) as usize + 16
+}
+
 /// The samples of an answer that came by `until`.
-async fn samples(mut answer: Answer, until: Instant) -> Result<Vec<Sample>> {
+///
+/// # Errors
+/// Those of the network; `Protocol` for what is no answer to a probe, or more than `most` samples.
+async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<Sample>> {
     let (mut frames, mut samples, mut ended) = (Frames::default(), Vec::new(), false);
     while !ended && let Ok(next) = timeout_at(until, answer.next()).await {
         let Some(bytes) = next.map_err(error_of)? else { break };
@@ -248,10 +257,13 @@ async fn samples(mut answer: Answer, until: Instant) -> Result<Vec<Sample>> {
             Event::Sample(sample) => samples.push(sample),
             Event::End(_) => ended = true,
         });
-        taken.map_err(|error| {
-            let message = format!("{}: {error}", answer.place.root());
-            Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
-        })?;
+        let wrong = match taken {
+            Err(error) => error.to_string(),
+            Ok(()) if samples.len() > most => format!("a probe was answered with more than {most} samples"),
+            Ok(()) => continue,
+        };
+        let message = format!("{}: {wrong}", answer.place.root());
+        return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
     }
     Ok(samples)
 }

@@ -3,12 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use towpath_client::{Client, ClientOptions, End, Probe, Trace};
-use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
+use towpath_proto::{
+    probe::{Direction, PROBE_TYPE, Sample},
+    tcp::TcpInfo,
+    url::Url,
+};
 use towpath_store::{Fault, sys::disk};
 
 use crate::{
     own::serve_directory,
     peer::{Xrootd, caller, options},
+    web::{Web, reply},
 };
 
 const SIZE: usize = 8 << 20;
@@ -84,4 +89,21 @@ async fn others_are_not_probed() {
     let error = client.probe(&url, &probe(Direction::Down)).await.unwrap_err();
     assert!(matches!(error.fault(), Fault::Unavailable | Fault::Unsupported), "{error:?}");
     assert!(error.message().contains("towpath server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_more_than_it_was_asked_for_is_given_up() {
+    for (samples, is_taken) in [(36, true), (37, false)] {
+        let web = Web::start(move |_, _| {
+            let sample = Sample { at: Duration::ZERO, info: TcpInfo { received: 1, ..TcpInfo::default() } };
+            reply(200).with("content-type", PROBE_TYPE).body(sample.frame().repeat(samples))
+        });
+        let url = format!("http://{}/", web.address).parse::<Url>().unwrap();
+        let client = Client::new(Arc::new(options()));
+        let probed = client.probe(&url, &Probe { connections: 1, ..probe(Direction::Down) }).await;
+        match is_taken {
+            true => assert_eq!(probed.unwrap().traces.iter().filter(|trace| trace.end == End::Server).count(), samples),
+            false => assert_eq!(probed.unwrap_err().fault(), Fault::Protocol),
+        }
+    }
 }

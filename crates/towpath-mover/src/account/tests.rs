@@ -61,6 +61,7 @@ fn between_disks_it_is_the_one_before_which_bytes_gather() {
     assert_eq!(cause(&stretch(Stage::Read)), (Cause::SourceRead, None));
     assert_eq!(cause(&stretch(Stage::Write)), (Cause::DestinationWrite, None));
     assert_eq!(cause(&stretch(Stage::Check)), (Cause::Checksum, None));
+    assert_eq!(cause(&stretch(Stage::Wait)), (Cause::EarlierUpload, None));
     assert_eq!(cause(&Stretch { held: Occupancy::default(), ..stretch(Stage::Read) }), (Cause::Listing, None));
     assert_eq!(cause(&Stretch { is_limited: true, ..stretch(Stage::Read) }), (Cause::Limit, None));
     assert_eq!(cause(&Stretch { processor: 0.99, ..stretch(Stage::Read) }), (Cause::Processor, None));
@@ -81,11 +82,12 @@ fn small_files_are_held_up_by_what_each_costs() {
 #[test]
 fn the_sender_says_what_held_it_up() {
     type Change = fn(&mut Carried);
-    let table: [(Change, Cause); 7] = [
+    let table: [(Change, Cause); 8] = [
         (|leg| leg.by_buffer = 0.8, Cause::SenderWindow),
         (|leg| leg.by_window = 0.8, Cause::ReceiverWindow),
         (|leg| leg.opening = 0.8, Cause::SlowStart),
         (|leg| leg.resent = 0.01, Cause::Loss),
+        (|leg| (leg.resent, leg.stretch) = (0.02, 1.15), Cause::Loss),
         (|leg| (leg.resent, leg.stretch) = (0.01, 1.6), Cause::Bandwidth),
         (|leg| (leg.resent, leg.control) = (0.02, Control::Bbr), Cause::Bandwidth),
         (|leg| (leg.resent, leg.control) = (0.3, Control::Bbr), Cause::Loss),
@@ -117,6 +119,7 @@ fn what_travels_does_not_wait() {
     let far = || Carried { round_trip: RTT * 2, ..leg() };
     assert_eq!(cause(&both(20e6, 22e6, far())), (Cause::Bandwidth, Some(Leg::In)));
     assert_eq!(cause(&both(12e6, 30e6, far())), (Cause::Bandwidth, Some(Leg::Out)));
+    assert_eq!(cause(&both(9e6, 19e6, far())), (Cause::Bandwidth, Some(Leg::In)), "nothing is being checked");
 }
 
 #[test]
@@ -168,12 +171,12 @@ proptest! {
     #[test]
     fn all_time_is_accounted_for(
         legs in prop::array::uniform2(any_leg()),
-        held in prop::array::uniform5(0.0..1e9_f64),
+        held in prop::array::uniform6(0.0..1e9_f64),
         seconds in 0.01..10.0_f64,
         is_of_small_files: bool,
         processor in 0.0..1.0_f64,
     ) {
-        let stages = [Stage::Open, Stage::Read, Stage::Write, Stage::Commit, Stage::Check];
+        let stages = [Stage::Open, Stage::Wait, Stage::Read, Stage::Write, Stage::Commit, Stage::Check];
         let held = stages.into_iter().zip(held).fold(Occupancy::default(), |held, (stage, area)| held.with(stage, area));
         let [inbound, outbound] = legs;
         let mut account = Account::default();

@@ -101,6 +101,20 @@ fn a_path_that_stands_still_is_the_far_ends_doing() {
 }
 
 #[test]
+fn of_an_upload_that_stands_still_the_kernel_here_knows_why() {
+    let not_taken = |second| {
+        let busy = Duration::from_secs(second);
+        connection(TcpInfo { busy, limited_by_peer: busy, ..sender(1) }, None)
+    };
+    let unanswered = |_| connection(sender(1), None);
+    let committed = |_| Connection { has_work: false, ..connection(sender(1), None) };
+    for connection_at in [&not_taken as &dyn Fn(u64) -> Connection, &unanswered, &committed] {
+        let by_storage = seconds(Cause::DestinationWrite, Stage::Write, [false, true], connection_at);
+        assert!((by_storage - 9.0).abs() < 1e-6, "{by_storage}");
+    }
+}
+
+#[test]
 fn a_receivers_window_holds_up_only_if_it_turns_over() {
     let shares = |peer_window, rtt| {
         let now = TcpInfo {

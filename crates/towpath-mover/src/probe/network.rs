@@ -94,8 +94,10 @@ impl Line {
         let round_trip = self.probed.traces.iter().map(|trace| trace.info.min_rtt).max().unwrap_or_default();
         let began = self.probed.began;
         let (begins, ends) = (began + round_trip, began + self.probe.duration);
-        let mut keeper = Keeper::new(begins, Some(leg), stage);
-        for (at, threads) in threads.into_iter().filter(|(at, _)| *at > begins && *at <= ends) {
+        let (before, during): (Vec<_>, Vec<_>) = threads.into_iter().partition(|(at, _)| *at <= begins);
+        let used = before.into_iter().next_back().map(|(_, threads)| threads).unwrap_or_default();
+        let mut keeper = Keeper::new(begins, Some(leg), stage, used);
+        for (at, threads) in during.into_iter().filter(|(at, _)| *at <= ends) {
             let connections: Vec<_> =
                 (0..self.series.len()).filter_map(|number| self.seen(number, at - began)).collect();
             let moved = connections.iter().map(|connection| carried(self.probe.direction, &connection.info)).sum();
@@ -264,7 +266,9 @@ mod tests {
         }
         let began = clock::now();
         let probed = Probed { server: String::new(), connected: RTT, began, traces };
-        let looks = (0..=10).map(|step| (began + EVERY * step, HashMap::new())).collect();
+        // What this process did before, an hour of work, is no matter of the probe.
+        let threads = HashMap::from([(1, Duration::from_secs(3600))]);
+        let looks = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
         let mut line = Line::new(probe, probed);
         line.account = line.explain(looks);
         line
@@ -290,6 +294,8 @@ mod tests {
         assert_eq!((verdict.cause, verdict.leg), (Cause::SenderWindow, Some(Leg::In)));
         let idle = probed(|_| TcpInfo { is_starved: true, ..TcpInfo::default() });
         assert_eq!(idle.verdict().unwrap().cause, Cause::Processor, "memory is never slow");
-        assert_eq!(probed(|_| TcpInfo::default()).verdict().unwrap().cause, Cause::Bandwidth);
+        let full = probed(|_| TcpInfo::default());
+        assert_eq!(full.verdict().unwrap().cause, Cause::Bandwidth);
+        assert!(full.account.spent().iter().all(|(cause, ..)| *cause != Cause::Processor), "{:?}", full.account);
     }
 }

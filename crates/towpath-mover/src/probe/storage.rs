@@ -1,4 +1,4 @@
-//! What a storage gives and takes, over the network if it is far: a file that is there is read, scratch files are written and removed.
+//! What a storage gives and takes, over the network if it is far: a file that is there is read, scratch files are written.
 
 use std::{
     future::Future,
@@ -8,18 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use tokio::{runtime::Handle, sync::oneshot, time::sleep};
-use tokio_util::task::TaskTracker;
+use tokio::time::sleep;
 use towpath_client::Client;
 use towpath_proto::probe::noise;
 use towpath_store::{
     CreateOptions, Error, Expectation, Fault, OpenOptions, Result,
-    sys::{clock, disk, processor, random},
+    sys::{clock, disk, processor},
 };
 
-use super::Keeper;
+use super::{Keeper, Scratch};
 use crate::{
-    Filter, Place, Removal,
+    Place,
     account::{Account, Leg},
     file,
     stage::Stage,
@@ -35,15 +34,12 @@ const WINDOW: [u64; 2] = [8 << 20, 64 << 20];
 /// Files under way at once: more than are measured, so that the later ones wait for no round trip of the first.
 const FILES: usize = 1024;
 
-/// Of the room that is free, the share that a scratch file may take.
-const ROOM_SHARE: u64 = 10;
+/// So many round trips, and as long, a storage is watched at least: in less a path has not opened its windows, and a disk has done nothing but begin.
+const LEAST_ROUND_TRIPS: u32 = 25;
+const LEAST: Duration = Duration::from_millis(100);
 
-/// The largest scratch file.
-const MOST_BYTES: u64 = 8 << 30;
-
-/// How long to wait before each attempt to remove what was written.
-const REMOVAL_PAUSES: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
+/// After so many pieces what was written here is made safe: the page cache takes seconds of them at once, for which the disk then needs a minute.
+const SYNCED_PIECES: usize = 64;
 
 /// What was found of a storage in one direction.
 #[derive(Debug, Clone)]
@@ -84,6 +80,11 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// How long it must take at least for anything to be known: half of what is wanted, or less if the path is short.
+    fn least(&self, round_trip: Duration) -> Duration {
+        (round_trip * LEAST_ROUND_TRIPS).max(LEAST).min(self.duration / 2)
+    }
+
     fn pieces(&self) -> usize {
         self.window.clamp(WINDOW[0], WINDOW[1]) as usize / PIECE_BYTES
     }
@@ -92,7 +93,7 @@ impl Effort {
 /// Reads `file` for some time, or to its end.
 ///
 /// # Errors
-/// Those of the store; `InvalidArgument` for an empty file, of which nothing can be learnt.
+/// Those of the store; `InvalidArgument` for a file that ends before anything can be learnt of it, and `TimedOut` if nothing came.
 pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<StorageLine> {
     let handle = file.store.open(&file.caller, &file.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
@@ -117,111 +118,54 @@ pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<Stora
         })
         .buffer_unordered(effort.pieces())
         .try_collect::<()>();
-    watched(client, file, Stage::Read, &moved, effort, reading).await
-}
-
-/// A directory for scratch files, which goes away when it is dropped, with all that is in it.
-#[derive(Debug)]
-pub struct Scratch {
-    directory: Option<Place>,
-    background: TaskTracker,
-}
-
-impl Scratch {
-    /// Makes one in the directory `above`. It is removed by a task of `background`: who waits for that can be sure that it is gone.
-    ///
-    /// # Errors
-    /// Those of the store, also if what was made here could not be removed.
-    pub async fn new(above: &Place, background: &TaskTracker) -> Result<Self> {
-        let (sender, made) = oneshot::channel();
-        let (above, tracker) = (above.clone(), background.clone());
-        // By a task of its own: who is interrupted meanwhile would not know what there is to be removed.
-        background.spawn(async move {
-            if let Err(Ok(unwanted)) = sender.send(Self::make(&above, tracker).await) {
-                unwanted.remove().await;
-            }
-        });
-        made.await.unwrap_or_else(|_| Err(Error::new(Fault::Cancelled, "the program ends")))
-    }
-
-    async fn make(above: &Place, background: TaskTracker) -> Result<Self> {
-        let directory = above.join(format!(".towpath-probe-{:016x}", random::number()).as_bytes())?;
-        let Place { store, caller, path, .. } = &directory;
-        store.make_directory(caller, path, false, None).await?;
-        // Who may make and not remove shall leave no more than this.
-        if let Err(error) = store.remove_directory(caller, path).await {
-            let message = format!("what is made here cannot be removed ({error}): an empty directory is left");
-            return Err(Error::new(error.fault(), message).at(path));
+    match watched(client, file, Stage::Read, &moved, effort, reading).await? {
+        Ended::TooEarly(line) => {
+            Err(Error::new(Fault::InvalidArgument, too_little(&line, "name a larger file")).at(&file.path))
         }
-        store.make_directory(caller, path, false, None).await?;
-        Ok(Self { directory: Some(directory), background })
-    }
-
-    /// Removes it. If this is dropped before its end, the rest goes as if it had been dropped itself.
-    pub async fn remove(mut self) {
-        if let Some(directory) = self.directory.clone() {
-            remove(directory).await;
-            self.directory = None;
-        }
-    }
-
-    /// A file in it.
-    fn file(&self, name: &str) -> Result<Place> {
-        self.directory.as_ref().expect("it is there until it is dropped").join(name.as_bytes())
+        Ended::Done(line) | Ended::TooLate(line) => Ok(line),
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let (Some(directory), Ok(runtime)) = (self.directory.take(), Handle::try_current()) {
-            self.background.spawn_on(remove(directory), &runtime);
-        }
-    }
-}
-
-/// Removes all of it. What was on its way when a probe was interrupted may yet come, so this is tried several times.
-async fn remove(directory: Place) {
-    let mut failures = Vec::new();
-    for pause in REMOVAL_PAUSES {
-        sleep(pause).await;
-        failures.clear();
-        Removal::new(&directory, (&Filter::default(), &directory.path), |error| failures.push(error)).run().await;
-        if failures.is_empty() {
-            return;
-        }
-    }
-    failures.iter().for_each(|error| tracing::warn!(%error, "what a probe wrote could not be removed"));
+fn too_little(line: &StorageLine, advice: &str) -> String {
+    format!("too little to tell: {} bytes in {:.2} s: {advice}", line.bytes, line.seconds)
 }
 
 /// Writes a file for some time, and waits until it is safe. Gives the file too.
 ///
 /// # Errors
-/// Those of the store.
+/// Those of the store; `NoSpace` if there is too little room to learn anything, and `TimedOut` if what was written is not safe in time.
 pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, Place)> {
     let file = scratch.file("large")?;
-    let room = file.store.space(&file.caller, &file.path).await.map_or(MOST_BYTES, |space| space.free / ROOM_SHARE);
+    let room = scratch.room().await;
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await?;
     let ends = clock::now() + effort.duration;
     let moved = AtomicU64::new(0);
     let piece = Bytes::from(noise(PIECE_BYTES));
-    let offsets = (0..room.min(MOST_BYTES)).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends);
+    let mut offsets = (0..room).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends).peekable();
+    let side_by_side = if file.store.capabilities().write_any_order { effort.pieces() } else { 1 };
+    let put = async |offset| {
+        handle.write(offset, piece.clone()).await?;
+        moved.fetch_add(PIECE_BYTES as u64, Relaxed);
+        Ok::<_, Error>(())
+    };
     let writing = async {
-        stream::iter(offsets)
-            .map(|offset| {
-                let (handle, moved, piece) = (&handle, &moved, piece.clone());
-                async move {
-                    handle.write(offset, piece).await?;
-                    moved.fetch_add(PIECE_BYTES as u64, Relaxed);
-                    Ok::<_, Error>(())
-                }
-            })
-            .buffer_unordered(if file.store.capabilities().write_any_order { effort.pieces() } else { 1 })
-            .try_collect::<()>()
-            .await?;
+        while offsets.peek().is_some() {
+            let some = offsets.by_ref().take(if file.is_remote() { usize::MAX } else { SYNCED_PIECES });
+            stream::iter(some).map(|offset| put(offset)).buffer_unordered(side_by_side).try_collect::<()>().await?;
+            if !file.is_remote() {
+                handle.sync().await?;
+            }
+        }
         handle.commit(Expectation { size: Some(moved.load(Relaxed)), ..Expectation::default() }).await.map(drop)
     };
-    let line = watched(client, &file, Stage::Write, &moved, effort, writing).await?;
-    Ok((line, file))
+    let error = match watched(client, &file, Stage::Write, &moved, effort, writing).await? {
+        Ended::Done(line) => return Ok((line, file)),
+        Ended::TooEarly(line) => Error::new(Fault::NoSpace, too_little(&line, "no more of the free space is taken")),
+        Ended::TooLate(StorageLine { bytes, seconds, .. }) => {
+            Error::new(Fault::TimedOut, format!("{bytes} bytes were written, and were not safe within {seconds:.0} s"))
+        }
+    };
+    Err(error.at(&file.path))
 }
 
 /// What single files of `bytes` cost: some are written, then more, and read.
@@ -258,6 +202,15 @@ async fn each(names: impl Iterator<Item = String>, one: impl AsyncFn(String) -> 
     Ok(began.elapsed().as_secs_f64())
 }
 
+/// What was seen of some work on a storage, and when that ended.
+enum Ended {
+    /// So early that its rate tells nothing.
+    TooEarly(StorageLine),
+    Done(StorageLine),
+    /// It did not end in time, and was given up.
+    TooLate(StorageLine),
+}
+
 /// Does `work` on `place` while it is watched.
 async fn watched(
     client: &Client,
@@ -266,16 +219,16 @@ async fn watched(
     moved: &AtomicU64,
     effort: Effort,
     work: impl Future<Output = Result<()>>,
-) -> Result<StorageLine> {
+) -> Result<Ended> {
     let leg = match stage {
         Stage::Read => Leg::In,
         _ => Leg::Out,
     };
     let began = clock::now();
-    let mut keeper = Keeper::new(began, place.is_remote().then_some(leg), stage);
+    let mut keeper = Keeper::new(began, place.is_remote().then_some(leg), stage, processor::time_wanted());
+    let connections = || if place.is_remote() { client.connections() } else { Vec::new() };
     let look = |keeper: &mut Keeper| {
-        let connections = if place.is_remote() { client.connections() } else { Vec::new() };
-        keeper.add(clock::now(), moved.load(Relaxed), connections, processor::time_wanted());
+        keeper.add(clock::now(), moved.load(Relaxed), connections(), processor::time_wanted());
     };
     let watching = async {
         let mut ticks = watch::ticks();
@@ -285,16 +238,27 @@ async fn watched(
             client.ask_far_ends().await;
         }
     };
-    tokio::select! {
-        outcome = work => outcome?,
-        () = sleep(effort.duration * 2) => {}
+    let is_done = tokio::select! {
+        outcome = work => outcome.map(|()| true)?,
+        () = sleep(effort.duration * 2) => false,
         () = watching => unreachable!("it looks until it is dropped"),
-    }
+    };
+    let (bytes, took) = (moved.load(Relaxed), began.elapsed());
     look(&mut keeper);
-    let (bytes, seconds) = (moved.load(Relaxed), began.elapsed().as_secs_f64());
-    if bytes == 0 {
+    let seconds = took.as_secs_f64();
+    if bytes == 0 && !is_done {
         let message = format!("not even {PIECE_BYTES} bytes in {seconds:.0} s");
         return Err(Error::new(Fault::TimedOut, message).at(&place.path));
     }
-    Ok(StorageLine { bytes, seconds, account: keeper.account() })
+    let round_trips = connections().into_iter().map(|connection| connection.info.min_rtt);
+    let least = effort.least(round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default());
+    let line = StorageLine { bytes, seconds, account: keeper.account() };
+    Ok(match is_done {
+        true if took < least => Ended::TooEarly(line),
+        true => Ended::Done(line),
+        false => Ended::TooLate(line),
+    })
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,7 @@ const WAITING_SAMPLES: usize = 1024;
 /// What a sample takes, in bytes, about.
 const SAMPLE_BYTES: usize = 512;
 
-/// How much longer than asked for a probe upwards may take: what fills the buffers on a slow path.
+/// How much longer than asked for a probe may have its place, and upwards its connection: what fills the buffers on a slow path.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The probes of a server.
@@ -148,7 +148,6 @@ struct Down {
     /// The last frames, once it has ended.
     last: Option<VecDeque<Vec<u8>>>,
     _looking: AbortOnDropHandle<()>,
-    _place: OwnedSemaphorePermit,
     _reserved: Reserved,
 }
 
@@ -160,16 +159,21 @@ async fn down(
     let reserved = exchange.link.reserve(WAITING_SAMPLES * SAMPLE_BYTES).await;
     let (sender, samples) = mpsc::channel(WAITING_SAMPLES);
     let (began, socket) = (clock::now(), exchange.link.socket);
+    let (ends, looking) = (began + ask.duration, look(socket, began, ask.interval, sender));
+    // Who takes what is left byte by byte has the connection for longer, but not the place.
+    let looking = async move {
+        let _place = place;
+        let _ = timeout_at(ends + GRACE, looking).await;
+    };
     let probe = Down {
         began,
-        ends: began + ask.duration,
+        ends,
         socket,
         stopping: exchange.service.stopping.clone(),
         samples,
         bytes: 0,
         last: None,
-        _looking: AbortOnDropHandle::new(tokio::spawn(look(socket, began, ask.interval, sender))),
-        _place: place,
+        _looking: AbortOnDropHandle::new(tokio::spawn(looking)),
         _reserved: reserved,
     };
     stream::unfold(probe, |mut probe| async move {

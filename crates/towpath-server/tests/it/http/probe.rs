@@ -149,6 +149,21 @@ async fn how_many_and_how_long_is_bounded_and_all_can_be_refused() {
     assert!(answer.text().contains("probe.enabled"), "{answer:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_next_to_nothing_does_not_keep_its_place() {
+    let ask = "direction=down duration_ms=10 interval_ms=10";
+    let mut config = open_config();
+    config.probe.connections = 1;
+    let site = Site::in_memory_with(&config);
+    let mut stream = site.connect().await;
+    let request = format!("GET {PROBE}/ HTTP/1.1\r\nhost: x\r\ntowpath-probe: {ask}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    site.probe("GET", "/", ask).await.expect(StatusCode::OK);
+    drop(stream);
+}
+
 #[tokio::test]
 async fn a_server_that_stops_ends_probes() {
     let site = Site::in_memory();
