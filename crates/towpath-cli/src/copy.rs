@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
 use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Progress, Share, Trees, Watch, jobs, jobs_of};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
@@ -46,12 +46,13 @@ impl Rest {
     /// The `jobs`, none of which is tried once the rest is given up.
     fn of(&self, jobs: Jobs) -> Jobs {
         let Self { is_given_up } = self.clone();
-        let jobs = jobs.map(move |job| match job {
-            Ok(job) if is_given_up.load(Relaxed) => {
+        let jobs = jobs.and_then(move |job| {
+            ready(if is_given_up.load(Relaxed) {
                 let error = Error::new(Fault::Unavailable, "it was not tried, because a storage is out of reach");
                 Err(Missed { error: error.blamed_on(Blame::Network).at(&job.from.path), job })
-            }
-            job => job,
+            } else {
+                Ok(job)
+            })
         });
         jobs.boxed()
     }
@@ -106,11 +107,7 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let seconds = start.elapsed().as_secs_f64();
     audience.end(|| summary(&total, seconds))?;
     report(manner, &total, seconds)?;
-<<<<<<< ours
-    total.misses.finish(|list| again(arguments, places, list))?;
-=======
-    total.misses.finish(&again(arguments, places), "the same command with --skip-existing")?;
->>>>>>> theirs
+    total.misses.finish(|list| again(arguments, places, list), "the same command with --skip-existing")?;
     total.misses.tally.outcome()
 }
 

@@ -110,19 +110,14 @@ impl Misses {
         }
     }
 
-<<<<<<< ours
-    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted.
-    pub(crate) fn finish(&mut self, again: impl FnOnce(&str) -> String) -> Result<(), Failure> {
-=======
     /// There is more, which nobody looked at.
     pub(crate) fn cut_off(&mut self) {
         self.is_cut_off = true;
     }
 
-    /// Says what was missed in all, and how it can be tried again: by the command `again`, to which the list is added, or, if the list is not complete,
-    /// by what `anew` says.
-    pub(crate) fn finish(&mut self, again: &str, anew: &str) -> Result<(), Failure> {
->>>>>>> theirs
+    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted, or, if the list is not complete, by what
+    /// `anew` says.
+    pub(crate) fn finish(&mut self, again: impl FnOnce(&str) -> String, anew: &str) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
@@ -130,18 +125,13 @@ impl Misses {
         }
         let Some(list) = self.list.take() else { return Ok(()) };
         let path = list.finish()?;
-<<<<<<< ours
-        if count > 0 {
-            complain(format_args!("to try them again: {}", again(&quoted(path.as_os_str()))));
-=======
         let path = quoted(path.as_os_str());
         if self.is_cut_off {
             complain(format_args!(
                 "{path} is not complete: what was not looked at is not in it; {anew} copies all that is missing"
             ));
         } else if count > 0 {
-            complain(format_args!("to try them again: {again} --retry-from {path} --failed-to {path}"));
->>>>>>> theirs
+            complain(format_args!("to try them again: {}", again(&path)));
         }
         Ok(())
     }

@@ -99,11 +99,7 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
-<<<<<<< ours
-    total.misses.finish(|_| again(std::env::args_os()))?;
-=======
-    total.misses.finish(&again(arguments, places), "the same command")?;
->>>>>>> theirs
+    total.misses.finish(|_| again(std::env::args_os()), "the same command")?;
     total.misses.tally.outcome().and(may_delete)
 }
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use towpath_wan::{Answer, Control, LinkName, LinkSettings, Report, Request, Wan, ask, exec_in};
+use towpath_wan::{Answer, Control, LinkName, LinkSettings, Report, Request, Stopped, Wan, ask, exec_in};
 
 use crate::{failure::Failure, interrupt::Interrupts};
 use args::{Action, Exec, Network, Run, Set, Stats, Up};
@@ -27,7 +27,7 @@ const NAME_VARIABLE: &str = "TOWPATH_WAN";
 /// Does what the command line says.
 pub(crate) async fn run(arguments: args::Wan) -> Result<(), Failure> {
     match arguments.action {
-        Action::Up(arguments) if arguments.foreground => hold(&arguments),
+        Action::Up(arguments) if arguments.foreground => hold(&arguments).await,
         Action::Up(_) => start_holder(),
         Action::Set(arguments) => set(&arguments),
         Action::Exec(arguments) => exec(&arguments),
@@ -56,19 +56,67 @@ fn make(network: &Network) -> Result<Wan, towpath_wan::Error> {
     builder.build()
 }
 
-/// Holds an emulator until `down`. Its first line of output says that it is there, and where the hosts are.
-fn hold(arguments: &Up) -> Result<(), Failure> {
-    let wan = make(&arguments.network)?;
-    let control = Control::open(&arguments.name.name)?;
+/// An emulator that answers on its control socket, in a thread of its own.
+struct Held {
+    name: String,
+    wan: Arc<Wan>,
+    server: thread::JoinHandle<Result<(Stopped, Control), towpath_wan::Error>>,
+    /// Told when the server ends, be it that somebody asked for it.
+    ended: oneshot::Receiver<()>,
+}
+
+impl Held {
+    fn new(name: String, network: &Network) -> Result<Self, Failure> {
+        let wan = Arc::new(make(network)?);
+        let control = Control::open(&name)?;
+        let (tell_ended, ended) = oneshot::channel();
+        let served = Arc::clone(&wan);
+        let server = thread::spawn(move || {
+            let outcome = control.serve(&served);
+            // Nobody may be left to hear it.
+            let _ = tell_ended.send(());
+            outcome.map(|asker| (asker, control))
+        });
+        Ok(Self { name, wan, server, ended })
+    }
+
+    /// Kills what runs in the hosts, and removes them.
+    fn end(self) -> Result<(), Failure> {
+        let Self { name, wan, server, .. } = self;
+        // The server holds the emulator until it is asked to stop; if it was before, nobody answers this.
+        let asker = thread::spawn(move || ask(&name, &Request::Stop));
+        let (stopper, control) =
+            server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
+        drop(wan);
+        drop(control);
+        stopper.confirm();
+        // Everything is gone, whatever it was told.
+        let _ = asker.join();
+        Ok(())
+    }
+}
+
+/// Holds an emulator until `down` or a signal. Its first line of output says that it is there, and where the hosts are.
+async fn hold(arguments: &Up) -> Result<(), Failure> {
+    // From here on a signal no longer ends the process by itself: the hosts are cleared first.
+    let mut interrupts = Interrupts::new()?;
+    let mut held = Held::new(arguments.name.name.clone(), &arguments.network)?;
+    let outcome = match announce(&held.wan) {
+        Ok(()) => tokio::select! {
+            _ = &mut held.ended => Ok(()),
+            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+        },
+        Err(error) => Err(error.into()),
+    };
+    held.end()?;
+    outcome
+}
+
+fn announce(wan: &Wan) -> std::io::Result<()> {
     let hosts = wan.hosts().iter().map(|host| format!("{} {}", host.index().number(), host.address()));
     let mut output = std::io::stdout();
     writeln!(output, "hosts: {}", hosts.collect::<Vec<_>>().join(", "))?;
-    output.flush()?;
-    let stopped = control.serve(&wan)?;
-    drop(wan);
-    drop(control);
-    stopped.confirm();
-    Ok(())
+    output.flush()
 }
 
 /// Starts the process that holds the emulator, and waits until it is there or has failed.
@@ -199,44 +247,38 @@ fn link_name(link: LinkName) -> String {
 
 /// Runs a command in the first host of an emulator that ends with it.
 async fn run_command(arguments: &Run) -> Result<(), Failure> {
-    // From here on a signal no longer ends the process by itself: the hosts are cleared first.
+    // As in `hold`.
     let mut interrupts = Interrupts::new()?;
-    let wan = Arc::new(make(&arguments.network)?);
-    let name = format!("run-{}", std::process::id());
-    let control = Control::open(&name)?;
-    let mut command = command(&arguments.command)?;
-    command.env(NAME_VARIABLE, &name);
-    let first = wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;
-    let mut child = first.spawn(command)?;
-
-    let (tell_status, status) = oneshot::channel();
-    // Both tell of their end, and nobody may be left to hear it.
-    thread::spawn(move || tell_status.send(child.wait()));
-    let (tell_stopped, stopped) = oneshot::channel();
-    let served = Arc::clone(&wan);
-    let server = thread::spawn(move || {
-        let outcome = control.serve(&served);
-        let _ = tell_stopped.send(());
-        outcome.map(|asker| (asker, control))
-    });
-
-    let outcome = tokio::select! {
-        Ok(status) = status => match exit_code(status?) {
-            0 => Ok(()),
-            exit => Err(Failure::Command { exit }),
+    let mut held = Held::new(format!("run-{}", std::process::id()), &arguments.network)?;
+    let outcome = match start_command(arguments, &held) {
+        Ok(status) => tokio::select! {
+            Ok(status) = status => succeeded(status),
+            _ = &mut held.ended => Err(towpath_wan::Error::Ended.into()),
+            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
         },
-        Ok(()) = stopped => Err(towpath_wan::Error::Ended.into()),
-        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+        Err(failure) => Err(failure),
     };
-    // The server holds the emulator until it is asked to stop; if it was before, nobody answers this.
-    let asker = thread::spawn(move || ask(&name, &Request::Stop));
-    let (stopper, control) = server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
-    drop(wan);
-    drop(control);
-    stopper.confirm();
-    // Everything is gone, whatever it was told.
-    let _ = asker.join();
+    held.end()?;
     outcome
+}
+
+/// Starts the command in the first host; what it gives tells how it ended.
+fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::io::Result<ExitStatus>>, Failure> {
+    let mut command = command(&arguments.command)?;
+    command.env(NAME_VARIABLE, &held.name);
+    let first = held.wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;
+    let mut child = first.spawn(command)?;
+    let (tell_status, status) = oneshot::channel();
+    // Nobody may be left to hear it.
+    thread::spawn(move || tell_status.send(child.wait()));
+    Ok(status)
+}
+
+fn succeeded(status: std::io::Result<ExitStatus>) -> Result<(), Failure> {
+    match exit_code(status?) {
+        0 => Ok(()),
+        exit => Err(Failure::Command { exit }),
+    }
 }
 
 /// As a shell shows it.

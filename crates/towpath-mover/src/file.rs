@@ -22,12 +22,7 @@ use crate::{
     Job, Mover, again, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
-<<<<<<< ours
-    replicas,
-    stage::Stage,
-=======
     stage::{Stage, Stay},
->>>>>>> theirs
     window::{Room, Turn},
 };
 
@@ -207,10 +202,9 @@ pub(crate) async fn copy(
             error => Failure::Final(error),
         });
     }
-    commit(job, mover, &*source, &*target).await
+    commit(job, mover, &*source, promised, &*target).await
 }
 
-<<<<<<< ours
 /// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
 /// is written in place may be of two versions.
 async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
@@ -223,11 +217,7 @@ async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata:
 
 /// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
 /// do, is waited for.
-async fn begin(job: &Job, mover: &Mover, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
-=======
-/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that is waited for.
 async fn begin(job: &Job, mover: &Mover, stay: &mut Stay<'_>, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
->>>>>>> theirs
     let to = &job.to;
     if options.resume.is_some() {
         mover.progress.proves();
@@ -330,54 +320,3 @@ async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, l
     }
     Ok(())
 }
-<<<<<<< ours
-=======
-
-async fn commit(job: &Job, mover: &Mover, source: &dyn ReadHandle, target: &dyn WriteHandle) -> Result<Copied> {
-    let Job { from, to, .. } = job;
-    let held = FILE_BYTES + first_bytes(job);
-    // Of several sources some may have told their digests only after the first bytes came.
-    let Metadata { size, mtime_ns, mut digests, .. } = source.metadata().await.map_err(|error| error.at(&from.path))?;
-    if let Some(algorithm) = mover.options.checksum
-        && digests.get(algorithm).is_none()
-    {
-        let _stay = mover.stages.enter(Stage::Check, held);
-        digests.insert(from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?);
-    }
-    let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
-    let mut stay = mover.stages.enter(Stage::Commit, held);
-    let mut arrived = target.commit(expected).await.map_err(|error| replicas::with_givers(job, error).at(&to.path))?;
-    if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
-        && arrived.digests.get(promised.algorithm()).is_none()
-    {
-        stay.pass(Stage::Check);
-        arrived.digests.insert(insist(job, &promised).await?);
-    }
-    let mut verified = Digests::default();
-    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
-        verified.insert(*digest);
-    }
-    Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
-}
-
-/// Compares a digest that the storage did not compare when it took the file: the file is read for it. Unless it is the right one, the file
-/// goes away.
-async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
-    let to = &job.to;
-    let error = match to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await {
-        Ok(found) if found == *promised => return Ok(found),
-        Ok(found) => {
-            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
-        }
-        Err(error) => error,
-    };
-    if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
-        tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
-    }
-    Err(error.at(&to.path))
-}
-
-fn agrees(digest: &Digest, others: &Digests) -> bool {
-    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
-}
->>>>>>> theirs

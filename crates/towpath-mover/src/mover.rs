@@ -179,13 +179,9 @@ impl Mover {
         &self.progress
     }
 
-<<<<<<< ours
-    /// Room for a file to begin with.
-    async fn admitted(&self, job: &Job) -> Room {
-        self.ends.get_or_init(|| self.recall(job)).await;
-=======
     /// Lets a file begin. It waits for nothing that it holds a part of, so that no files wait for each other.
     async fn admitted(&self, job: &Job) -> Admitted {
+        self.ends.get_or_init(|| self.recall(job)).await;
         let gathered = match job.to.store.capabilities().write_any_order {
             true => None,
             false => Some(self.gathered.room(file::gathered_bytes(job), Turn::File).await),
@@ -195,7 +191,6 @@ impl Mover {
 
     /// Room for what a file begins with.
     pub(crate) async fn first_room(&self, job: &Job) -> Room {
->>>>>>> theirs
         self.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use towpath_proto::url::Url;
-use towpath_store::{Caller, Error, Fault, MAX_NAME_BYTES, MAX_PATH_BYTES, Printable, Result, Store, StorePath};
+use towpath_store::{Caller, Error, Fault, PathError, Printable, Result, Store, StorePath};
 
 use crate::{Replicas, Share};
 
@@ -107,8 +107,9 @@ impl Place {
     /// # Errors
     /// `InvalidArgument` for a name that no path can have.
     pub fn join(&self, name: &[u8]) -> Result<Self> {
-        let path = self.path.join(name).map_err(|_| {
-            let message = format!("no path can have its entry `{}`: a name is neither empty, `.` nor `..`, and has at most {MAX_NAME_BYTES} bytes, a path {MAX_PATH_BYTES}", Printable(name));
+        let path = self.path.join(name).map_err(|error| {
+            let why = if error == PathError::Relative { "it is no name".to_owned() } else { error.to_string() };
+            let message = format!("no path can have its entry `{}`: {why}", Printable(name));
             Error::new(Fault::InvalidArgument, message).at(&self.path)
         })?;
         Ok(self.with_path(path))

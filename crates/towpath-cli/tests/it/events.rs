@@ -146,7 +146,8 @@ fn events_and_data_do_not_mix() {
     for line in ["cp --events - file -", "cp --events - --json file copy"] {
         assert_eq!(directory.run(line).expect(2).stdout, "");
     }
-    let outcome = directory.run("sync --dry-run --events - . copy").expect(0);
+    directory.put("source/new", "content");
+    let outcome = directory.run("sync --dry-run --events - source copy").expect(0);
     assert_eq!(count(&parsed(&outcome.stdout), "action"), 2);
     directory.run("cp --events missing/events file copy").expect(2);
     let outcome = directory.run("cp --events - file copy").expect(0);

@@ -88,7 +88,7 @@ fn what_copies_have_found_out_is_what_is_probed() {
     let served = directory.serve();
     let url = &served.urls()[0];
     let now_s = clock::unix_s();
-    directory.put("cache/towpath/paths", &format!("{url}/ - 3 1000000 {now_s}\n- {url}/ 2 1000000 {now_s}\n"));
+    directory.put("cache/towpath/paths", &format!("{url} - 3 1000000 {now_s}\n- {url} 2 1000000 {now_s}\n"));
     let probe = ["probe", url, "--seconds", "1", "--json"];
     let output = directory.command(probe).env("XDG_CACHE_HOME", directory.host("cache")).output().unwrap();
     let document = json(&Outcome::from(output).expect(0));
@@ -200,7 +200,7 @@ fn a_copy_over_a_long_path_takes_about_as_long_as_predicted() {
     Outcome::from(directory.command(run).output().unwrap()).expect(0);
     let probed: Value = serde_json::from_str(&directory.get("probed")).unwrap();
     let leg = &probed["network"][0];
-    assert_eq!(leg["connections"], 4);
+    assert!((1..=4).contains(&leg["connections"].as_u64().unwrap()), "{leg}");
     assert!((0.019..0.1).contains(&leg["min_rtt_s"].as_f64().unwrap()), "{leg}");
     assert!((2e6..6.5e6).contains(&leg["settled_rate_bytes_per_s"].as_f64().unwrap()), "{leg}");
     let predicted = probed["predictions"][0]["seconds"].as_f64().unwrap();

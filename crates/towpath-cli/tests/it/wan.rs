@@ -1,6 +1,11 @@
 //! `towpath wan`: an emulator of its own for each test. Needs root; skipped, with a word on why, where there is none.
 
-use std::process::{Command, Output};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Output, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::program::towpath;
 
@@ -59,6 +64,33 @@ fn an_emulator_is_made_steered_and_ended() {
 
     assert!(wan(&["down"]).status.success());
     assert_eq!(wan(&["stats"]).status.code(), Some(2), "it is gone");
+}
+
+/// Starts a command and gives it with its first line.
+fn started<'a>(arguments: impl IntoIterator<Item = &'a str>) -> (Child, String) {
+    let mut child = towpath(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
+}
+
+#[test]
+fn a_signal_ends_the_emulator_with_all_that_runs_in_its_hosts() {
+    if !is_root() {
+        return;
+    }
+    let name = format!("signal-{}", std::process::id());
+    let (mut holder, hosts) = started(["wan", "up", "--foreground", "--name", &name]);
+    assert!(hosts.starts_with("hosts: "), "{hosts}");
+    let (mut inside, line) = started(["wan", "exec", "--name", &name, "2", "--", "sh", "-c", "echo here; sleep 600"]);
+    assert_eq!(line, "here\n");
+    kill_process(Pid::from_child(&holder), Signal::TERM).unwrap();
+    assert_eq!(holder.wait().unwrap().code(), Some(143));
+    assert!(!inside.wait().unwrap().success());
+    assert_eq!(run(["wan", "stats", "--name", &name]).status.code(), Some(2), "it is gone");
+    for end in ["sock", "lock"] {
+        assert!(!std::path::Path::new("/run/towpath-wan").join(format!("{name}.{end}")).exists(), "{end}");
+    }
 }
 
 #[test]

@@ -154,11 +154,17 @@ impl Parts {
 
 /// One step of an upload.
 fn step(put: &Put, what: &str, range: &str) -> Question {
+    let question = any_step(put, what, range);
+    match put.only_new() {
+        true => question.with(header::IF_NONE_MATCH, "*"),
+        false => question,
+    }
+}
+
+/// The same, whatever bears the name of the file by now.
+fn any_step(put: &Put, what: &str, range: &str) -> Question {
     let mut question =
         Question::new(&put.store.site, Method::PUT).with(UPLOAD, what).with(header::CONTENT_RANGE, range);
-    if put.only_new() {
-        question = question.with(header::IF_NONE_MATCH, "*");
-    }
     question.wait = put.store.site.options.patience;
     question
 }
@@ -218,7 +224,7 @@ impl Put {
 
     /// Ends the upload that the server calls `id`: `how` is `keep` or `abandon`.
     async fn leave(&self, how: &str, size: u64, id: &str) -> Result<()> {
-        let question = step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
+        let question = any_step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
         self.ask(&question).await?.discard().await;
         Ok(())
     }

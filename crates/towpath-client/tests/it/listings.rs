@@ -72,7 +72,7 @@ async fn described(responses: &[(&str, u16)]) -> Result<Vec<Entry>> {
 async fn an_answer_that_does_not_describe_the_directory_is_not_an_empty_one() {
     for (responses, names) in [
         (&[("/d/", 200)][..], &[][..]),
-        (&[("/d", 200), ("/d/a", 200)], &["a"]),
+        (&[("/d/", 200), ("/d/a", 200)], &["a"]),
         (&[("https://elsewhere/%64/", 200), ("/d//a", 200), ("/d/e/f", 200)], &["a"]),
         (&[("/d/a", 200)], &["a"]),
         (&[("/other", 200), ("/d/", 200)], &[]),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use towpath_proto::checksum::{Digest, Digests};
-use towpath_store::{Blame, Error, Expectation, Fault, Metadata, Result, WriteHandle};
+use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Result, WriteHandle};
 
 use super::{Copied, Failure, Route, first_bytes};
-use crate::{Job, Mover, mover::FILE_BYTES, stage::Stage};
+use crate::{Job, Mover, mover::FILE_BYTES, replicas, stage::Stage};
 
 /// Has the destination check and show what was written.
 ///
@@ -15,12 +15,16 @@ use crate::{Job, Mover, mover::FILE_BYTES, stage::Stage};
 pub(super) async fn commit(
     job: &Job,
     mover: &Mover,
-    metadata: &Metadata,
+    source: &dyn ReadHandle,
+    promised: &Digests,
     target: &dyn WriteHandle,
 ) -> Result<Copied, Failure> {
     let from = &job.from;
     let held = FILE_BYTES + first_bytes(job);
-    let mut digests = metadata.digests.clone();
+    // Of several sources some may have told their digests only after the first bytes came.
+    let told = source.metadata().await.map_err(|error| Failure::Final(error.at(&from.path)))?;
+    let Metadata { size, mtime_ns, mut digests, .. } = told;
+    promised.iter().for_each(|digest| digests.insert(*digest));
     if let Some(algorithm) = mover.options.checksum
         && digests.get(algorithm).is_none()
     {
@@ -28,7 +32,7 @@ pub(super) async fn commit(
         let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await;
         digests.insert(promised.map_err(Failure::Final)?);
     }
-    let expected = Expectation { size: Some(metadata.size), digests: digests.clone(), mtime_ns: metadata.mtime_ns };
+    let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
     let mut stay = mover.stages.enter(Stage::Commit, held);
     let mut arrived = target.commit(expected).await.map_err(|error| judged(job, error, digests.clone()))?;
     if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
@@ -41,12 +45,13 @@ pub(super) async fn commit(
     for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
         verified.insert(*digest);
     }
-    Ok(Copied { bytes: metadata.size, verified, route: Route::Streamed, took: Duration::ZERO })
+    Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
 /// What failed in a commit. What this machine and our own servers take is checked on its way, so that a wrong digest is that of what was read.
 fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
+    let error = replicas::with_givers(job, error);
     let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
     if error.fault() != Fault::ChecksumMismatch || !is_checked_on_its_way {
         return Failure::Final(error.at(&to.path));

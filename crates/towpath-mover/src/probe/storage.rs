@@ -151,7 +151,7 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
     let writing = async {
         while offsets.peek().is_some() {
             let some = offsets.by_ref().take(if file.is_remote() { usize::MAX } else { SYNCED_PIECES });
-            stream::iter(some).map(|offset| put(offset)).buffer_unordered(side_by_side).try_collect::<()>().await?;
+            stream::iter(some).map(&put).buffer_unordered(side_by_side).try_collect::<()>().await?;
             if !file.is_remote() {
                 handle.sync().await?;
             }

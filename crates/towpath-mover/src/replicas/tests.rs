@@ -4,6 +4,7 @@ use towpath_store::{
     CreateOptions,
     local::{LocalOptions, LocalStore},
     memory::MemoryStore,
+    sys::disk,
 };
 use towpath_testkit::{
     fault::{FaultStore, Faults},
@@ -125,7 +126,7 @@ async fn a_lie_is_found_at_the_end() {
 #[tokio::test]
 async fn digests_that_are_told_late_count_too() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("file"), pattern(SIZE)).unwrap();
+    disk::write(&directory.path().join("file"), &pattern(SIZE)).unwrap();
     let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let without = FaultStore::new(local, Faults::default());
     let other = source(&Pattern::new(4).bytes(0, SIZE), Faults::default()).await;

@@ -7,11 +7,7 @@ use std::{
 
 use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered};
 use tokio::sync::{Semaphore, mpsc};
-<<<<<<< ours
-use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath};
-=======
-use towpath_store::{Changes, Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
->>>>>>> theirs
+use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath, gone};
 
 use super::{
     Extra, Pass, Step, Sync,
@@ -162,11 +158,7 @@ impl Descent {
         if is_new {
             let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
-<<<<<<< ours
-        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken: true, may_lose: true, fillings }))
-=======
-        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken, may_lose: true, full }))
->>>>>>> theirs
+        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken, may_lose: true, fillings }))
     }
 
     /// Goes through one directory; gives those in it.

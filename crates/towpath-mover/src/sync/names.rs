@@ -42,7 +42,7 @@ impl<'a> Names<'a> {
     pub(super) async fn list(ends: &Job, is_looked_at: bool, large: &'a Semaphore) -> Result<Self> {
         let list = |most| async move {
             let found = async { if is_looked_at { entries(&ends.to, most).await } else { Ok(Some(Entries::new())) } };
-            Ok(match try_join!(entries(&ends.from, most), found)? {
+            Ok::<_, Error>(match try_join!(entries(&ends.from, most), found)? {
                 (Some(source), Some(found)) => Some((source, found)),
                 _ => None,
             })
@@ -127,8 +127,8 @@ mod tests {
             let all: Vec<_> = ours.union(&theirs).cloned().collect();
             prop_assert_eq!(both.iter().map(|both| both.name.to_vec()).collect::<Vec<_>>(), all);
             for both in both {
-                prop_assert_eq!(both.source.map(|known| known.size), ours.contains(&*both.name).then_some(1));
-                prop_assert_eq!(both.found.map(|known| known.size), theirs.contains(&*both.name).then_some(2));
+                prop_assert_eq!(both.source.map(|known| known.size), ours.contains(both.name).then_some(1));
+                prop_assert_eq!(both.found.map(|known| known.size), theirs.contains(both.name).then_some(2));
             }
         }
     }

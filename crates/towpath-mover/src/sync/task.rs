@@ -67,15 +67,6 @@ impl Descent {
         let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
         let judgement = self.wanted(&ends.from.path, &source)?;
         let is_directory = source.kind == FileKind::Directory;
-<<<<<<< ours
-=======
-        let judgement = options.filter.judge(&ends.from.path, self.sync.ends.root(), is_directory);
-        let is_wanted =
-            if is_directory { judgement.may_hold } else { judgement.is_taken && options.filter.takes(source.size) };
-        if !is_wanted {
-            return None;
-        }
->>>>>>> theirs
         let found = entry.found;
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
         let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
@@ -101,7 +92,7 @@ impl Descent {
     pub(super) fn wanted(&self, path: &StorePath, source: &Known) -> Option<Judgement> {
         let filter = &self.sync.options.filter;
         let is_directory = source.kind == FileKind::Directory;
-        let judgement = filter.judge(path, &self.sync.ends.from.path, is_directory);
+        let judgement = filter.judge(path, self.sync.ends.root(), is_directory);
         let is_wanted = if is_directory { judgement.may_hold } else { judgement.is_taken && filter.takes(source.size) };
         is_wanted.then_some(judgement)
     }
@@ -122,13 +113,6 @@ impl Descent {
 
     /// Something of which only the destination knows.
     fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
-<<<<<<< ours
-=======
-        let options = &self.sync.options;
-        let is_directory = found.kind == FileKind::Directory && !found.is_link;
-        let judgement = options.filter.judge(&ends.from.path, self.sync.ends.root(), is_directory);
-        let is_wanted = judgement.is_taken && (is_directory || options.filter.takes(found.size));
->>>>>>> theirs
         // In the xroot protocol listings cannot say such a name: that the source has it not is not known.
         let is_unsayable = ends.from.is_remote() && ends.from.path.as_bytes().contains(&b'\n');
         if !self.sync.options.delete || !directory.may_lose || !self.is_taken(ends, found) || is_unsayable {
@@ -141,7 +125,7 @@ impl Descent {
     fn is_taken(&self, ends: &Job, found: &Known) -> bool {
         let filter = &self.sync.options.filter;
         let is_directory = is_tree(found);
-        let judgement = filter.judge(&ends.from.path, &self.sync.ends.from.path, is_directory);
+        let judgement = filter.judge(&ends.from.path, self.sync.ends.root(), is_directory);
         judgement.is_taken && (is_directory || filter.takes(found.size))
     }
 

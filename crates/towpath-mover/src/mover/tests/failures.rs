@@ -80,7 +80,8 @@ async fn a_copy_whose_destination_is_lost_goes_on() {
     mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
     assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, SIZE));
     let moved = *counted.moved.borrow();
-    assert!((SIZE as u64..SIZE as u64 + (32 << 20)).contains(&moved), "{moved} bytes were moved");
+    // What was under way when a start ended may have arrived.
+    assert!(moved.abs_diff(SIZE as u64) < 32 << 20, "{moved} bytes were moved");
 }
 
 #[tokio::test]

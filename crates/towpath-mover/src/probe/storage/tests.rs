@@ -3,7 +3,7 @@ use std::sync::Arc;
 use futures::future;
 use tokio_util::task::TaskTracker;
 use towpath_client::ClientOptions;
-use towpath_store::{Caller, Store, StorePath, memory::MemoryStore};
+use towpath_store::{Caller, StorePath, memory::MemoryStore};
 use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::*;

@@ -27,11 +27,8 @@ const IDLE_LOOK: Duration = Duration::from_secs(4);
 /// short, or the machine uses BBR for everything.
 pub async fn suit_to_path(socket: impl AsRawFd) {
     let Ok(mut before) = tcp_info(&socket) else { return };
-    if before.rtt < LONG || before.control == Control::Bbr {
-        return;
-    }
     let mut pause = Duration::ZERO;
-    loop {
+    while before.min_rtt >= LONG && before.control != Control::Bbr {
         let usual = (before.min_rtt * LOOK).clamp(SHORTEST_LOOK, LONGEST_LOOK);
         sleep(pause.max(usual)).await;
         let Ok(now) = tcp_info(&socket) else { return };
@@ -47,10 +44,10 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
     }
 }
 
-/// Whether segments were lost between two looks, and nothing waited on the path at either.
+/// Whether segments were lost on a long path between two looks, and nothing waited on it at either.
 fn lost_without_queue(before: &TcpInfo, now: &TcpInfo) -> bool {
     let has_queue = |info: &TcpInfo| info.rtt > info.min_rtt * 5 / 4 + Duration::from_millis(1);
-    now.resent > before.resent && !has_queue(before) && !has_queue(now)
+    now.resent > before.resent && now.min_rtt >= LONG && !has_queue(before) && !has_queue(now)
 }
 
 #[cfg(test)]
@@ -60,6 +57,13 @@ mod tests {
     fn look(rtt_ms: u64, resent: u64) -> TcpInfo {
         let (min_rtt, rtt) = (Duration::from_millis(100), Duration::from_millis(rtt_ms));
         TcpInfo { min_rtt, rtt, resent, ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn a_path_is_long_by_its_least_round_trip() {
+        let min_rtt = Duration::from_micros(10);
+        let [before, now] = [0, 1448].map(|resent| TcpInfo { min_rtt, rtt: min_rtt, ..look(10, resent) });
+        assert!(!lost_without_queue(&before, &now));
     }
 
     #[test]
