@@ -30,6 +30,7 @@ mod namespace;
 mod parts;
 mod payload;
 mod place;
+mod places;
 mod pool;
 mod probe;
 mod pursuit;

@@ -115,11 +115,6 @@ impl Pools {
         self.dialer.asks_for_far_ends()
     }
 
-    /// How many lanes a site has.
-    pub(super) fn lanes(&self) -> usize {
-        self.dialer.lanes()
-    }
-
     /// The connections to `endpoint`.
     pub(super) fn of(&self, endpoint: &Endpoint) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);

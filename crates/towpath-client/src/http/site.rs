@@ -2,16 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use tokio::{
-    sync::{OwnedSemaphorePermit, RwLock, Semaphore},
+    sync::{OwnedSemaphorePermit, RwLock},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
@@ -27,16 +24,13 @@ use super::{
     facts::Facts,
     payload::Payload,
     place::{Place, is_loopback},
+    places::Places,
     pool::{Connection, Pool, Pools},
     pursuit::{Failure, Pursuit},
     refusal,
     s3::Signer,
 };
 use crate::{ClientOptions, dial::Dialer, token::Tokens};
-
-/// Questions at one site at a time for each lane; more wait. A question has its connection for itself, so these are many more than lanes of another
-/// protocol: with 8 lanes, 10,000 files of 10 kB fill 200 Mbit/s over 100 ms.
-const QUESTIONS: usize = 32;
 
 /// How long to wait for 'continue', of a site that may not know it, before the body is sent all the same, as curl does.
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
@@ -99,11 +93,9 @@ pub(super) struct Site {
     /// Held while the site is told that an upload ended.
     pub(super) farewells: Arc<RwLock<()>>,
     pub(super) pools: Arc<Pools>,
-    places: Arc<Semaphore>,
+    places: Places,
     /// What signs its requests, in place of a token.
     signer: Option<Arc<Signer>>,
-    /// Places that there are, taken or free; they become more with the lanes, never fewer.
-    allowed: AtomicUsize,
 }
 
 /// What is sent to prove who asks.
@@ -200,8 +192,7 @@ impl Site {
             facts: Arc::default(),
             pools: Arc::clone(pools),
             signer: None,
-            places: Arc::new(Semaphore::new(QUESTIONS)),
-            allowed: AtomicUsize::new(QUESTIONS),
+            places: Places::default(),
         }
     }
 
@@ -236,9 +227,17 @@ impl Site {
     pub(super) async fn ask(&self, caller: &Caller, pursuit: &mut Pursuit, question: &Question) -> Result<Answer> {
         loop {
             let failure = match self.attempt(caller, pursuit.place(), question).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if question.prompt {
+                        self.places.more();
+                    }
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
+            if question.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
+                self.places.fewer();
+            }
             self.recover(pursuit, failure, question).await?;
         }
     }
@@ -272,14 +271,6 @@ impl Site {
         Ok(())
     }
 
-    /// Places for questions, as many as the lanes permit now.
-    fn places(&self) -> &Arc<Semaphore> {
-        let wanted = QUESTIONS * self.pools.lanes();
-        let allowed = self.allowed.fetch_max(wanted, Ordering::Relaxed);
-        self.places.add_permits(wanted.saturating_sub(allowed));
-        &self.places
-    }
-
     async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
         let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
@@ -288,7 +279,7 @@ impl Site {
             signer.sign(&place.endpoint, &mut request).await.map_err(Failure::Fatal)?;
         }
         let permit = match question.prompt {
-            true => Arc::clone(self.places()).acquire_owned().await.ok(),
+            true => self.places.take().await,
             false => None,
         };
         let pool = self.pools.of(&place.endpoint);
