@@ -19,6 +19,9 @@ const PAUSES_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
 /// How often one source may change before that is told.
 const MOST_CHANGES: u32 = 3;
 
+/// How often one version of it may arrive damaged before that is told.
+const MOST_DAMAGES: u32 = 1;
+
 /// What earlier starts of one copy came to.
 #[derive(Debug, Default)]
 struct Starts {
@@ -28,6 +31,8 @@ struct Starts {
     losses: usize,
     /// What was missing when the last one began to move bytes, of one that can go on.
     missing_bytes: Option<u64>,
+    /// How often it has arrived damaged.
+    damages: u32,
     /// What the source promised of what arrived damaged.
     promised: Digests,
 }
@@ -67,7 +72,8 @@ impl Starts {
                 self.pause(error)
             }
             Failure::NotBegun(error) if self.missing_bytes.is_some() && is_loss(&error) => self.pause(error),
-            Failure::Unlike { error, promised } if self.promised.is_empty() => {
+            Failure::Unlike { error, promised } if self.damages < MOST_DAMAGES => {
+                self.damages += 1;
                 self.promised = promised;
                 Ok((Duration::ZERO, error))
             }
@@ -135,6 +141,10 @@ mod tests {
             promised: Hasher::digest_of(Algorithm::Crc32c, b"a").into(),
         };
         assert_eq!([unlike(), unlike()].map(|failure| after(&mut starts, failure)), [Some(0), None]);
+        let damaged = || Failure::Unlike { error: error(Fault::ChecksumMismatch), promised: Digests::default() };
+        assert_eq!([(); 2].map(|()| damaged()).map(|failure| after(&mut starts, failure)), [None, None]);
+        starts = Starts::default();
+        assert_eq!([damaged(), damaged()].map(|failure| after(&mut starts, failure)), [Some(0), None]);
         let changed = || Failure::Changed(error(Fault::Changed));
         for _ in 0..3 {
             assert_eq!(after(&mut starts, changed()), Some(0));

@@ -31,6 +31,9 @@ pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// Bytes asked for together with the metadata: all of a small file.
 const FIRST_BYTES: u64 = 256 << 10;
 
+/// A file for a server that may be sent only when it is whole, and so is in flight until it is shown there.
+const SMALL_BYTES: u64 = 64 << 10;
+
 /// The most that a destination holds of a file whose pieces must come in order, beside what is in flight: what waits for a connection.
 const MOST_GATHERED_BYTES: u64 = 4 << 20;
 
@@ -167,6 +170,8 @@ pub(crate) async fn copy(
         outcome => outcome?,
     };
     let mut missing_bytes = metadata.size;
+    let is_small = metadata.size <= first_bytes.min(SMALL_BYTES) && job.to.is_remote();
+    let mut small = None;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
@@ -179,9 +184,16 @@ pub(crate) async fn copy(
             let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
             stay.pass(Stage::Write);
             if present.is_empty() {
-                put(job, &*target, 0, data, next, part).await?;
+                put(job, &*target, 0, data, next).await?;
             }
-            drop((room, stay));
+            drop(stay);
+            match is_small {
+                true => small = Some(room),
+                false => {
+                    part.moved(next);
+                    drop(room);
+                }
+            }
             Ok(())
         };
         let rest = move_rest(job, &*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, part);
@@ -202,7 +214,11 @@ pub(crate) async fn copy(
             error => Failure::Final(error),
         });
     }
-    commit(job, mover, &*source, promised, &*target).await
+    let copied = commit(job, mover, &*source, promised, &*target).await?;
+    if small.is_some() {
+        part.moved(copied.bytes);
+    }
+    Ok(copied)
 }
 
 /// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
@@ -303,20 +319,20 @@ async fn move_rest(
             let mut stay = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stay.pass(Stage::Write);
-            put(job, target, piece.start, data, length, part).await?;
+            put(job, target, piece.start, data, length).await?;
+            part.moved(length);
             drop((room, stay));
             Ok(())
         })
         .await
 }
 
-async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64, part: &Part) -> Result<()> {
+async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<()> {
     if piece.len() as u64 != length {
         return Err(Error::new(Fault::Changed, "its size changed while it was read").at(&job.from.path));
     }
     if length > 0 {
         target.write(offset, Bytes::from(piece)).await?;
-        part.moved(length);
     }
     Ok(())
 }

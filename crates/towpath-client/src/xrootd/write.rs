@@ -1,7 +1,7 @@
 //! Files being written.
 //!
 //! Pieces leave as pages with checksums, in any order and side by side, bounded by the site's window; pages that arrive
-//! damaged are sent again. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well. Our own server is told
+//! damaged are sent again; but a small file leaves for our own server together with its close ([`tail`]), and its commit fails then. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well. Our own server is told
 //! with the close what was promised, and compares before it shows the file; another one is asked afterwards for size and digest, and
 //! what does not hold is removed.
 //!
@@ -92,7 +92,7 @@ impl Upload {
             site.may_be_ours().await;
         }
         if replaces && site.is_known_to_be_ours() {
-            return open(OpenFlags::delete).await;
+            return Ok(open(OpenFlags::delete).await?.keeping(options));
         }
         // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
         // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
@@ -100,11 +100,21 @@ impl Upload {
             Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await?,
             // A server that hides it protects it anyway, and would refuse it in the end if a file came up meanwhile.
             Ok(hidden) if replaces && !hidden.target.shown.load(Ordering::Acquire) => open(OpenFlags::delete).await?,
-            other => return other,
+            other => return Ok(other?.keeping(options)),
         };
-        let is_shown = replaced.target.shown.load(Ordering::Acquire);
-        replaced.tail = Tail::of(options.size_hint.filter(|_| is_shown));
-        Ok(replaced)
+        if replaced.target.shown.load(Ordering::Acquire) {
+            replaced.tail = Tail::of_shown(options);
+            return Ok(replaced);
+        }
+        Ok(replaced.keeping(options))
+    }
+
+    /// The same, which keeps a small file back until it is committed, if the server is ours.
+    fn keeping(mut self, options: &CreateOptions) -> Self {
+        if self.site.is_known_to_be_ours() {
+            self.tail = Tail::of_hidden(options);
+        }
+        self
     }
 
     /// Opens an existing file for changes.
@@ -223,7 +233,7 @@ impl Upload {
         if self.target.is_new {
             expected.check_size(size)?;
         }
-        if self.target.is_new && self.site.is_known_to_be_ours() {
+        if self.closes_with_promise() {
             return self
                 .close_with_promise(Promise { size, mtime_ns: expected.mtime_ns, digests: expected.digests.clone() })
                 .await;
@@ -241,10 +251,19 @@ impl Upload {
         Ok(metadata)
     }
 
+    /// Whether the server compares what was promised before it shows the file, as ours does.
+    fn closes_with_promise(&self) -> bool {
+        self.target.is_new && self.site.is_known_to_be_ours()
+    }
+
     /// Closes the file if it is as promised.
     async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
         let target = self.remaining();
-        let answer = target.close(Some(Ending::Commit(promise.clone()))).await;
+        let ending = Ending::Commit(promise.clone());
+        let answer = match self.take_tail().await {
+            Some(tail) => self.close_behind(&target, tail, ending).await,
+            None => target.close(Some(ending)).await,
+        };
         let answer = answer.map_err(|failure| self.error(&target.file, failure))?;
         let stat = StatInfo::decode(answer).map_err(|error| target.file.session.garbled(&error))?;
         let mut metadata = metadata::of_stat(&stat);
@@ -400,7 +419,10 @@ impl WriteHandle for Upload {
     }
 
     async fn commit(&self, expected: Expectation) -> Result<Metadata> {
-        let sent = self.send_tail().await;
+        let sent = match self.closes_with_promise() {
+            true => Ok(()),
+            false => self.send_tail().await,
+        };
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(not_open().at(&self.target.path));
         }

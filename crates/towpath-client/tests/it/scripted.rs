@@ -15,7 +15,7 @@ use towpath_proto::{
         response::{Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
     },
 };
-use towpath_store::{Blame, CreateOptions, Expectation, Fault, OpenOptions, ReadHandle, Result, Store};
+use towpath_store::{Blame, CreateOptions, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, Store};
 
 use crate::{
     peer::{caller, content, options, path, store_at},
@@ -347,6 +347,48 @@ async fn pages_that_arrive_damaged_are_sent_again() {
     peer.ok(requests[0].0, &Bytes::from_static(b"1 10000 48 1700000000\0"));
     peer.send().await;
     assert_eq!(done(uploading).await.unwrap().size, 10_000);
+}
+
+/// The upload of a small file to a server of our own, of whose write `bad_pages` arrive damaged. Both the write and the close have come before
+/// either is answered.
+async fn small_upload(bad_pages: Vec<Page>) -> Result<Metadata> {
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let data = Bytes::from(content(5000));
+    let uploading = tokio::spawn(async move {
+        let options = CreateOptions { size_hint: Some(5000), ..CreateOptions::default() };
+        let upload = store.create(&caller(), &path("/f"), options).await?;
+        upload.write(0, data).await?;
+        upload.commit(Expectation { size: Some(5000), ..Expectation::default() }).await
+    });
+    let (mut peer, _) = script.first_flight(&[]).await;
+    peer.send().await;
+    let requests = peer.expect(&[RequestCode::open, RequestCode::query]).await;
+    peer.opened(requests[0].0, 0, 0);
+    peer.ok(requests[1].0, &Text(Bytes::from_static(b"towpath/0.1.0\n1\n1\n")));
+    peer.send().await;
+    let (write, _, sent) = peer.next_with_data().await;
+    assert_eq!(sent[4..4 + 4096], content(5000)[..4096]);
+    let requests = peer.expect(&[RequestCode::close]).await;
+    let is_damaged = !bad_pages.is_empty();
+    PgWriteStatus { offset: 0, bad_pages }.encode(write, peer.raw());
+    match is_damaged {
+        true => peer.refuse(requests[0].0, ErrorCode::ChkSumErr),
+        false => peer.ok(requests[0].0, &Bytes::from_static(b"1 5000 48 1700000000\0")),
+    }
+    peer.send().await;
+    done(uploading).await
+}
+
+#[tokio::test]
+async fn a_small_file_leaves_together_with_its_close() {
+    assert_eq!(small_upload(Vec::new()).await.unwrap().size, 5000);
+}
+
+#[tokio::test]
+async fn a_small_file_that_arrives_damaged_is_the_fault_of_the_network() {
+    let error = small_upload(vec![Page { offset: 4096, length: 904 }]).await.unwrap_err();
+    assert_eq!((error.fault(), error.blame()), (Fault::ChecksumMismatch, Blame::Network));
 }
 
 #[tokio::test]

@@ -53,6 +53,9 @@ fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
     let error = replicas::with_givers(job, error);
     let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
+    if error.fault() == Fault::ChecksumMismatch && error.blame() == Blame::Network {
+        return Failure::Unlike { error: error.at(&to.path), promised };
+    }
     if error.fault() != Fault::ChecksumMismatch || !is_checked_on_its_way {
         return Failure::Final(error.at(&to.path));
     }

@@ -5,14 +5,14 @@ use std::sync::{Arc, atomic::Ordering};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use towpath_proto::xrootd::{
-    PageFlags,
+    FileHandle, PageFlags,
     page::{self, Page},
-    request::{PgWrite, Write},
+    request::{Ending, PgWrite, Write},
     response::PgWriteStatus,
 };
 use towpath_store::{Blame, ByteRange, Error, Fault, Result};
 
-use super::{Upload, lanes::Lane, not_open};
+use super::{Upload, lanes::Lane, not_open, target::Target};
 use crate::xrootd::{
     connection::{Answer, Exchange, Failure, Finished, Payload},
     session::OpenFile,
@@ -43,9 +43,7 @@ impl Upload {
         let place = lane.place.take();
         let Lane { file, handle, .. } = &*lane;
         if !self.site.wants_pages(&file.session) {
-            let request = Write { handle: *handle, offset, length: data.len() as u32, ..Write::default() };
-            let exchange = || Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request.clone(), 0) };
-            return self.ask(file, place, exchange).await.map(drop);
+            return self.ask(file, place, || plain(*handle, offset, data)).await.map(drop);
         }
         let range = ByteRange { offset, length: data.len() };
         for page in self.pages(lane, place, range, data, PageFlags::NONE).await? {
@@ -64,17 +62,40 @@ impl Upload {
         flags: PageFlags,
     ) -> Result<Vec<Page>, Failure> {
         let Lane { file, handle, .. } = lane;
-        let checksums: Arc<[[u8; page::CRC_BYTES]]> =
-            page_slices(range.offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect();
-        let length = page::encoded_len(range.offset, range.length as u64) as u32;
-        let request = PgWrite { handle: *handle, offset: range.offset, flags, length, ..PgWrite::default() };
-        let payload = || Payload::pages(range.offset, data.clone(), Arc::clone(&checksums));
-        let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
-        let exchange = || Exchange { payload: payload(), ..Exchange::new(request.clone(), limit) };
+        let checksums = checksums(range.offset, data);
+        let exchange = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
         let finished = self.ask(file, place, exchange).await?;
-        let Ok(Answer::Status(status)) = &finished.outcome else { return Ok(Vec::new()) };
-        let status = PgWriteStatus::from_body(status, Bytes::from(finished.buffer));
-        Ok(status.map_err(|error| Failure::Fatal(file.session.garbled(&error)))?.bad_pages)
+        damaged(file, finished)
+    }
+
+    /// Sends what was kept back, and the close right behind it: our own server takes them in that order.
+    pub(super) async fn close_behind(
+        &self,
+        target: &Target,
+        (offset, data): (u64, Bytes),
+        ending: Ending,
+    ) -> Result<Bytes, Failure> {
+        let room = self.site.room(data.len()).await.map_err(Failure::Fatal)?;
+        let lane = self.lane_of(Arc::clone(&target.file), data.len());
+        let Lane { file, handle, .. } = &lane;
+        let write = match self.site.wants_pages(&file.session) {
+            true => paged(*handle, offset, &data, checksums(offset, &data), PageFlags::NONE),
+            false => plain(*handle, offset, &data),
+        };
+        let writing = file.session.submit(write);
+        let written = async {
+            let finished = writing.finished().await;
+            drop(room);
+            finished
+        };
+        let (written, closed) = futures::future::join(written, target.close(Some(ending))).await;
+        match damaged(file, written)?.first() {
+            None => closed,
+            Some(page) => {
+                let message = format!("{}: the page at {} arrived damaged", file.session.host, page.offset);
+                Err(Failure::Fatal(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)))
+            }
+        }
     }
 
     /// Sends one page of `data` again until it arrives whole.
@@ -120,6 +141,38 @@ impl Upload {
             }
         }
     }
+}
+
+/// A write as it is.
+fn plain(handle: FileHandle, offset: u64, data: &Bytes) -> Exchange {
+    let request = Write { handle, offset, length: data.len() as u32, ..Write::default() };
+    Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request, 0) }
+}
+
+/// A write as pages.
+fn paged(
+    handle: FileHandle,
+    offset: u64,
+    data: &Bytes,
+    checksums: Arc<[[u8; page::CRC_BYTES]]>,
+    flags: PageFlags,
+) -> Exchange {
+    let length = page::encoded_len(offset, data.len() as u64) as u32;
+    let request = PgWrite { handle, offset, flags, length, ..PgWrite::default() };
+    let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
+    Exchange { payload: Payload::pages(offset, data.clone(), checksums), ..Exchange::new(request, limit) }
+}
+
+/// The pages that arrived damaged, as the answer to a write says.
+fn damaged(file: &OpenFile, finished: Finished) -> Result<Vec<Page>, Failure> {
+    let Answer::Status(status) = finished.outcome? else { return Ok(Vec::new()) };
+    let status = PgWriteStatus::from_body(&status, Bytes::from(finished.buffer));
+    Ok(status.map_err(|error| Failure::Fatal(file.session.garbled(&error)))?.bad_pages)
+}
+
+/// The checksums of `data`, which lie at `offset`, a page each.
+fn checksums(offset: u64, data: &Bytes) -> Arc<[[u8; page::CRC_BYTES]]> {
+    page_slices(offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect()
 }
 
 /// `data`, which lie at `offset`, page by page.

@@ -1,47 +1,79 @@
-//! The end of a file that is written where everybody sees it: it is sent when all else has been acknowledged. So what is left of an upload that
+//! What of a file is kept back: until it is committed, or its writer reads, syncs or overwrites it.
+//!
+//! Of one that is written where everybody sees it that is its end, and it is sent when all else has been acknowledged. So what is left of an upload that
 //! is killed is always shorter than the file should be, and no later comparison of sizes takes it for whole.
+//!
+//! Of a small one for our own server it is all: it leaves together with the close, which saves a round trip.
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
-use towpath_store::Result;
+use towpath_store::{CreateOptions, Result};
 
 use super::Upload;
 
-/// The most that is kept back.
-const TAIL_BYTES: usize = 4 << 10;
+/// The most that is kept back of a file that everybody sees.
+const END_BYTES: usize = 4 << 10;
+
+/// Files up to this size leave with their close.
+const SMALL_BYTES: usize = 64 << 10;
 
 /// The end of one file, once it has come.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     /// How large the file will be; none if nothing is kept back.
     size: Option<u64>,
+    /// So much of it is kept back.
+    most: usize,
     kept: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl Tail {
-    /// That of a file of `size` bytes, if nothing else removes a torn one.
-    pub(super) fn of(size: Option<u64>) -> Self {
-        Self { size, kept: Mutex::default() }
+    /// That of a file that is shown, where nothing else removes a torn one.
+    pub(super) fn of_shown(options: &CreateOptions) -> Self {
+        Self { size: options.size_hint, most: END_BYTES, kept: Mutex::default() }
+    }
+
+    /// That of a file that our own server shows when it is committed.
+    pub(super) fn of_hidden(options: &CreateOptions) -> Self {
+        let is_small = |size: &u64| options.resume.is_none() && *size <= SMALL_BYTES as u64;
+        Self { size: options.size_hint.filter(is_small), most: SMALL_BYTES, kept: Mutex::default() }
     }
 
     /// How much of `bytes` that lie at `offset` is to be sent at once.
     fn split(&self, offset: u64, bytes: usize) -> usize {
         let ends = self.size.is_some_and(|size| offset + bytes as u64 >= size);
-        if ends { bytes.saturating_sub(TAIL_BYTES) } else { bytes }
+        if ends { bytes.saturating_sub(self.most) } else { bytes }
     }
 }
 
 impl Upload {
-    /// Keeps back what ends the file, and gives what comes before it.
+    /// Keeps back what ends the file, and gives what comes before it. What was kept before and lies there leaves first: the last write counts.
     pub(super) async fn keep_tail(&self, offset: u64, mut data: Bytes) -> Result<Bytes> {
-        // A copy: the piece that it comes from is larger by far.
-        let tail = Bytes::copy_from_slice(&data.split_off(self.tail.split(offset, data.len())));
+        if self.tail.size.is_none() {
+            return Ok(data);
+        }
+        let end = offset + data.len() as u64;
+        let mut tail = data.split_off(self.tail.split(offset, data.len()));
+        if !data.is_empty() {
+            // The piece that it comes from is larger by far.
+            tail = Bytes::copy_from_slice(&tail);
+        }
+        let mut kept = self.tail.kept.lock().await;
+        if let Some((at, before)) = &*kept
+            && (!tail.is_empty() || (*at < end && offset < at + before.len() as u64))
+        {
+            self.piece(*at, before.clone()).await?;
+            *kept = None;
+        }
         if !tail.is_empty() {
-            // What was written before must not come after it.
-            self.send_tail().await?;
-            *self.tail.kept.lock().await = Some((offset + data.len() as u64, tail));
+            *kept = Some((offset + data.len() as u64, tail));
         }
         Ok(data)
+    }
+
+    /// Takes what was kept back, to be sent otherwise.
+    pub(super) async fn take_tail(&self) -> Option<(u64, Bytes)> {
+        self.tail.kept.lock().await.take()
     }
 
     /// Sends what was kept back.
@@ -59,12 +91,25 @@ impl Upload {
 mod tests {
     use super::*;
 
+    fn of_size(size: u64) -> CreateOptions {
+        CreateOptions { size_hint: Some(size), ..CreateOptions::default() }
+    }
+
     #[test]
     fn only_what_ends_the_file_is_kept_back() {
-        let tail = Tail::of(Some(10_000));
+        let tail = Tail::of_shown(&of_size(10_000));
         for (offset, bytes, now) in [(0, 9_999, 9_999), (0, 10_000, 5_904), (9_000, 1_000, 0), (9_000, 2_000, 0)] {
             assert_eq!(tail.split(offset, bytes), now, "{bytes} at {offset}");
         }
         assert_eq!(Tail::default().split(0, 10), 10);
+    }
+
+    #[test]
+    fn only_small_files_are_kept_back_as_a_whole() {
+        let small = SMALL_BYTES as u64;
+        assert_eq!(Tail::of_hidden(&of_size(small)).split(0, SMALL_BYTES), 0);
+        assert_eq!(Tail::of_hidden(&of_size(small + 1)).split(0, SMALL_BYTES + 1), SMALL_BYTES + 1);
+        let resume = Some(towpath_store::ResumeKey::of(&[]));
+        assert_eq!(Tail::of_hidden(&CreateOptions { resume, ..of_size(10) }).split(0, 10), 10);
     }
 }
