@@ -102,6 +102,8 @@ impl Pace {
             window.set_limit(bytes.min(self.most));
         }
         round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
+        let in_use = connections.iter().filter(|connection| connection.has_work);
+        in_use.for_each(|connection| round.tuner.look_at(&connection.info));
         if let Some(client) = &self.client {
             client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
         }

@@ -5,7 +5,8 @@
 //! price, which keeps several movers on one link fair to each other and stops the search where more connections bring nothing).
 //!
 //! The search doubles `n` as long as U grows by more than the noise of its measurement, and goes back to the best `n` when it does not;
-//! then it rests, each time twice as long. Every other search halves `n` in place of that, as long as U does not fall by more than the noise, but not
+//! then it rests, each time twice as long. While something waits in a queue the path is full, and no more are tried: they would have to make room for themselves by
+//! losses, theirs and those of the connections that are there. Every other search halves `n` in place of that, as long as U does not fall by more than the noise, but not
 //! below the number that a copy begins with: so what was found on a bad day does not stay for good. Both ways a doubling is kept if it brings as much. For a path
 //! whose rate saturates U has one maximum, so a search ends within a factor of two of it after at most log2(64) trials.
 
@@ -42,6 +43,10 @@ const MEASURE: u32 = 5;
 /// The rest must take so many times as long as a trial, at the present rate, or there is none.
 const WORTH: f64 = 3.0;
 
+/// Of a path on which nothing waits no round trip is longer than the least one by this factor, and this time.
+const QUEUE: f64 = 1.25;
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+
 /// How long the search rests after it was in vain for the first time; twice as long each time after.
 const FIRST_REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(160);
@@ -63,6 +68,9 @@ pub(crate) struct Tuner {
     base: Option<(usize, f64)>,
     /// A search has ended.
     has_found: bool,
+    /// Looks at connections since the present measurement began, and those at which something waited on the path.
+    looks: u32,
+    queues: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +106,8 @@ impl Tuner {
             direction: Direction::More,
             base: None,
             has_found: false,
+            looks: 0,
+            queues: 0,
         }
     }
 
@@ -113,6 +123,12 @@ impl Tuner {
         }
     }
 
+    /// Takes note of one of the connections in use. To be called before [`Self::observe`].
+    pub(crate) fn look_at(&mut self, info: &TcpInfo) {
+        self.looks += 1;
+        self.queues += u32::from(info.rtt > info.min_rtt.mul_f64(QUEUE) + LEAST_QUEUE);
+    }
+
     /// The number that a search found to be the best; none if none has come to its end.
     pub(crate) fn found(&self) -> Option<usize> {
         self.has_found.then_some(self.base.map_or(self.lanes, |(lanes, _)| lanes))
@@ -126,7 +142,7 @@ impl Tuner {
             Phase::Unknown if round_trip < LONG => {}
             Phase::Unknown => self.try_out(self.remembered.unwrap_or(0).max(self.first), now, round_trip),
             Phase::Opening { until } if now < until => {}
-            Phase::Opening { .. } => self.phase = Phase::Measuring { since: now, moved },
+            Phase::Opening { .. } => self.measure(now, moved),
             Phase::Measuring { since, .. } if now - since < LEAST_MEASURE.max(MEASURE * round_trip) => {}
             Phase::Measuring { since, moved: before } => {
                 let rate = moved.saturating_sub(before) as f64 / (now - since).as_secs_f64();
@@ -138,10 +154,15 @@ impl Tuner {
             // The rate may have changed meanwhile: it is measured anew before others are tried.
             Phase::Resting { .. } => {
                 self.base = None;
-                self.phase = Phase::Measuring { since: now, moved };
+                self.measure(now, moved);
             }
         }
         self.lanes
+    }
+
+    fn measure(&mut self, since: Instant, moved: u64) {
+        (self.looks, self.queues) = (0, 0);
+        self.phase = Phase::Measuring { since, moved };
     }
 
     fn try_out(&mut self, lanes: usize, now: Instant, round_trip: Duration) {
@@ -158,6 +179,7 @@ impl Tuner {
             (Some(base), Direction::Fewer) => !self.is_better(base, tried),
         };
         let next = match self.direction {
+            Direction::More if self.is_full() => self.lanes,
             Direction::More => (self.lanes * 2).min(MAX_LANES),
             Direction::Fewer => (self.lanes / 2).max(self.first),
         };
@@ -179,6 +201,11 @@ impl Tuner {
             Direction::More if self.lanes > self.first => Direction::Fewer,
             _ => Direction::More,
         };
+    }
+
+    /// Whether something waited on the path most of the time.
+    fn is_full(&self) -> bool {
+        self.queues * 2 > self.looks
     }
 
     /// Whether `more` connections, with their rate, have a better utility than `fewer`, by more than noise.
@@ -270,6 +297,18 @@ mod tests {
         assert_eq!(lanes.iter().filter(|lanes| **lanes > 8).count(), 0);
         let tried = lanes.iter().filter(|lanes| **lanes == 8).count();
         assert!(tried * 4 < lanes.len(), "{tried} of {}", lanes.len());
+    }
+
+    #[test]
+    fn none_are_tried_while_something_waits_on_the_path() {
+        let (start, mut tuner) = (clock::now(), tuner(false));
+        let lanes = (0..600).map(|step: u32| {
+            tuner.look_at(&TcpInfo { min_rtt: RTT, rtt: RTT * 3 / 2, ..TcpInfo::default() });
+            let moved = u64::from(step) * u64::from(step) * 1_000_000;
+            tuner.observe(start + step * RTT, moved, RTT, None)
+        });
+        assert_eq!(lanes.max(), Some(FIRST_LANES));
+        assert_eq!(tuner.found(), Some(FIRST_LANES));
     }
 
     #[test]

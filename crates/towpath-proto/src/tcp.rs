@@ -45,7 +45,9 @@ pub struct TcpInfo {
     pub limited_by_peer: Duration,
     /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
     pub limited_by_buffer: Duration,
-    /// The congestion window is still below the threshold up to which it doubles with each round trip.
+    /// Up to here the congestion window doubles with each round trip, in bytes: after a loss a part of what it was then; larger than any window before the first one.
+    pub slow_start_threshold: u64,
+    /// The congestion window is still below that.
     pub is_in_slow_start: bool,
     /// At this moment there is nothing to send, although the congestion window would let it out.
     pub is_starved: bool,
@@ -96,7 +98,7 @@ impl fmt::Display for TcpInfo {
         write!(
             f,
             "min_rtt_us={} rtt_us={} cwnd={} peer_window={} received={} out_of_order={} acked={} sent={} resent={} rate={} \
-             busy_us={} peer_limited_us={} buffer_limited_us={} slow_start={} starved={} unasked={} control={} wmem={} rmem={}",
+             busy_us={} peer_limited_us={} buffer_limited_us={} ssthresh={} slow_start={} starved={} unasked={} control={} wmem={} rmem={}",
             self.min_rtt.as_micros(),
             self.rtt.as_micros(),
             self.congestion_window,
@@ -110,6 +112,7 @@ impl fmt::Display for TcpInfo {
             self.busy.as_micros(),
             self.limited_by_peer.as_micros(),
             self.limited_by_buffer.as_micros(),
+            self.slow_start_threshold,
             u8::from(self.is_in_slow_start),
             u8::from(self.is_starved),
             u8::from(self.is_unasked),
@@ -163,6 +166,7 @@ impl TcpInfo {
             "busy_us" => self.busy = micros,
             "peer_limited_us" => self.limited_by_peer = micros,
             "buffer_limited_us" => self.limited_by_buffer = micros,
+            "ssthresh" => self.slow_start_threshold = number,
             "slow_start" => self.is_in_slow_start = number != 0,
             "starved" => self.is_starved = number != 0,
             "unasked" => self.is_unasked = number != 0,
@@ -208,6 +212,7 @@ mod tests {
                 control,
                 most_send_buffer: numbers[8],
                 most_receive_buffer: numbers[9],
+                slow_start_threshold: numbers[10],
             },
         )
     }

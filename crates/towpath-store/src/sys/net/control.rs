@@ -15,7 +15,7 @@ use super::info::{set_control, tcp_info};
 /// From this round trip on a path is long.
 const LONG: Duration = Duration::from_millis(10);
 
-/// How often to look, in round trips, and bounds of that. A queue that overflowed is seen at one of two looks: it takes longer to drain.
+/// How often to look, in round trips, and bounds of that.
 const LOOK: u32 = 2;
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -44,37 +44,72 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
     }
 }
 
-/// Whether segments were lost on a long path between two looks, and nothing waited on it at either.
+/// A round trip that is longer than the least one by this factor has waited in a queue.
+const QUEUE: f64 = 1.25;
+
+/// What CUBIC makes of its window at a loss (RFC 9438, section 4.6).
+const CUBIC_BETA: f64 = 0.7;
+
+/// A window below this says little about a queue, in bytes.
+const SMALL_WINDOW: f64 = 16384.0;
+
+/// Whether segments were lost on a long path between two looks, and nothing waited on it, neither at the looks nor when they were lost.
 fn lost_without_queue(before: &TcpInfo, now: &TcpInfo) -> bool {
-    let has_queue = |info: &TcpInfo| info.rtt > info.min_rtt * 5 / 4 + Duration::from_millis(1);
-    now.resent > before.resent && now.min_rtt >= LONG && !has_queue(before) && !has_queue(now)
+    let waits = |info: &TcpInfo| info.rtt > info.min_rtt.mul_f64(QUEUE) + Duration::from_millis(1);
+    now.resent > before.resent && now.min_rtt >= LONG && !waits(before) && !waits(now) && !waited(before, now)
+}
+
+/// Whether there was a queue at the last loss. Between two looks it may have come and gone; but the window then, of which CUBIC has kept a part in mind, was what is delivered in a
+/// round trip, and that round trip tells. In slow start the window is ahead of what is delivered: one loss of that kind is not enough.
+fn waited(before: &TcpInfo, now: &TcpInfo) -> bool {
+    let window = now.slow_start_threshold as f64 / CUBIC_BETA;
+    let delivered = before.delivery_rate.max(now.delivery_rate) as f64 * now.min_rtt.as_secs_f64();
+    window > delivered * QUEUE + SMALL_WINDOW
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn look(rtt_ms: u64, resent: u64) -> TcpInfo {
-        let (min_rtt, rtt) = (Duration::from_millis(100), Duration::from_millis(rtt_ms));
-        TcpInfo { min_rtt, rtt, resent, ..TcpInfo::default() }
+    const RATE: u64 = 10_000_000;
+
+    /// At 10 MB/s over 100 ms: the path holds 1 MB.
+    fn look(rtt_ms: u64, resent: u64, window: u64) -> TcpInfo {
+        let [min_rtt, rtt] = [100, rtt_ms].map(Duration::from_millis);
+        TcpInfo {
+            min_rtt,
+            rtt,
+            resent,
+            slow_start_threshold: window * 7 / 10,
+            delivery_rate: RATE,
+            ..TcpInfo::default()
+        }
     }
 
     #[test]
     fn a_path_is_long_by_its_least_round_trip() {
         let min_rtt = Duration::from_micros(10);
-        let [before, now] = [0, 1448].map(|resent| TcpInfo { min_rtt, rtt: min_rtt, ..look(10, resent) });
+        let [before, now] = [0, 1448].map(|resent| TcpInfo { min_rtt, rtt: min_rtt, ..look(10, resent, 0) });
         assert!(!lost_without_queue(&before, &now));
     }
 
     #[test]
     fn losses_are_congestion_where_there_is_or_was_a_queue() {
         for (before, now, expected) in [
-            (look(100, 0), look(120, 1448), true),
-            (look(100, 0), look(195, 1448), false),
-            (look(195, 0), look(100, 1448), false),
-            (look(100, 1448), look(100, 1448), false),
+            (look(100, 0, u64::MAX / 7), look(120, 1448, 1_000_000), true),
+            (look(100, 0, u64::MAX / 7), look(120, 1448, 1_300_000), false),
+            (look(100, 0, u64::MAX / 7), look(120, 1448, u64::MAX / 7), false),
+            (look(100, 0, u64::MAX / 7), look(195, 1448, 1_000_000), false),
+            (look(195, 0, u64::MAX / 7), look(100, 1448, 1_000_000), false),
+            (look(100, 1448, 1_000_000), look(100, 1448, 1_000_000), false),
         ] {
             assert_eq!(lost_without_queue(&before, &now), expected, "{before:?} {now:?}");
         }
+    }
+
+    #[test]
+    fn what_was_lost_from_a_small_window_waited_for_nothing() {
+        let slow = |info: TcpInfo| TcpInfo { delivery_rate: 10_000, ..info };
+        assert!(lost_without_queue(&slow(look(100, 0, u64::MAX / 7)), &slow(look(100, 1448, 14480))));
     }
 }

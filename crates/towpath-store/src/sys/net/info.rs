@@ -69,6 +69,7 @@ fn from_bytes(bytes: &[u8; INFO_BYTES]) -> TcpInfo {
         min_rtt: micros(min_rtt.unwrap_or(0)),
         rtt: micros(word(68)),
         congestion_window: window * word(16),
+        slow_start_threshold: threshold * word(16),
         peer_window: word(228),
         received: long(128),
         out_of_order: word(224),
