@@ -11,7 +11,7 @@ use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath, gone};
 
 use super::{
     Extra, Pass, Step, Sync,
-    names::Names,
+    names::{Ahead, Names, list_ahead},
     task::{Below, Task},
 };
 use crate::{
@@ -46,6 +46,8 @@ pub(super) struct Descent {
 pub(super) struct Directory {
     path: StorePath,
     pub(super) source: Known,
+    /// What it holds, if it has been listed already; then nobody looks at the destination.
+    ahead: Option<Ahead>,
     /// What the destination has.
     pub(super) found: Option<Known>,
     /// Itself, and not only what may be in it.
@@ -119,7 +121,10 @@ impl Descent {
         let found = async { if *takes_all { Ok(None) } else { found(to).await } };
         // Whether it keeps times must be known; if it cannot be asked, it is as if it did not.
         let asked = to.store.change(&to.caller, &to.path, Changes::default());
-        let (source, found, _) = join!(from.store.stat(&from.caller, &from.path), found, asked);
+        // What is there most likely is a tree: a server far away is asked at once.
+        let is_far = *takes_all && from.is_remote();
+        let ahead = async { if is_far { list_ahead(from).await } else { None } };
+        let (source, found, _, ahead) = join!(from.store.stat(&from.caller, &from.path), found, asked, ahead);
         let (source, found): (Metadata, _) = (source?, found?);
         if options.compare == Compare::Time && !to.store.capabilities().set_mtime {
             let message = "it does not keep the times of its sources: compare by size or by digest";
@@ -158,15 +163,19 @@ impl Descent {
         if is_new {
             let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
-        Ok(Some(Directory { path: from.path.clone(), source: known, found, is_taken, may_lose: true, fillings }))
+        let path = from.path.clone();
+        Ok(Some(Directory { path, source: known, ahead, found, is_taken, may_lose: true, fillings }))
     }
 
     /// Goes through one directory; gives those in it.
-    async fn directory(&self, directory: Directory) -> Result<Vec<Directory>, Unwanted> {
+    async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
         let is_looked_at = directory.found.is_some() && !self.sync.takes_all;
         let listed = match self.sync.ends.counterpart(directory.path.clone()) {
-            Ok(job) => Names::list(&job, is_looked_at, &self.large).await.map(|names| (job, names)),
+            Ok(job) => {
+                let ahead = directory.ahead.take();
+                Names::list(&job, ahead, is_looked_at, &self.large).await.map(|names| (job, names))
+            }
             Err(error) => Err(error),
         };
         let (job, names) = match listed {
@@ -300,7 +309,7 @@ impl Descent {
             ends.filling.iter().for_each(Filling::changes);
             self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
         }
-        Ok(Some(Directory { path: ends.from.path, source, found, is_taken, may_lose, fillings }))
+        Ok(Some(Directory { path: ends.from.path, source, ahead: None, found, is_taken, may_lose, fillings }))
     }
 
     /// Removes something in the pass that deletes, if the first one found it too, and says so in either; `then` follows when it is out of the way.

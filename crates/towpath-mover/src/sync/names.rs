@@ -34,12 +34,17 @@ pub(super) struct Both<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Lists the two directories of `ends`, or the source alone if the other one is not to be looked at. They are listed to their ends before anybody sees
-    /// an entry: so a listing never waits for files to be copied, and one that breaks off leads to nothing.
+    /// Lists the two directories of `ends`, or the source alone if the other one is not to be looked at; that one may have been listed `ahead`. They are listed
+    /// to their ends before anybody sees an entry: so a listing never waits for files to be copied, and one that breaks off leads to nothing.
     ///
     /// # Errors
     /// Those of the listings.
-    pub(super) async fn list(ends: &Job, is_looked_at: bool, large: &'a Semaphore) -> Result<Self> {
+    pub(super) async fn list(
+        ends: &Job,
+        ahead: Option<Ahead>,
+        is_looked_at: bool,
+        large: &'a Semaphore,
+    ) -> Result<Self> {
         let list = |most| async move {
             let found = async { if is_looked_at { entries(&ends.to, most).await } else { Ok(Some(Entries::new())) } };
             Ok::<_, Error>(match try_join!(entries(&ends.from, most), found)? {
@@ -47,7 +52,12 @@ impl<'a> Names<'a> {
                 _ => None,
             })
         };
-        if let Some((source, found)) = list(SMALL).await? {
+        let small = match ahead {
+            Some(Ahead(Some(source))) => Some((source, Entries::new())),
+            Some(Ahead(None)) => None,
+            None => list(SMALL).await?,
+        };
+        if let Some((source, found)) = small {
             return Ok(Self { source, found, _turn: None });
         }
         // One turn for both ends: of two, each could be held by a directory that waits for the other. What is listed anew did not have to wait
@@ -79,6 +89,15 @@ impl<'a> Names<'a> {
             Some(Both { name, source: ours.map(|ours| ours.1), found: theirs.map(|theirs| theirs.1), is_ambiguous })
         })
     }
+}
+
+/// What was listed of a directory before anybody knew that it is one: all its entries, or none if it is large.
+#[derive(Debug)]
+pub(super) struct Ahead(Option<Entries>);
+
+/// Lists a directory ahead; none if that fails, for a reason that the next one will tell.
+pub(super) async fn list_ahead(place: &Place) -> Option<Ahead> {
+    entries(place, SMALL).await.ok().map(Ahead)
 }
 
 /// All entries of a directory; none if it has more than `most`.
