@@ -142,7 +142,7 @@ mod tests {
         };
         assert_eq!([unlike(), unlike()].map(|failure| after(&mut starts, failure)), [Some(0), None]);
         let damaged = || Failure::Unlike { error: error(Fault::ChecksumMismatch), promised: Digests::default() };
-        assert_eq!([(); 2].map(|()| damaged()).map(|failure| after(&mut starts, failure)), [None, None]);
+        assert_eq!([damaged(), damaged()].map(|failure| after(&mut starts, failure)), [None, None]);
         starts = Starts::default();
         assert_eq!([damaged(), damaged()].map(|failure| after(&mut starts, failure)), [Some(0), None]);
         let changed = || Failure::Changed(error(Fault::Changed));

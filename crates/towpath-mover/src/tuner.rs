@@ -43,10 +43,6 @@ const MEASURE: u32 = 5;
 /// The rest must take so many times as long as a trial, at the present rate, or there is none.
 const WORTH: f64 = 3.0;
 
-/// Of a path on which nothing waits no round trip is longer than the least one by this factor, and this time.
-const QUEUE: f64 = 1.25;
-const LEAST_QUEUE: Duration = Duration::from_millis(1);
-
 /// How long the search rests after it was in vain for the first time; twice as long each time after.
 const FIRST_REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(160);
@@ -126,7 +122,7 @@ impl Tuner {
     /// Takes note of one of the connections in use. To be called before [`Self::observe`].
     pub(crate) fn look_at(&mut self, info: &TcpInfo) {
         self.looks += 1;
-        self.queues += u32::from(info.rtt > info.min_rtt.mul_f64(QUEUE) + LEAST_QUEUE);
+        self.queues += u32::from(info.has_queue());
     }
 
     /// The number that a search found to be the best; none if none has come to its end.

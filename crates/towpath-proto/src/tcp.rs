@@ -61,6 +61,12 @@ pub struct TcpInfo {
     pub most_receive_buffer: u64,
 }
 
+/// Of a path on which nothing waits no round trip is longer than the least one by this factor, and [`LEAST_QUEUE`].
+pub const QUEUE: f64 = 1.25;
+
+/// What a round trip may take longer for other reasons than a queue.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+
 /// A congestion control, as far as it matters how it takes losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Control {
@@ -150,6 +156,11 @@ impl FromStr for TcpInfo {
 }
 
 impl TcpInfo {
+    /// Whether what is sent waits in a queue on the path, by the smoothed round trip.
+    pub fn has_queue(&self) -> bool {
+        self.rtt > self.min_rtt.mul_f64(QUEUE) + LEAST_QUEUE
+    }
+
     fn take(&mut self, key: &str, number: u64) {
         let micros = Duration::from_micros(number);
         match key {

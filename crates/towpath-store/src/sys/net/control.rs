@@ -8,7 +8,7 @@
 use std::{os::fd::AsRawFd, time::Duration};
 
 use tokio::time::sleep;
-use towpath_proto::tcp::{Control, TcpInfo};
+use towpath_proto::tcp::{Control, QUEUE, TcpInfo};
 
 use super::info::{set_control, tcp_info};
 
@@ -22,6 +22,12 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A connection that sends nothing is looked at ever more seldom, down to this.
 const IDLE_LOOK: Duration = Duration::from_secs(4);
+
+/// What CUBIC makes of its window at a loss (RFC 9438, section 4.6).
+const CUBIC_BETA: f64 = 0.7;
+
+/// A window below this says little about a queue, in bytes.
+const SMALL_WINDOW: f64 = 16384.0;
 
 /// Watches what is sent over `socket`, and gives it BBR once its losses are no congestion. Ends then, and at once where there is nothing to be done: the path is
 /// short, or the machine uses BBR for everything.
@@ -44,19 +50,10 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
     }
 }
 
-/// A round trip that is longer than the least one by this factor has waited in a queue.
-const QUEUE: f64 = 1.25;
-
-/// What CUBIC makes of its window at a loss (RFC 9438, section 4.6).
-const CUBIC_BETA: f64 = 0.7;
-
-/// A window below this says little about a queue, in bytes.
-const SMALL_WINDOW: f64 = 16384.0;
-
 /// Whether segments were lost on a long path between two looks, and nothing waited on it, neither at the looks nor when they were lost.
 fn lost_without_queue(before: &TcpInfo, now: &TcpInfo) -> bool {
-    let waits = |info: &TcpInfo| info.rtt > info.min_rtt.mul_f64(QUEUE) + Duration::from_millis(1);
-    now.resent > before.resent && now.min_rtt >= LONG && !waits(before) && !waits(now) && !waited(before, now)
+    let waits = before.has_queue() || now.has_queue() || waited(before, now);
+    now.resent > before.resent && now.min_rtt >= LONG && !waits
 }
 
 /// Whether there was a queue at the last loss. Between two looks it may have come and gone; but the window then, of which CUBIC has kept a part in mind, was what is delivered in a
