@@ -155,11 +155,11 @@ impl Tap {
         })
     }
 
-    /// Takes note of what the server says of its end, if it does.
-    pub(crate) fn told(&self, line: &[u8]) {
-        if let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) {
-            *self.far() = Some(info);
-        }
+    /// Takes note of what the server says of its end. Whether it does.
+    pub(crate) fn told(&self, line: &[u8]) -> bool {
+        let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) else { return false };
+        *self.far() = Some(info);
+        true
     }
 
     fn far(&self) -> MutexGuard<'_, Option<TcpInfo>> {

@@ -22,6 +22,8 @@ mod http_reads;
 mod http_uploads;
 #[path = "it/lanes.rs"]
 mod lanes;
+#[path = "it/lies.rs"]
+mod lies;
 #[path = "it/listings.rs"]
 mod listings;
 #[path = "it/own.rs"]

@@ -18,7 +18,7 @@ use towpath_proto::xrootd::{
     response::{Body, OpenReply, StatInfo},
 };
 use towpath_store::{
-    ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads, sys::clock,
+    Blame, ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads, sys::clock,
 };
 
 use super::{
@@ -263,6 +263,10 @@ impl RemoteFile {
             let look = async { if is_at_end { self.look_now(&lane).await } else { self.look(&lane).await } };
             let (attempt, looked) = futures::future::join(attempt, look).await;
             buffer = attempt.buffer;
+            if buffer.len() < start {
+                let message = "the connection was lost, and with it what had been read before";
+                return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network));
+            }
             let mended = self.mend(&lane, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
             match looked.and(attempt.outcome).and(mended) {
                 Ok(()) => {

@@ -49,6 +49,8 @@ pub(super) struct Session {
     /// Bytes of file data underway, by which bulk transfers choose a session.
     load: Arc<AtomicUsize>,
     meter: Mutex<Meter>,
+    /// It does not say what its kernel knows of the connection.
+    is_silent: AtomicBool,
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
     /// Where the connection lives; files may be dropped, and so closed, outside of it.
@@ -67,6 +69,7 @@ impl Session {
             slots: Mutex::default(),
             load,
             meter: Mutex::new(Meter::new(clock::now())),
+            is_silent: AtomicBool::new(false),
             host,
             runtime,
         }
@@ -98,14 +101,17 @@ impl Session {
     }
 
     /// Asks the server what its kernel knows of the connection, for whoever watches it ([`crate::Client::connections`]). Other servers than
-    /// ours do not say.
+    /// ours do not say, and are not asked again.
     pub(super) async fn ask_far_end(&self) {
-        let Some(tap) = self.connection.tap().filter(|_| self.established().is_some()) else { return };
+        let may_say = self.established().is_some() && !self.is_silent.load(Ordering::Relaxed);
+        let Some(tap) = self.connection.tap().filter(|_| may_say) else { return };
         let question = Query::Config(Bytes::from_static(TCP_INFO_WORD));
         let finished = self.submit(Exchange::new(question, MAX_TCP_INFO_BYTES)).finished().await;
-        if finished.outcome.is_ok() {
-            tap.told(&finished.buffer);
-        }
+        let is_silent = match finished.outcome {
+            Ok(_) => !tap.told(&finished.buffer),
+            Err(failure) => matches!(failure, Failure::Refused(_)),
+        };
+        self.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
     /// Where the connection lives.

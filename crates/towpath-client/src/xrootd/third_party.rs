@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::time::{MissedTickBehavior, interval};
 use towpath_proto::xrootd::{
     FileHandle, OpenOptions as OpenFlags, Request, StatOptions, Target,
-    request::{Open, Stat, Sync},
+    request::{Open, Rm, Stat, Sync},
     response::{Body as _, StatInfo},
 };
 use towpath_store::{
@@ -21,7 +21,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, path_and_cgi, with_pair},
+    ask::{Origin, Question, path_and_cgi, with_pair},
     connection::{Exchange, Failure},
     metadata,
     read::RemoteFile,
@@ -66,14 +66,26 @@ pub(crate) async fn copy_between(
     let replaces = if overwrite == Overwrite::Replace { OpenFlags::delete } else { OpenFlags::new };
     let flags = OpenFlags::open_updt | OpenFlags::mkpath | replaces;
     let (copy, taker) = open(&destination, caller, &to, None, flags, &ordered).await?;
-    let handle = copy.opened().await.map_err(|failure| error(&copy, failure))?.handle;
-    sync(&copy, handle).await.map_err(|error| error.at(&to))?;
-    let granted = format!("tpc.key={key}&tpc.dst={}&tpc.stage=copy", host(&taker));
-    let (_grant, _) = open(&source, caller, &from, Some(giver), OpenFlags::open_read, &granted).await?;
-    watch(&copy, handle, written).await.map_err(|error| error.at(&to))?;
-    written(found.size);
-    copy.close(None).await.map_err(|failure| error(&copy, failure).at(&to))?;
-    Ok(())
+    let copied = async {
+        let handle = copy.opened().await.map_err(|failure| error(&copy, failure))?.handle;
+        sync(&copy, handle).await.map_err(|error| error.at(&to))?;
+        let granted = format!("tpc.key={key}&tpc.dst={}&tpc.stage=copy", host(&taker));
+        let (_grant, _) = open(&source, caller, &from, Some(giver), OpenFlags::open_read, &granted).await?;
+        watch(&copy, handle, written).await.map_err(|error| error.at(&to))?;
+        written(found.size);
+        copy.close(None).await.map_err(|failure| error(&copy, failure).at(&to))
+    };
+    let copied = copied.await.map(drop);
+    if copied.is_err() && overwrite == Overwrite::Refuse {
+        // Where the name was free before, servers may leave what has come so far under it.
+        let removed = destination.ask(caller, Question::change(&to), |path| Rm { path }.into()).await;
+        if let Err(error) = removed
+            && error.fault() != Fault::NotFound
+        {
+            tracing::warn!(path = %to, %error, "what came of a failed third-party copy could not be removed");
+        }
+    }
+    copied
 }
 
 /// 128 random bits in hex.

@@ -239,7 +239,7 @@ impl Upload {
                 .await;
         }
         let target = self.remaining();
-        self.gather(&target).await;
+        self.gather(&target).await.map_err(|failure| self.error(&target.file, failure))?;
         target.close(None).await.map_err(|failure| self.error(&target.file, failure))?;
         let stat = self.target.store.stat(&self.target.caller, &self.target.path);
         let (metadata, digest) = futures::future::join(stat, self.check_digests(expected)).await;

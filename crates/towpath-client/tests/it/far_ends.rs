@@ -2,17 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use towpath_client::{Client, ClientOptions, End, Probe, Trace};
 use towpath_proto::{
     probe::{Direction, PROBE_TYPE, Sample},
     tcp::TcpInfo,
     url::Url,
+    xrootd::RequestCode,
 };
 use towpath_store::{Fault, sys::disk};
 
 use crate::{
     own::serve_directory,
-    peer::{Xrootd, caller, options},
+    peer::{Xrootd, caller, content, options},
+    script::Script,
+    scripted::{done, read},
     web::{Web, reply},
 };
 
@@ -54,6 +58,30 @@ async fn others_say_nothing() {
     server.put("f", &vec![7; SIZE]);
     let told = told("root", server.port).await;
     assert!(!told.is_empty() && told.iter().all(|(_, far)| far.is_none()), "{told:?}");
+}
+
+#[tokio::test]
+async fn who_does_not_say_is_not_asked_again() {
+    let script = Script::listen();
+    let client = Client::new(Arc::new(ClientOptions { connections: 1, ..options() }));
+    let url = format!("root://127.0.0.1:{}//f", script.port).parse::<Url>().unwrap();
+    let (store, path) = client.connect(&url).unwrap();
+    let file = store.open(&caller(), &path, Default::default()).await.unwrap();
+    let reading = read(&file, 0, 100);
+    let (mut peer, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    peer.opened(requests[0].0, 0, 10_000);
+    peer.pages(requests[1].0, 0, &content(100), |_| ());
+    peer.send().await;
+    done(reading).await.unwrap();
+    let asking = tokio::spawn(async move {
+        client.ask_far_ends().await;
+        client.ask_far_ends().await;
+    });
+    let requests = peer.expect(&[RequestCode::query]).await;
+    // As xrootd answers about what it does not know.
+    peer.ok(requests[0].0, &Bytes::from_static(b"towpath.tcp\n"));
+    peer.send().await;
+    done(asking).await;
 }
 
 fn probe(direction: Direction) -> Probe {

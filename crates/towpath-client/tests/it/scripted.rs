@@ -27,12 +27,12 @@ async fn open(store: &dyn Store, name: &str) -> Arc<dyn ReadHandle> {
 }
 
 /// A read underway, so that the test can play the server meanwhile.
-fn read(file: &Arc<dyn ReadHandle>, offset: u64, length: usize) -> JoinHandle<Result<Bytes>> {
+pub(crate) fn read(file: &Arc<dyn ReadHandle>, offset: u64, length: usize) -> JoinHandle<Result<Bytes>> {
     let file = Arc::clone(file);
     tokio::spawn(async move { file.read(offset, length).await })
 }
 
-async fn done<T>(task: JoinHandle<T>) -> T {
+pub(crate) async fn done<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(HANG, task).await.expect("the client hangs").unwrap()
 }
 
@@ -41,7 +41,10 @@ async fn opened(script: &Script) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) 
     opened_with(script, options()).await
 }
 
-async fn opened_with(script: &Script, options: ClientOptions) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) {
+pub(crate) async fn opened_with(
+    script: &Script,
+    options: ClientOptions,
+) -> (Arc<dyn Store>, Arc<dyn ReadHandle>, Peer) {
     let store = store_at("root", script.port, options);
     let file = open(&*store, "/f").await;
     let reading = read(&file, 0, 100);

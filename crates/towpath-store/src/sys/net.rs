@@ -6,6 +6,7 @@ mod info;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
     time::Duration,
 };
 
@@ -26,13 +27,15 @@ const LOST: Duration = Duration::from_secs(120);
 /// Probes within that time, of which each may get lost.
 const PROBES: u32 = 4;
 
-/// Listens on `address`. The port can be taken again at once after a restart.
+/// Listens on `address`. The port can be taken again at once after a restart. A client that vanishes is noticed as with [`connect`]: connections have
+/// from the listening socket what is set for it.
 ///
 /// # Errors
 /// The system's: the address is in use, or not ours.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
+    notice_loss(&socket)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -45,12 +48,17 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    sockopt::set_tcp_user_timeout(&stream, LOST.as_millis() as u32)?;
-    sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, LOST / 2)?;
-    sockopt::set_tcp_keepintvl(&stream, LOST / 2 / PROBES)?;
-    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+    notice_loss(&stream)?;
     Ok(stream)
+}
+
+/// Has the kernel give up connections whose peer is not heard of for [`LOST`].
+fn notice_loss(socket: &impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_user_timeout(socket, LOST.as_millis() as u32)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, LOST / 2)?;
+    sockopt::set_tcp_keepintvl(socket, LOST / 2 / PROBES)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, PROBES)?)
 }
 
 /// The addresses of a host name.
@@ -75,10 +83,13 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_vanishes_is_noticed() {
         let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let stream = connect(listener.local_addr().unwrap()).await.unwrap();
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        let probes = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + probes, LOST);
-        assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), LOST.as_millis());
+        let client = connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        for stream in [client, server] {
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            let probes = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + probes, LOST);
+            assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), LOST.as_millis());
+        }
     }
 }

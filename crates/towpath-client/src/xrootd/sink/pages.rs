@@ -5,7 +5,7 @@
 //! place, and compared. The buffer never holds more than one run beyond the data, and it is never made larger than the
 //! data asked for: a run is at most as long as the room that is left.
 
-use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES, Page, crc32c};
+use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES, Page, crc32c, encoded_len};
 
 use super::BadAnswer;
 
@@ -50,6 +50,10 @@ impl Pages {
     pub(super) fn begin(&mut self, offset: u64, wire: u64) -> Result<(), BadAnswer> {
         if offset != self.offset && wire > 0 {
             return Err(BadAnswer::WrongOffset);
+        }
+        // Nothing of it may get into the buffer, which would hold more than was asked for.
+        if wire > encoded_len(self.offset, self.left as u64) {
+            return Err(BadAnswer::TooMuch);
         }
         self.wire_left = wire;
         Ok(())
@@ -230,8 +234,11 @@ mod tests {
     fn more_than_was_asked_for_is_refused() {
         let encoded = wire(0, 5000);
         let mut pages = Pages::new(0, 4999, Vec::new());
-        pages.begin(0, encoded.len() as u64).unwrap();
-        assert_eq!(pages.push(&encoded), Err(BadAnswer::TooMuch));
+        assert_eq!(pages.begin(0, encoded.len() as u64), Err(BadAnswer::TooMuch));
+        pages.begin(0, wire(0, 4096).len() as u64).unwrap();
+        pages.push(&encoded[..4100]).unwrap();
+        assert_eq!(pages.begin(4096, encoded.len() as u64 - 4100), Err(BadAnswer::TooMuch));
+        assert_eq!(pages.into_parts().0.len(), 4096);
         assert_eq!(Pages::new(0, 10, Vec::new()).begin(5, 10), Err(BadAnswer::WrongOffset));
     }
 }

@@ -190,13 +190,19 @@ impl Upload {
 
     /// Closes all further opens, so that the close of `target` is the last one, where that matters: elsewhere than at our own server, which
     /// commits with the first.
-    pub(super) async fn gather(&self, target: &Target) {
+    ///
+    /// # Errors
+    /// A storage may say only now that it could not write. That a connection is lost does not matter: what was sent over it has been answered.
+    pub(super) async fn gather(&self, target: &Target) -> Result<(), Failure> {
         if self.site.is_known_to_be_ours() {
-            return;
+            return Ok(());
         }
-        // What was sent over them has been answered.
+        let mut refused = Ok(());
         for closing in self.lanes.start_close(&target.file) {
-            let _ = closing.done().await;
+            if let Err(failure @ Failure::Refused(_)) = closing.done().await {
+                refused = Err(failure);
+            }
         }
+        refused
     }
 }

@@ -41,7 +41,7 @@ impl Tail {
 
     /// How much of `bytes` that lie at `offset` is to be sent at once.
     fn split(&self, offset: u64, bytes: usize) -> usize {
-        let ends = self.size.is_some_and(|size| offset + bytes as u64 >= size);
+        let ends = self.size.is_some_and(|size| offset.saturating_add(bytes as u64) >= size);
         if ends { bytes.saturating_sub(self.most) } else { bytes }
     }
 }
@@ -52,7 +52,7 @@ impl Upload {
         if self.tail.size.is_none() {
             return Ok(data);
         }
-        let end = offset + data.len() as u64;
+        let end = offset.saturating_add(data.len() as u64);
         let mut tail = data.split_off(self.tail.split(offset, data.len()));
         if !data.is_empty() {
             // The piece that it comes from is larger by far.

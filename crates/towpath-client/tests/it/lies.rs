@@ -1,0 +1,66 @@
+//! An xroot server whose answers are not what was asked for. Whatever it says, the reader is told at once whose fault it is.
+
+use bytes::Bytes;
+use towpath_client::ClientOptions;
+use towpath_proto::xrootd::{
+    Request, RequestCode, Status, StreamId,
+    request::PgRead,
+    response::{PgReadStatus, ResponseHeader, StatusKind},
+};
+use towpath_store::{Blame, Fault};
+
+use crate::{
+    peer::{caller, content, options, path},
+    script::{Peer, Script},
+    scripted::{done, opened_with, read},
+};
+
+/// A server that breaks the rules may only have been misheard: it is asked again, but not here.
+fn once() -> ClientOptions {
+    ClientOptions { retries: 0, ..options() }
+}
+
+/// How a read of 100 bytes from 100 on is answered.
+type Lie = fn(&mut Peer, StreamId);
+
+const LIES: &[(&str, Lie)] = &[
+    ("more pages than were asked for", |peer, id| peer.pages(id, 100, &content(5000), |_| ())),
+    ("pages of another place", |peer, id| peer.pages(id, 5000, &content(100), |_| ())),
+    ("data without checksums", |peer, id| peer.ok(id, &Bytes::from_static(&[0; 100]))),
+    ("more pages than there is memory for", |peer, id| {
+        let status = PgReadStatus { kind: StatusKind::Final, offset: 100, data_len: i32::MAX as u32 };
+        peer.raw().extend_from_slice(&status.to_bytes(id));
+    }),
+    ("an answer longer than any may be", |peer, id| {
+        let header = ResponseHeader { stream_id: id, status: Status::ok, dlen: u32::MAX };
+        peer.raw().extend_from_slice(&header.to_bytes());
+    }),
+];
+
+#[tokio::test]
+async fn what_a_server_answers_beside_the_question_is_its_fault() {
+    for (name, lie) in LIES {
+        let script = Script::listen();
+        let (_store, file, mut peer) = opened_with(&script, once()).await;
+        let reading = read(&file, 100, 100);
+        let (id, request) = peer.next().await;
+        assert!(matches!(request, Request::PgRead(PgRead { offset: 100, .. })), "{name}: {request:?}");
+        lie(&mut peer, id);
+        peer.send().await;
+        let error = done(reading).await.unwrap_err();
+        assert_eq!((error.fault(), error.blame()), (Fault::Protocol, Blame::Storage), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_never_end_are_the_servers_fault() {
+    let script = Script::listen();
+    let (store, _file, mut peer) = opened_with(&script, once()).await;
+    let asking = tokio::spawn(async move { store.stat(&caller(), &path("/f")).await });
+    let requests = peer.expect(&[RequestCode::stat]).await;
+    let header = ResponseHeader { stream_id: requests[0].0, status: Status::ok, dlen: i32::MAX as u32 };
+    peer.raw().extend_from_slice(&header.to_bytes());
+    peer.send().await;
+    let error = done(asking).await.unwrap_err();
+    assert_eq!((error.fault(), error.blame()), (Fault::Protocol, Blame::Storage), "{error}");
+}
