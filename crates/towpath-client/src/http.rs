@@ -7,7 +7,7 @@
 //! | a file being written, its PUT, and the way between; a large one in parts | `upload`, `put`, `conduit`; `parts` |
 //! | copies between this site and another | `third_party` |
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
-//! | one question over all its attempts: again, elsewhere, later | `site`, `pursuit`, `place`; `facts` are what was learnt |
+//! | one question over all its attempts: again, elsewhere, later | `question`, `site`, `pursuit`, `place`; `facts` are what was learnt |
 //! | one answer as it arrives | `answer` |
 //! | a probe of the network | `probe` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
@@ -35,6 +35,7 @@ mod pool;
 mod probe;
 mod pursuit;
 mod put;
+mod question;
 mod read;
 mod refusal;
 pub mod s3;

@@ -31,7 +31,7 @@ pub(super) struct Answer {
     body: Incoming,
     /// Back to the pool, if there is one, at the end of the body.
     connection: Option<(Connection, Option<Arc<Pool>>)>,
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     stall: Duration,
     patience: Duration,
     recent_bytes: usize,
@@ -53,7 +53,7 @@ impl Answer {
             place,
             body,
             connection: Some(connection),
-            _permit: permit,
+            permit,
             stall,
             patience: stall,
             recent_bytes: 0,
@@ -62,6 +62,11 @@ impl Answer {
             answer.finished();
         }
         answer
+    }
+
+    /// Gives back its place at the site, for a question that has to be answered before this answer is of use: else all places could wait for each other.
+    pub(super) fn release_place(&mut self) {
+        self.permit = None;
     }
 
     /// A header field; none if it is absent or no text.

@@ -12,8 +12,9 @@ use super::{
     listing,
     payload::Payload,
     place::Place,
-    put, refusal,
-    site::Question,
+    put,
+    question::Question,
+    refusal,
     stat::{self, method},
     store::HttpStore,
 };

@@ -28,8 +28,9 @@ use super::{
     place::Place,
     pool::Connection,
     pursuit::Failure,
+    question::Question,
     refusal,
-    site::{Question, Site, Sites},
+    site::{Site, Sites},
 };
 use crate::{MAX_LANES, dial::Tap};
 

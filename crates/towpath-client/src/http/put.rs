@@ -13,7 +13,7 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer, conduit::Conduit, describe, payload::Payload, refusal, site::Question, stat, store::HttpStore,
+    answer::Answer, conduit::Conduit, describe, payload::Payload, question::Question, refusal, stat, store::HttpStore,
 };
 
 /// The pauses before each look for what is left of an upload that broke off.

@@ -26,8 +26,9 @@ use super::{
     describe::{self, Condition, Version},
     place::Place,
     pursuit::{Failure, Pursuit},
+    question::Question,
     refusal,
-    site::{Question, Site},
+    site::Site,
     stat, vector,
 };
 
@@ -241,8 +242,8 @@ impl Fetch<'_> {
             if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
                 question = stat::wanting(question, &stat::WANTED);
             }
-            let answer = self.file.site.ask(&self.file.caller, &mut self.pursuit, &question).await?;
-            let part = match self.judge(&answer).await? {
+            let mut answer = self.file.site.ask(&self.file.caller, &mut self.pursuit, &question).await?;
+            let part = match self.judge(&mut answer).await? {
                 Use::Part(part) => part,
                 Use::Again => continue,
                 Use::Refused => return Err(self.file.refused(answer).await),
@@ -259,7 +260,7 @@ impl Fetch<'_> {
     }
 
     /// Checks that the answer brings what was asked, of the version that is pinned; pins the version if none is.
-    async fn judge(&mut self, answer: &Answer) -> Result<Use> {
+    async fn judge(&mut self, answer: &mut Answer) -> Result<Use> {
         if let Some(coding) = answer.field(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
             let message = format!("{} sends the file encoded as {coding}, unasked", answer.place.root());
             return Err(protocol(message));
@@ -271,6 +272,7 @@ impl Fetch<'_> {
             StatusCode::OK => self.judge_whole(answer).await,
             StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::RANGE_NOT_SATISFIABLE if self.first.is_some() => {
+                answer.release_place();
                 self.file.pin_by_stat().await.map(|_| Use::Again)
             }
             StatusCode::RANGE_NOT_SATISFIABLE => Err(changed()),
@@ -317,11 +319,12 @@ impl Fetch<'_> {
     }
 
     /// A server that sends the whole file whatever it is asked.
-    async fn judge_whole(&mut self, answer: &Answer) -> Result<Use> {
+    async fn judge_whole(&mut self, answer: &mut Answer) -> Result<Use> {
         let root = answer.place.root();
         let facts = &self.file.site.facts;
         if self.first.is_some() && facts.dav.possible() && !answer.headers.contains_key(header::ETAG) {
             // It may be the page that shows a directory.
+            answer.release_place();
             self.file.pin_by_stat().await?;
         }
         let Some(size) = answer.remaining_bytes() else {

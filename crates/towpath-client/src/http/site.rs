@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use tokio::{
     sync::{OwnedSemaphorePermit, RwLock},
     time::{sleep, timeout},
@@ -27,6 +27,7 @@ use super::{
     places::Places,
     pool::{Connection, Pool, Pools},
     pursuit::{Failure, Pursuit},
+    question::Question,
     refusal,
     s3::Signer,
 };
@@ -114,69 +115,6 @@ impl Credentials {
     /// Whether there is a token that is not sent, because everybody could read it on the way.
     pub(super) fn is_withheld(&self) -> bool {
         self.withheld
-    }
-}
-
-/// One question to a site.
-#[derive(Debug)]
-pub(super) struct Question {
-    pub(super) method: Method,
-    pub(super) headers: HeaderMap,
-    pub(super) payload: Payload,
-    /// How long the answer may take to begin.
-    pub(super) wait: Duration,
-    /// Whether asking twice does the same as asking once.
-    pub(super) repeatable: bool,
-    /// Whether its answer is read at once, and so may take one of the site's few places. One that waits for others (an upload for
-    /// its writer, a listing for its reader) must not, or all places could wait for each other.
-    pub(super) prompt: bool,
-    /// What it is about is a file: a redirect to the same path with a slash says that it is not.
-    pub(super) of_file: bool,
-    /// A header field that cannot be sent: without it the question would mean something else, so it is not asked.
-    pub(super) flaw: Option<Error>,
-}
-
-impl Question {
-    /// A question that is repeatable, prompt, and answered soon.
-    pub(super) fn new(site: &Site, method: Method) -> Self {
-        Self {
-            method,
-            headers: HeaderMap::new(),
-            payload: Payload::Empty,
-            wait: site.options.stall,
-            repeatable: true,
-            prompt: true,
-            of_file: false,
-            flaw: None,
-        }
-    }
-
-    /// The same with a header field. If no header can have this value, asking fails.
-    #[must_use]
-    pub(super) fn with(mut self, name: impl Into<http::HeaderName>, value: impl AsRef<str>) -> Self {
-        let name = name.into();
-        match HeaderValue::try_from(value.as_ref()) {
-            Ok(value) => drop(self.headers.insert(name, value)),
-            Err(_) => {
-                let message = format!("what was to be sent as `{name}` has characters that no header can have");
-                self.flaw = Some(Error::new(Fault::InvalidArgument, message));
-            }
-        }
-        self
-    }
-
-    /// As [`Self::with`], for a value that is never printed.
-    #[must_use]
-    pub(super) fn with_secret(self, name: http::HeaderName, value: &str) -> Self {
-        let mut question = self.with(name.clone(), value);
-        question.headers.get_mut(name).into_iter().for_each(|value| value.set_sensitive(true));
-        question
-    }
-
-    /// Whether it names a second place, which is to be at the same server: so a redirect to another cannot be followed, and a gateway's
-    /// trouble means that the second place is elsewhere.
-    fn names_two(&self) -> bool {
-        matches!(self.method.as_str(), "COPY" | "MOVE")
     }
 }
 

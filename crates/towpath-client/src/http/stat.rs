@@ -13,13 +13,7 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
 use super::{
-    answer::Answer,
-    describe,
-    payload::Payload,
-    place::Place,
-    pursuit::Failure,
-    refusal,
-    site::{Question, Site},
+    answer::Answer, describe, payload::Payload, place::Place, pursuit::Failure, question::Question, refusal, site::Site,
 };
 
 /// The digests that are wanted, best first: those that all sides here can compute in passing.

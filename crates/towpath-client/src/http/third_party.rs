@@ -9,7 +9,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath};
 
-use super::{answer::Answer, place::is_loopback, refusal, site::Question, stat, store::HttpStore};
+use super::{answer::Answer, place::is_loopback, question::Question, refusal, stat, store::HttpStore};
 use crate::third_party::{Way, Written};
 
 /// How long a site may say nothing: three times what HTTP-TPC allows.

@@ -113,7 +113,9 @@ impl Upload {
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| *end < u64::MAX);
         let end = end.ok_or_else(|| Error::new(Fault::TooLarge, "no file can be that large"))?;
-        if self.put.options.size_hint.is_some_and(|size| end > size) && matches!(state.stage, Stage::Sending(_)) {
+        if let Stage::Sending(sending) = &state.stage
+            && sending.conduit.length().is_some_and(|length| end > length)
+        {
             return Err(Error::new(Fault::InvalidArgument, "the file is longer than was said when it was created"));
         }
         match &mut state.stage {

@@ -202,6 +202,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let question = file.question(&ranges);
     let mut answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
     if file.is_gone(&answer, &mut pursuit) {
+        drop(answer);
         answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
     }
     let parts = match answer.status {
@@ -211,6 +212,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
         StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST => None,
         _ => return Err(file.refused(answer).await),
     };
+    answer.release_place();
     let size = file.pin().await?.metadata.size;
     file.site.facts.many_ranges.learn(parts.is_some());
     let Some(boundary) = parts else { return Ok(()) };

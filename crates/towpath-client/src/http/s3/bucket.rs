@@ -12,14 +12,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
-use crate::http::{
-    answer::Answer,
-    payload::Payload,
-    place::Place,
-    refusal,
-    site::{Question, Site},
-    stat,
-};
+use crate::http::{answer::Answer, payload::Payload, place::Place, question::Question, refusal, site::Site, stat};
 
 /// What a value in a query may have as it is (RFC 3986 §2.3).
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
