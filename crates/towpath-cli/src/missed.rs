@@ -41,6 +41,8 @@ pub(crate) struct Misses {
     list: Option<List>,
     /// There is more that nobody looked at.
     is_cut_off: bool,
+    /// What is missed now should have been deleted.
+    is_deleting: bool,
 }
 
 /// A list being written. It gets its name when it is complete, so that it may be the one that is read.
@@ -103,11 +105,19 @@ impl Misses {
         match count {
             0..=PRINTED => {
                 print_error(error);
-                complain(format_args!("{} was not copied to {}", job.from, job.to));
+                match self.is_deleting {
+                    false => complain(format_args!("{} was not copied to {}", job.from, job.to)),
+                    true => complain(format_args!("{} was not deleted", job.to)),
+                }
             }
-            _ if count == PRINTED + 1 => complain("more was not copied; from here on it is only counted"),
+            _ if count == PRINTED + 1 => complain("more was missed; from here on it is only counted"),
             _ => {}
         }
+    }
+
+    /// From here on nothing is copied, but deleted at destinations.
+    pub(crate) fn begin_deleting(&mut self) {
+        self.is_deleting = true;
     }
 
     /// There is more, which nobody looked at.
@@ -121,7 +131,8 @@ impl Misses {
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
-            complain(format_args!("{count} were not copied: {}", faults.join(", ")));
+            let what = if self.is_deleting { "deleted" } else { "copied" };
+            complain(format_args!("{count} were not {what}: {}", faults.join(", ")));
         }
         let Some(list) = self.list.take() else { return Ok(()) };
         let path = list.finish()?;

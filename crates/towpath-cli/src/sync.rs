@@ -91,6 +91,7 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
         let deleting = Teller { deletes: true, ..teller.clone() };
         let jobs = deleting.jobs(sync.deleting(mover.progress()));
+        total.misses.begin_deleting();
         run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
     }
     let seconds = start.elapsed().as_secs_f64();

@@ -32,6 +32,8 @@ pub enum Cause {
     DestinationWrite,
     /// A digest was computed.
     Checksum,
+    /// Sites copied between themselves.
+    ThirdParty,
     /// This program wanted more processor time than it could have.
     Processor,
     /// The windows of connections were opening.
@@ -52,7 +54,7 @@ pub enum Cause {
 
 impl Cause {
     /// All there are.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Limit,
         Self::Listing,
         Self::FileOverhead,
@@ -60,6 +62,7 @@ impl Cause {
         Self::SourceRead,
         Self::DestinationWrite,
         Self::Checksum,
+        Self::ThirdParty,
         Self::Processor,
         Self::SlowStart,
         Self::SenderWindow,
@@ -80,6 +83,7 @@ impl Cause {
             Self::SourceRead => "source read",
             Self::DestinationWrite => "destination write",
             Self::Checksum => "checksum",
+            Self::ThirdParty => "third party",
             Self::Processor => "processor",
             Self::SlowStart => "slow start",
             Self::SenderWindow => "sender's window",
@@ -286,14 +290,15 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
         carried.as_ref().map_or(0.0, |leg| leg.bytes as f64 / seconds * leg.round_trip.as_secs_f64())
     };
     let [reading, writing] = [held(&[Stage::Open, Stage::Read]), held(&[Stage::Write, Stage::Commit])];
-    let [checking, waiting] = [held(&[Stage::Check]), held(&[Stage::Wait])];
-    if reading + writing + checking + waiting <= 0.0 {
+    let aside =
+        [(Stage::Check, Cause::Checksum), (Stage::Wait, Cause::EarlierUpload), (Stage::Elsewhere, Cause::ThirdParty)];
+    let aside = aside.map(|(stage, cause)| (held(&[stage]), cause));
+    if reading + writing + aside.iter().map(|(held, _)| held).sum::<f64>() <= 0.0 {
         return vec![(Cause::Listing, None, 1.0)];
     }
     let [read_excess, write_excess] = [reading - travels(&stretch.inbound), writing - travels(&stretch.outbound)];
     let most = read_excess.max(write_excess).max(0.0);
-    if checking.max(waiting) > most {
-        let cause = if checking > waiting { Cause::Checksum } else { Cause::EarlierUpload };
+    if let Some((_, cause)) = aside.into_iter().filter(|(held, _)| *held > most).max_by(|a, b| a.0.total_cmp(&b.0)) {
         return vec![(cause, None, 1.0)];
     }
     let is_reading = read_excess >= write_excess;

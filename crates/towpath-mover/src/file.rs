@@ -135,6 +135,7 @@ pub(crate) async fn copy(
 ) -> Result<Copied, Failure> {
     let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
+    mover.limit.pass(held).await;
     let mut stay = mover.stages.enter(Stage::Open, held);
     let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
@@ -149,7 +150,7 @@ pub(crate) async fn copy(
     if metadata.is_directory() {
         return Err(is_directory().into());
     }
-    promised.iter().for_each(|digest| metadata.digests.insert(*digest));
+    keep_promise(&mut metadata.digests, promised);
     if mover.options.overwrite == Overwrite::Replace {
         beside(clash::refuse_itself(job, &metadata), first.as_mut()).await?;
     }
@@ -191,7 +192,7 @@ pub(crate) async fn copy(
                 true => small = Some(room),
                 false => {
                     part.moved(next);
-                    drop(room);
+                    room.leave();
                 }
             }
             Ok(())
@@ -202,7 +203,8 @@ pub(crate) async fn copy(
     };
     let moved = moved.await;
     if let Err(error) = moved {
-        let stays = may_go_on && error.fault() != Fault::Changed;
+        // What the server is may have been found out only by the upload.
+        let stays = may_go_on && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
         if !stays {
             // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
             let _ = target.abort().await;
@@ -215,17 +217,27 @@ pub(crate) async fn copy(
         });
     }
     let copied = commit(job, mover, &*source, promised, &*target).await?;
-    if small.is_some() {
+    if let Some(room) = small {
         part.moved(copied.bytes);
+        room.leave();
     }
     Ok(copied)
+}
+
+/// Adds what an earlier start was promised. What the source says by now counts: it may be another version.
+fn keep_promise(digests: &mut Digests, promised: &Digests) {
+    for digest in promised.iter() {
+        if digests.get(digest.algorithm()).is_none() {
+            digests.insert(*digest);
+        }
+    }
 }
 
 /// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
 /// is written in place may be of two versions.
 async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
     let has_digest = mover.options.checksum.is_some() || metadata.digests.iter().next().is_some();
-    if !job.from.is_remote() || has_digest || metadata.size <= PIECE_BYTES {
+    if !job.from.is_remote() || has_digest || metadata.size <= first_bytes(job) {
         return Ok(());
     }
     source.read(metadata.size, 1).await.map(drop)
@@ -311,7 +323,9 @@ async fn move_rest(
 ) -> Result<()> {
     stream::iter(pieces)
         .then(|piece| async move {
-            let room = mover.room(piece.end - piece.start, Turn::Piece).await;
+            let length = piece.end - piece.start;
+            let room = mover.room(length, Turn::Piece).await;
+            mover.limit.pass(length).await;
             Ok((piece, room))
         })
         .try_for_each_concurrent(None, |(piece, room)| async move {
@@ -321,7 +335,8 @@ async fn move_rest(
             stay.pass(Stage::Write);
             put(job, target, piece.start, data, length).await?;
             part.moved(length);
-            drop((room, stay));
+            room.leave();
+            drop(stay);
             Ok(())
         })
         .await

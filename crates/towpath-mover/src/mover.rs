@@ -29,7 +29,7 @@ use crate::{
     pace::{self, Pace},
     paths,
     progress::{Observer, Part, Progress},
-    stage::Stages,
+    stage::{Stage, Stages},
     third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
 };
@@ -98,7 +98,7 @@ pub struct Mover {
     window: Window,
     /// What files under way have written to destinations that gather it.
     gathered: Window,
-    limit: Limit,
+    pub(crate) limit: Limit,
     pace: Pace,
     /// By what the path of the first file is known.
     ends: OnceCell<String>,
@@ -197,14 +197,16 @@ impl Mover {
     /// Room for `bytes` in flight, once there is.
     pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
         let room = self.window.room(bytes, turn).await;
-        self.limit.pass(bytes).await;
         self.pace.adapt(&self.window, self.progress.ahead());
         room
     }
 
     async fn copy_in(&self, job: &Job, room: Room) -> Result<Option<Copied>> {
-        if self.options.skip_existing && existing::is_there(job).await? {
-            return Ok(None);
+        if self.options.skip_existing {
+            let _stay = self.stages.enter(Stage::Open, FILE_BYTES);
+            if existing::is_there(job).await? {
+                return Ok(None);
+            }
         }
         let start = clock::now();
         let part = job.part.clone().unwrap_or_else(|| self.progress.find(job.size));

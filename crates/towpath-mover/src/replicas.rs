@@ -210,16 +210,15 @@ impl Store for Replicas {
         let asked = good.map(|Share { from, .. }| async move {
             from.store.digest(&from.caller, &from.path, algorithm, progress).await
         });
-        let mut answers = join_all(asked).await.into_iter();
-        let first = answers.next().unwrap_or_else(|| Err(Error::new(Fault::Unavailable, "no source is left")));
-        answers.fold(first, |one, other| match (one, other) {
-            (Ok(one), Ok(other)) if one != other => {
-                let message = format!("the sources have files with different {algorithm}: {one} and {other}");
-                Err(Error::new(Fault::ChecksumMismatch, message))
-            }
-            (Err(_), Ok(digest)) | (Ok(digest), _) => Ok(digest),
-            (Err(error), Err(_)) => Err(error),
-        })
+        let (told, failed): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().partition(Result::is_ok);
+        let mut told = told.into_iter().flatten();
+        let Some(one) = told.next() else {
+            let nobody = || Err(Error::new(Fault::Unavailable, "no source is left"));
+            return failed.into_iter().next().unwrap_or_else(nobody);
+        };
+        let Some(other) = told.find(|other| *other != one) else { return Ok(one) };
+        let message = format!("the sources have files with different {algorithm}: {one} and {other}");
+        Err(Error::new(Fault::ChecksumMismatch, message))
     }
 
     async fn attributes(&self, _caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {

@@ -22,10 +22,12 @@ pub(crate) enum Stage {
     Commit,
     /// One of the ends computes a digest, which the other one is compared with.
     Check,
+    /// Two sites copy a file between themselves.
+    Elsewhere,
 }
 
 /// So many stages there are.
-const STAGES: usize = 6;
+const STAGES: usize = 7;
 
 /// Bytes in each stage.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use towpath_client::third_party::{SiteCopy, Way};
 use towpath_proto::checksum::{Agreement, Digests};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
-use crate::{Copied, Job, Mover, clash, file::Route, progress::Part};
+use crate::{Copied, Job, Mover, clash, file::Route, mover::FILE_BYTES, progress::Part, stage::Stage};
 
 /// Third-party copies under way at once. Their sites make 9 (XRootD) to 32 (towpath) at a time.
 pub(crate) const COPIES: usize = 16;
@@ -46,6 +46,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
     }
     clash::refuse_itself(job, &source).await?;
     let _place = mover.third_party_places.acquire().await;
+    let mut stay = mover.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
     part.begin(job, source.size, 0);
     let written = AtomicU64::new(0);
     let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
@@ -58,6 +59,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
                 advance(source.size);
                 let route = if way == Way::Pull { Route::Pulled } else { Route::Pushed };
                 tracing::info!(from = %job.from, to = %job.to, %way, "third-party copy");
+                stay.pass(Stage::Check);
                 return verify(job, mover, &source, route).await.map(Some);
             }
             Err(error) if is_final(&error) => return Err(error),

@@ -72,6 +72,10 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             "a digest was computed by reading a file once more".into(),
             Some("ask for a digest that both ends keep (`towpath sum` tells), or leave --checksum out".into()),
         ),
+        Cause::ThirdParty => (
+            "the sites copied between themselves; nothing of that crosses this machine".into(),
+            Some("look at their logs, or let the bytes come through this machine to see what holds them up".into()),
+        ),
         Cause::Processor => (
             "this program wanted more processor time than it could have".into(),
             Some("look for other programs on this machine; TLS and slow digests (MD5, SHA-256) cost most".into()),

@@ -29,7 +29,7 @@ pub(crate) struct Window {
 struct State {
     limit: u64,
     used: u64,
-    /// Bytes that have left it since it was made.
+    /// Bytes for which there was room, and which have arrived.
     moved: u64,
     pieces: VecDeque<Waiter>,
     files: VecDeque<Waiter>,
@@ -66,7 +66,7 @@ impl Window {
         self.state().limit
     }
 
-    /// Bytes that have been in flight, and are no longer.
+    /// Bytes whose room was left because they arrived ([`Room::leave`]).
     pub(crate) fn moved(&self) -> u64 {
         self.state().moved
     }
@@ -116,11 +116,18 @@ impl State {
     }
 }
 
+impl Room {
+    /// Gives it back, because the bytes have arrived. One that is only dropped was of no use, and tells nothing of the path.
+    pub(crate) fn leave(self) {
+        let mut state = self.window.state();
+        state.moved = state.moved.saturating_add(self.bytes);
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         let mut state = self.window.state();
         state.used = state.used.saturating_sub(self.bytes);
-        state.moved = state.moved.saturating_add(self.bytes);
         drop(state);
         self.window.grant();
     }

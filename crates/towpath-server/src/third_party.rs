@@ -95,7 +95,7 @@ pub struct ThirdPartyCopy {
 /// How far a copy has come.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Of the whole file; 0 until that is known.
+    /// All that is to be written, over all starts of the copy; 0 until that is known.
     expected: AtomicU64,
     written: AtomicU64,
     /// What is there already is being read back, or nothing is missing.
@@ -108,9 +108,9 @@ impl Progress {
         self.is_comparing.store(true, Relaxed);
     }
 
-    /// `bytes` are to be moved in all.
+    /// `bytes` more are to be moved: of a copy that goes on, what was missing then.
     pub fn expect(&self, bytes: u64) {
-        self.expected.store(bytes, Relaxed);
+        self.expected.store(self.written() + bytes, Relaxed);
         self.is_comparing.store(bytes == 0, Relaxed);
     }
 

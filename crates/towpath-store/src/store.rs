@@ -224,7 +224,8 @@ pub struct CreateOptions {
     pub parents: bool,
     /// Permission bits; the store's default if none.
     pub mode: Option<u32>,
-    /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte.
+    /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte. A file that is shorter in the end, or
+    /// a large one that is longer, may be refused.
     pub size_hint: Option<u64>,
     /// The modification time that [`Expectation::mtime_ns`] will promise, if that is known: for a store that has to be told first.
     pub mtime_ns: Option<i64>,

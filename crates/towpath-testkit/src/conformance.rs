@@ -92,7 +92,8 @@ checks! {
             ranges_of_a_vector_may_overlap;
         uploading: an_upload_is_invisible_until_it_is_committed an_empty_file_can_be_uploaded
             dropping_an_upload_leaves_nothing aborting_leaves_nothing a_finished_handle_says_so
-            the_size_must_be_the_one_promised the_digests_must_be_those_promised
+            the_size_must_be_the_one_promised a_small_file_may_be_larger_than_was_announced
+            the_digests_must_be_those_promised
             a_failed_commit_leaves_the_old_file commit_tells_the_metadata an_existing_file_is_not_replaced_unasked
             of_two_commits_only_one_is_first of_two_commits_the_later_wins a_missing_file_can_be_replaced
             parents_are_made_only_when_asked a_directory_is_not_replaced a_file_is_no_parent

@@ -190,6 +190,23 @@ fn nothing_is_deleted_behind_a_link() {
     assert_eq!(directory.names("t"), ["d"]);
 }
 
+/// A link to what is not mounted now may have led to a directory when that was copied.
+#[test]
+fn a_directory_stays_where_the_source_leads_nowhere() {
+    let directory = Directory::new();
+    directory.put("s/file", "content");
+    directory.link("s/d", "../unmounted/d");
+    directory.put("t/d/precious", "precious");
+    directory.put("t/extra", "extra");
+    for line in ["sync --delete s t", "sync s t"] {
+        let outcome = directory.run(line);
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stderr.contains("a directory with this name stays"), "{outcome:?}");
+        assert_eq!(directory.names("t"), ["d", "extra", "file"]);
+        assert_eq!(directory.get("t/d/precious"), "precious");
+    }
+}
+
 #[test]
 fn a_source_in_its_destination_stays() {
     let directory = Directory::new();

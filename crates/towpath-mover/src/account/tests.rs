@@ -62,6 +62,7 @@ fn between_disks_it_is_the_one_before_which_bytes_gather() {
     assert_eq!(cause(&stretch(Stage::Write)), (Cause::DestinationWrite, None));
     assert_eq!(cause(&stretch(Stage::Check)), (Cause::Checksum, None));
     assert_eq!(cause(&stretch(Stage::Wait)), (Cause::EarlierUpload, None));
+    assert_eq!(cause(&stretch(Stage::Elsewhere)), (Cause::ThirdParty, None));
     assert_eq!(cause(&Stretch { held: Occupancy::default(), ..stretch(Stage::Read) }), (Cause::Listing, None));
     assert_eq!(cause(&Stretch { is_limited: true, ..stretch(Stage::Read) }), (Cause::Limit, None));
     assert_eq!(cause(&Stretch { processor: 0.99, ..stretch(Stage::Read) }), (Cause::Processor, None));
@@ -171,12 +172,12 @@ proptest! {
     #[test]
     fn all_time_is_accounted_for(
         legs in prop::array::uniform2(any_leg()),
-        held in prop::array::uniform6(0.0..1e9_f64),
+        held in prop::array::uniform7(0.0..1e9_f64),
         seconds in 0.01..10.0_f64,
         is_of_small_files: bool,
         processor in 0.0..1.0_f64,
     ) {
-        let stages = [Stage::Open, Stage::Wait, Stage::Read, Stage::Write, Stage::Commit, Stage::Check];
+        let stages = [Stage::Open, Stage::Wait, Stage::Read, Stage::Write, Stage::Commit, Stage::Check, Stage::Elsewhere];
         let held = stages.into_iter().zip(held).fold(Occupancy::default(), |held, (stage, area)| held.with(stage, area));
         let [inbound, outbound] = legs;
         let mut account = Account::default();

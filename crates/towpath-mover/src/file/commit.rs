@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Result, WriteHandle};
 
-use super::{Copied, Failure, Route, first_bytes};
+use super::{Copied, Failure, Route, first_bytes, keep_promise};
 use crate::{Job, Mover, mover::FILE_BYTES, replicas, stage::Stage};
 
 /// Has the destination check and show what was written.
@@ -24,7 +24,7 @@ pub(super) async fn commit(
     // Of several sources some may have told their digests only after the first bytes came.
     let told = source.metadata().await.map_err(|error| Failure::Final(error.at(&from.path)))?;
     let Metadata { size, mtime_ns, mut digests, .. } = told;
-    promised.iter().for_each(|digest| digests.insert(*digest));
+    keep_promise(&mut digests, promised);
     if let Some(algorithm) = mover.options.checksum
         && digests.get(algorithm).is_none()
     {
@@ -71,13 +71,15 @@ fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
 /// goes away.
 async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
     let to = &job.to;
-    let error = match to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await {
-        Ok(found) if found == *promised => return Ok(found),
-        Ok(found) => {
-            Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"))
-        }
-        Err(error) => error,
-    };
+    let found = to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await;
+    let found = found.map_err(|error| {
+        let message = format!("it arrived, but could not be compared: {}", error.message());
+        Error::new(error.fault(), message).blamed_on(error.blame()).at(&to.path)
+    })?;
+    if found == *promised {
+        return Ok(found);
+    }
+    let error = Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"));
     if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
         tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
     }

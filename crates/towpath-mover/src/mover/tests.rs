@@ -1,5 +1,6 @@
 mod crashes;
 mod failures;
+mod remote;
 
 use std::{collections::BTreeMap, time::Duration};
 

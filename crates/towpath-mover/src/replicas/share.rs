@@ -21,6 +21,7 @@ use towpath_store::{
 };
 
 use super::Known;
+use crate::again;
 
 /// Pieces that a source may have underway before it has brought one: enough to keep it busy while the first is on its way.
 const TRIED: usize = 4;
@@ -315,18 +316,20 @@ impl State {
     /// # Errors
     /// If every source is out.
     fn check_left(&self) -> Result<()> {
-        let mut last = None;
+        let mut errors = Vec::new();
         for source in &self.sources {
             match &source.standing {
-                Standing::Out(error) => last = last.or(Some(error)),
+                Standing::Out(error) => errors.push(error),
                 _ => return Ok(()),
             }
         }
-        let Some(error) = last else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
-        if self.sources.len() == 1 {
-            return Err(error.clone());
+        // One that may be there again later decides whether the copy goes on.
+        let error = errors.iter().find(|error| again::is_loss(error)).or(errors.first());
+        let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
+        if let [only] = errors[..] {
+            return Err(only.clone());
         }
-        let message = format!("none of {} sources is left; of the first: {error}", self.sources.len());
+        let message = format!("none of {} sources is left; of one: {error}", errors.len());
         Err(Error::new(error.fault(), message).blamed_on(error.blame()))
     }
 

@@ -121,6 +121,20 @@ async fn a_lie_is_found_at_the_end() {
     assert_eq!(copied(&replicas).await.unwrap_err().fault(), Fault::ChecksumMismatch);
 }
 
+#[tokio::test]
+async fn sources_with_different_digests_have_none() {
+    let (one, other) = (pattern(1000), Pattern::new(4).bytes(0, 1000));
+    for data in [[&one, &other, &other], [&other, &one, &other], [&other, &other, &one]] {
+        let mut stores = Vec::new();
+        for data in data {
+            stores.push(source(data, Faults::default()).await);
+        }
+        let place = of(&stores, Known::default()).place().unwrap();
+        let digest = place.store.digest(&place.caller, &place.path, Algorithm::Sha256, &|_| {}).await;
+        assert_eq!(digest.unwrap_err().fault(), Fault::ChecksumMismatch);
+    }
+}
+
 /// The first source says what it has, but no digest; the second one has another file of the same size, and says its digests when the first one's
 /// word has been taken already.
 #[tokio::test]

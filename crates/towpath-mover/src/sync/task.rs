@@ -75,6 +75,11 @@ impl Descent {
             Below { ends, source, found, is_taken: judgement.is_taken, may_lose }
         };
         match (is_directory, found) {
+            (false, Some(_)) if is_there && source.kind == FileKind::Other => {
+                // It may be a directory that cannot be reached now: a link to what is not mounted, or one that a server does not describe.
+                let error = Error::new(Fault::NotRegular, "it is no file now, and a directory with this name stays");
+                Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }))
+            }
             (true, Some(_)) if is_there => Some(Task::Make(below(found))),
             (true, None) => Some(Task::Make(below(None))),
             (true, Some(found)) => Some(self.clash(ends.clone(), directory, &found, Task::Make(below(None)))),

@@ -74,6 +74,23 @@ pub(super) async fn the_size_must_be_the_one_promised(bench: Bench) {
     }
 }
 
+pub(super) async fn a_small_file_may_be_larger_than_was_announced(bench: Bench) {
+    let content = Pattern::new(1).bytes(0, 100);
+    for announced in [0, 40, 100] {
+        for first in [100, 40] {
+            let path = bench.at(&format!("{announced}-{first}"));
+            let options = CreateOptions { size_hint: Some(announced), ..CreateOptions::default() };
+            let file = ok(bench.store.create(&bench.caller, &path, options).await);
+            for piece in [0..first, first..100] {
+                ok(file.write(piece.start as u64, content.slice(piece)).await);
+            }
+            let committed = ok(file.commit(Expectation { size: Some(100), ..Expectation::default() }).await);
+            assert_eq!(committed.size, 100);
+            assert_eq!(bench.get(&path).await, content);
+        }
+    }
+}
+
 pub(super) async fn the_digests_must_be_those_promised(bench: Bench) {
     let content = Pattern::new(1).bytes(0, SIZE);
     for algorithm in bench.can.digests.iter() {
