@@ -218,7 +218,8 @@ def start_seaweed(directory: Path) -> Server:
                "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.localSocket={directory}/s3.socket",
                f"-filer.localSocket={directory}/filer.socket", *(f"-{name}={port}" for name, port in ports.items())]
     with log.open("wb") as sink:
-        process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        environment = {**os.environ, "TMPDIR": str(directory)}
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     server = Server("seaweedfs", directory, ports["s3.port"], process, log)
     wait_for_port(server, server.port)
     return server

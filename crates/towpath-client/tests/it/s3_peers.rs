@@ -26,6 +26,8 @@ use crate::{
 struct Seaweed {
     process: Child,
     port: u16,
+    /// Those that it makes in the directory of all, and leaves there.
+    sockets: Vec<String>,
     _directory: TempDir,
 }
 
@@ -67,10 +69,13 @@ impl Seaweed {
         command.args(["-s3.port.iceberg=0", "-s3.port.lance=0"]);
         let base = directory.path().display();
         command.args([format!("-s3.localSocket={base}/s3"), format!("-filer.localSocket={base}/filer")]);
-        command.arg(format!("-dir={base}"));
+        command.arg(format!("-dir={base}")).env("TMPDIR", directory.path());
         command.arg(format!("-s3.config={}", identities.display()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(directory.path());
-        Some(Self { process: command.spawn().unwrap(), port: ports[0], _directory: directory })
+        let [port, s3, _, master, _, volume, _, filer] = ports;
+        let sockets = [("s3", s3), ("master", master), ("volume", volume), ("filer", filer)];
+        let sockets = sockets.map(|(part, port)| format!("/tmp/seaweedfs-{part}-grpc-{port}.sock")).into();
+        Some(Self { process: command.spawn().unwrap(), port, sockets, _directory: directory })
     }
 
     /// Waits until it has made a bucket; whether it has, and has not ended.
@@ -106,9 +111,13 @@ impl Seaweed {
 }
 
 impl Drop for Seaweed {
+    #[expect(clippy::disallowed_methods, reason = "what another program left is no storage")]
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
     }
 }
 
