@@ -104,6 +104,8 @@ class Emulation:
     host_drops: dict[str, int]
     """`HOST_DROPS` that were counted at either end."""
     cpu_s: float
+    stolen_s: float
+    """Seconds of processors that this machine wanted and its hypervisor gave to others."""
 
 
 class Lab:
@@ -174,6 +176,7 @@ class Lab:
             + stats["network"]["overflow_packets"]
             + stats["network"]["malformed_packets"],
             "cpu_s": cpu_s([self.process.pid]),
+            "stolen_s": stolen_s(),
             **self.host_drops(),
         }
 
@@ -188,6 +191,11 @@ class Lab:
     def stop(self) -> None:
         subprocess.run(self.wan("down", *self.name).words, check=False)
         self.process.wait()
+
+
+def stolen_s() -> float:
+    """What the hypervisor has taken of all processors since the machine started (`/proc/stat`, proc(5))."""
+    return int(pathlib.Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def tcp_counters(netstat: str) -> dict[str, int]:

@@ -146,7 +146,13 @@ def transfer_table(record: dict) -> str:
         else by_path(record, "Mbit/s", lambda cell, name: figure(cell, name, mbit)),
         failures(cells),
         "Processor seconds per GB, server + client:",
-        by_path(record, "contender", cpu_figure, ["emulator at most, processors", *map(emulator_processors, cells)]),
+        by_path(
+            record,
+            "contender",
+            cpu_figure,
+            ["emulator at most, processors", *(processors(cell, "cpu_s") for cell in cells)],
+            ["taken by the hypervisor at most, processors", *(processors(cell, "stolen_s") for cell in cells)],
+        ),
         "Dropped by the queue, % of the segments that both directions were offered:",
         by_path(record, "contender", drop_figure),
     ]
@@ -164,9 +170,11 @@ def cpu_figure(cell: dict, name: str) -> str:
     return " + ".join(f"{side:.2f}" for side in sides)
 
 
-def emulator_processors(cell: dict) -> str:
+def processors(cell: dict, seconds: str) -> str:
+    """The largest share of any sample's time that `seconds` of its emulation were; nothing where older samples do not say."""
     samples = [sample for of_one in cell["runs"].values() for sample in of_one]
-    return digits(max((sample["emulation"]["cpu_s"] / sample["seconds"] for sample in samples), default=0))
+    shares = [sample["emulation"][seconds] / sample["seconds"] for sample in samples if seconds in sample["emulation"]]
+    return digits(max(shares)) if shares else "–"
 
 
 def drop_figure(cell: dict, name: str) -> str:
