@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use towpath_proto::xrootd::{PathAndCgi, Request, response::Body};
+use towpath_proto::xrootd::{PathAndCgi, Request, request::Rm, response::Body};
 use towpath_store::{
     Caller, Error, Fault, Result, StorePath,
     sys::{clock, random},
@@ -78,6 +78,17 @@ impl Origin {
             tokio::time::sleep(pause).await;
         }
         Ok(())
+    }
+
+    /// Removes a file, unless it is gone already.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) async fn clear_away(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        match self.ask(caller, Question::change(path), |path| Rm { path }.into()).await {
+            Err(error) if error.fault() != Fault::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Sends the request that `request` makes for the path, wherever it has to go, and gives the body of the answer.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::time::{MissedTickBehavior, interval};
 use towpath_proto::xrootd::{
     FileHandle, OpenOptions as OpenFlags, Request, StatOptions, Target,
-    request::{Open, Rm, Stat, Sync},
+    request::{Open, Stat, Sync},
     response::{Body as _, StatInfo},
 };
 use towpath_store::{
@@ -21,7 +21,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, Question, path_and_cgi, with_pair},
+    ask::{Origin, path_and_cgi, with_pair},
     connection::{Exchange, Failure},
     metadata,
     read::RemoteFile,
@@ -76,14 +76,13 @@ pub(crate) async fn copy_between(
         copy.close(None).await.map_err(|failure| error(&copy, failure).at(&to))
     };
     let copied = copied.await.map(drop);
-    if copied.is_err() && overwrite == Overwrite::Refuse {
-        // Where the name was free before, servers may leave what has come so far under it.
-        let removed = destination.ask(caller, Question::change(&to), |path| Rm { path }.into()).await;
-        if let Err(error) = removed
-            && error.fault() != Fault::NotFound
-        {
-            tracing::warn!(path = %to, %error, "what came of a failed third-party copy could not be removed");
-        }
+    // Where the name was free before, other servers than ours may leave what has come so far under it.
+    if copied.is_err()
+        && overwrite == Overwrite::Refuse
+        && !destination.is_ours(caller).await
+        && let Err(error) = destination.clear_away(caller, &to).await
+    {
+        tracing::warn!(path = %to, %error, "what came of a failed third-party copy could not be removed");
     }
     copied
 }

@@ -18,10 +18,10 @@ use towpath_proto::xrootd::{
     request::{Ending, PgWrite, Rm},
     response::PgWriteStatus,
 };
-use towpath_store::{Caller, Fault, Result, StorePath};
+use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
-    ask::{Question, path_and_cgi},
+    ask::path_and_cgi,
     connection::{Exchange, Failure, Payload, Pending},
     session::{Closing, OpenFile},
     site::Site,
@@ -115,11 +115,7 @@ impl Target {
         if removing.finished().await.outcome.is_ok() {
             return Ok(());
         }
-        let question = Question::change(&self.path);
-        match self.store.origin.ask(&self.caller, question, |path| Rm { path }.into()).await {
-            Err(error) if error.fault() != Fault::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.store.origin.clear_away(&self.caller, &self.path).await
     }
 }
 
