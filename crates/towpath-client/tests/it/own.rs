@@ -116,6 +116,29 @@ async fn a_checksum_that_takes_long_is_waited_for() {
     assert_eq!(asking.await.unwrap().unwrap().to_string(), "5d41402abc4b2a76b9719d911017c592");
 }
 
+/// The server has taken the data of a write, and goes on with it when nobody wants it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_dropped_while_it_is_written_leaves_nothing() {
+    let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 24)), Faults::default());
+    let [held, aborted, committed] = ["write", "abort", "commit"].map(|name| slow.hold(name));
+    let store = store_at("root", serve_store(Arc::new(slow), |_| ()), options());
+    let upload = store.create(&caller(), &path("/f"), CreateOptions::default()).await.unwrap();
+    let mut writing = Box::pin(upload.write(0, vec![7; 1 << 20].into()));
+    tokio::select! {
+        () = held.reached() => {}
+        outcome = &mut writing => panic!("{outcome:?}"),
+    }
+    drop(writing);
+    drop(upload);
+    // The server has heard of it by then.
+    assert_eq!(store.stat(&caller(), &path("/f")).await.unwrap_err().fault(), Fault::NotFound);
+    drop(held);
+    tokio::select! {
+        () = aborted.reached() => {}
+        () = committed.reached() => panic!("a part of the file becomes visible"),
+    }
+}
+
 /// A certificate for `localhost`: its file and that of its key.
 pub(crate) fn certificate(directory: &tempfile::TempDir) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -230,6 +253,12 @@ async fn tokens_open_what_is_closed_to_others() {
     assert!([Fault::AuthenticationFailed, Fault::PermissionDenied].contains(&error.fault()), "{error:?}");
     let with_token = Caller { token: Some(Secret::new(token.clone())), ..caller() };
     store.make_directory(&with_token, &path("/e"), false, None).await.unwrap();
+
+    // Nobody gets in where the token of the options has opened the way for others.
+    let store = store_at("roots", port, with(TokenSource::Fixed(Secret::new(token.clone()))));
+    store.make_directory(&caller(), &path("/g"), false, None).await.unwrap();
+    let refused = store.make_directory(&Caller::nobody(), &path("/h"), false, None).await.unwrap_err();
+    assert!([Fault::AuthenticationFailed, Fault::PermissionDenied].contains(&refused.fault()), "{refused:?}");
 
     // A server that can speak TLS, and wants tokens, gets both.
     let store = store_at("root", port, with(TokenSource::Nothing));

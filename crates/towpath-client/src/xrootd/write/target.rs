@@ -1,10 +1,10 @@
 //! What an upload leaves at the server, and how that goes away.
 //!
 //! Most servers show an upload under its name from the beginning; it is closed and then removed. One that hides it until it
-//! is closed (ours) must not be asked to remove anything, because what stands under the name is another file; and the
-//! protocol knows no way to close without committing. But a file with damaged pages cannot be closed well: so one byte is
-//! sent with a checksum that is wrong on purpose, and the close discards what was written. A server that lets an upload be taken up again
-//! is ours, and is told with the close whether what was written stays.
+//! is closed (ours) must not be asked to remove anything, because what stands under the name is another file: it is told with the close that nothing
+//! is to become visible, and whether what was written stays. One that has not said what it is may understand only the protocol, which
+//! knows no way to close without committing. But a file with damaged pages cannot be closed well: so one byte is sent with a checksum that is wrong on
+//! purpose. (That alone would not do for ours: a write of the same page that is still under way puts it right.)
 
 use std::sync::{
     Arc,
@@ -83,14 +83,12 @@ impl Target {
             return Clearing { closing: self.file.start_close(Some(parting)), removing: None };
         }
         let shown = self.shown.load(Ordering::Acquire);
+        let is_hidden = self.is_new && !shown;
         // A handle that was closed may be another file's by now.
-        if let Some(handle) = self.file.open_handle()
-            && self.is_new
-            && !shown
-        {
+        if let Some(handle) = self.file.open_handle().filter(|_| is_hidden) {
             drop(self.file.session.submit(spoiling(handle)));
         }
-        let closing = self.file.start_close(None);
+        let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
         // The path has been sent before, so it can be said.
         let path = path_and_cgi(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));

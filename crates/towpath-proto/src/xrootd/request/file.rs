@@ -88,7 +88,7 @@ impl Shared {
 pub struct Close {
     /// Which file.
     pub handle: FileHandle,
-    /// What is to become of a new file. Towpath's own addition, for servers that are known to be towpath.
+    /// What is to become of a new file. Towpath's own addition; other servers take no notice of it.
     pub ending: Option<Ending>,
 }
 
