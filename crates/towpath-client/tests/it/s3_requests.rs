@@ -1,9 +1,12 @@
 //! What the S3 client asks, and what it makes of answers that real servers seldom give.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
-use futures::TryStreamExt as _;
+use futures::{FutureExt as _, TryStreamExt as _};
 use towpath_client::{Client, ClientOptions, s3::S3Keys};
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{
@@ -141,6 +144,24 @@ async fn parts_of_an_upload_that_is_given_up_are_removed() {
 }
 
 #[tokio::test]
+async fn parts_are_removed_also_if_nobody_waits_for_that() {
+    let data = Bytes::from(content(LARGE));
+    for how in ["aborted", "too short"] {
+        let web = Web::start(|asked, _| empty_bucket(asked));
+        let client = client(&web);
+        let file = begin(&*store_of(&client), &data, Overwrite::Replace).await.unwrap();
+        let expected = Expectation { size: Some(LARGE as u64 + 1), ..Expectation::default() };
+        let is_waiting = match how {
+            "aborted" => file.abort().now_or_never().is_none(),
+            _ => file.commit(expected).now_or_never().is_none(),
+        };
+        assert!(is_waiting, "{how}: nobody has been asked yet");
+        client.cleaned_up().await;
+        assert!(is_given_up(&web), "{how}");
+    }
+}
+
+#[tokio::test]
 async fn a_part_that_does_not_arrive_ends_the_upload() {
     let data = Bytes::from(content(LARGE));
     let refusal = "<Error><Code>QuotaExceeded</Code><Message>no more</Message></Error>";
@@ -209,6 +230,120 @@ async fn what_another_put_there_meanwhile_stays() {
         assert_eq!(file.commit(Expectation::default()).await.err().map(|error| error.fault()), fault);
         assert!(!web.methods().contains(&"DELETE".to_owned()));
     }
+}
+
+#[tokio::test]
+async fn an_object_of_which_no_version_was_told_may_be_anothers_and_stays() {
+    let web = Web::start(|asked, before| match asked.method.as_str() {
+        "PUT" => reply(200),
+        "HEAD" if before > 2 => reply(200).with("etag", "\"other\"").body("another content"),
+        _ => empty_bucket(asked),
+    });
+    let client = client(&web);
+    let file = begin(&*store_of(&client), &Bytes::from_static(b"content"), Overwrite::Replace).await.unwrap();
+    assert_eq!(error(file.commit(Expectation::default()).await).fault(), Fault::Changed);
+    assert!(!web.methods().contains(&"DELETE".to_owned()));
+}
+
+/// The keys of a bucket, and the entity tags of their objects.
+type Objects = BTreeMap<String, String>;
+
+/// A server that keeps conditions.
+fn serve_objects(objects: &mut Objects, asked: &Asked) -> Reply {
+    let (path, query) = asked.target.split_once('?').unwrap_or((asked.target.as_str(), ""));
+    let key = path.strip_prefix("/bucket/").unwrap_or_default();
+    match asked.method.as_str() {
+        "GET" => {
+            let prefix = query.rsplit_once("prefix=").unwrap().1.replace("%2F", "/");
+            let listed = objects.iter().filter(|(key, _)| key.starts_with(&prefix));
+            let listed: String = listed
+                .map(|(key, tag)| format!("<Contents><Key>{key}</Key><Size>1</Size><ETag>{tag}</ETag></Contents>"))
+                .collect();
+            reply(200).body(format!("<ListBucketResult>{listed}</ListBucketResult>"))
+        }
+        "PUT" => {
+            let from = asked.field("x-amz-copy-source").strip_prefix("/bucket/").unwrap();
+            let tag = objects[from].clone();
+            if tag != asked.field("x-amz-copy-source-if-match") {
+                return reply(412);
+            }
+            objects.insert(key.to_owned(), tag);
+            reply(200).body("<CopyObjectResult><ETag>\"copy\"</ETag></CopyObjectResult>")
+        }
+        "DELETE" if objects[key] != asked.field("if-match") => reply(412),
+        "DELETE" => {
+            objects.remove(key);
+            reply(204)
+        }
+        _ => reply(404),
+    }
+}
+
+/// What is in a bucket with `d/a` and `d/b` after `d` was to become `e`, while `meanwhile` was done to it after each request, and what came of that.
+async fn moved(
+    meanwhile: impl Fn(&mut Objects, &Asked) + Send + Sync + 'static,
+) -> (Objects, towpath_store::Result<()>) {
+    let one = "\"one\"".to_owned();
+    let objects = Arc::new(Mutex::new(Objects::from([("d/a".into(), one.clone()), ("d/b".into(), one)])));
+    let served = Arc::clone(&objects);
+    let web = Web::start(move |asked, _| {
+        let mut objects = served.lock().unwrap();
+        let answer = serve_objects(&mut objects, asked);
+        meanwhile(&mut objects, asked);
+        answer
+    });
+    let renamed = store_of(&client(&web)).rename(&Caller::local(), &path("/d"), &path("/e"), Overwrite::Refuse).await;
+    let left = objects.lock().unwrap().clone();
+    (left, renamed)
+}
+
+fn tags(objects: &Objects) -> Vec<(&str, &str)> {
+    objects.iter().map(|(key, tag)| (key.as_str(), tag.trim_matches('"'))).collect()
+}
+
+#[tokio::test]
+async fn what_comes_to_a_directory_while_it_is_moved_stays() {
+    let (left, renamed) = moved(|objects, asked| {
+        if asked.method == "PUT" && objects.contains_key("e/a") && objects.contains_key("e/b") {
+            objects.insert("d/b".into(), "\"two\"".into());
+            objects.insert("d/new".into(), "\"one\"".into());
+        }
+    })
+    .await;
+    renamed.unwrap();
+    assert_eq!(tags(&left), [("d/b", "two"), ("d/new", "one"), ("e/a", "one"), ("e/b", "one")]);
+    // At the last moment.
+    let (left, renamed) = moved(|objects, asked| {
+        let is_moved = objects.contains_key("e/a") && objects.contains_key("e/b");
+        if asked.method == "GET" && is_moved && objects.contains_key("d/b") {
+            objects.insert("d/b".into(), "\"two\"".into());
+        }
+    })
+    .await;
+    renamed.unwrap();
+    assert_eq!(tags(&left), [("d/b", "two"), ("e/a", "one"), ("e/b", "one")]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_before_its_copy_ends_the_move_of_its_directory() {
+    let (left, renamed) = moved(|objects, asked| {
+        if asked.target.contains("max-keys=1000") {
+            objects.insert("d/b".into(), "\"two\"".into());
+        }
+    })
+    .await;
+    assert_eq!(error(renamed).fault(), Fault::Changed);
+    assert_eq!((left["d/a"].as_str(), left["d/b"].as_str()), ("\"one\"", "\"two\""));
+}
+
+#[tokio::test]
+async fn nobody_signs_nothing() {
+    let web = Web::start(|asked, _| serve_file(asked, &Bytes::from_static(b"content"), "\"v\""));
+    let store = store_of(&client(&web));
+    store.stat(&Caller::nobody(), &path("/a")).await.unwrap();
+    store.stat(&Caller::local(), &path("/a")).await.unwrap();
+    let unsigned: Vec<_> = web.asked().iter().map(|asked| asked.field("authorization").is_empty()).collect();
+    assert_eq!(unsigned, [true, false]);
 }
 
 #[tokio::test]

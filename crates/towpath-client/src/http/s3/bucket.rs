@@ -10,9 +10,18 @@ use towpath_proto::{
     http::dav::InvalidXml,
     s3::{self, MAX_KEY_BYTES, MAX_PUT_BYTES, Page, Part},
 };
-use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
+use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag};
 
-use crate::http::{answer::Answer, payload::Payload, place::Place, question::Question, refusal, site::Site, stat};
+use crate::http::{
+    answer::Answer,
+    describe::{Condition, Version},
+    payload::Payload,
+    place::Place,
+    question::Question,
+    refusal,
+    site::Site,
+    stat,
+};
 
 /// What a value in a query may have as it is (RFC 3986 §2.3).
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -228,13 +237,31 @@ impl Bucket {
         Ok(())
     }
 
+    /// Removes an object, unless another one than `version` has the key by now: that one stays, at servers that keep this condition. Done too if
+    /// there is none.
+    pub(super) async fn delete_version(&self, caller: &Caller, key: &str, version: Option<&VersionTag>) -> Result<()> {
+        let Some(tag) = entity_tag(version) else { return self.delete(caller, key).await };
+        let question = Question::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);
+        match self.ask(caller, &self.place(key, ""), &question).await {
+            Ok(answer) => answer.discard().await,
+            Err(error) if error.fault() == Fault::NotFound => {}
+            Err(error) if error.fault() == Fault::Changed => {
+                tracing::warn!(key, "an object was replaced before it could be removed: the new one stays");
+            }
+            // As Amazon itself answered until 2025.
+            Err(error) if error.fault() == Fault::Unsupported => return self.delete(caller, key).await,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Copies the object `from`, as `metadata` describe it, to the key `to`, inside the store.
     ///
     /// # Errors
     /// `Changed` if it is another one now.
     pub(super) async fn copy(&self, caller: &Caller, from: &str, metadata: &Metadata, to: &str) -> Result<()> {
         let source = format!("/{}/{}", self.name, from.split('/').map(encoded).collect::<Vec<_>>().join("/"));
-        let condition = metadata.version.as_ref().map(|version| format!("\"{}\"", version.as_str()));
+        let condition = entity_tag(metadata.version.as_ref());
         let question = |method: Method| {
             let question = self.sending(method, Bytes::new()).with(COPY_SOURCE, &source);
             match &condition {
@@ -348,6 +375,14 @@ impl Bucket {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// The entity tag of a version, if the server gave one.
+fn entity_tag(version: Option<&VersionTag>) -> Option<String> {
+    match Version::of_tag(version?).condition? {
+        Condition::Match(tag) => Some(tag),
+        Condition::UnmodifiedSince(_) => None,
     }
 }
 

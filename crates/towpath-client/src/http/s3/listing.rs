@@ -91,7 +91,8 @@ fn entries(page: &Page, prefix: &str) -> Vec<Entry> {
     objects.chain(directories).collect()
 }
 
-fn metadata_of(object: &Object) -> Metadata {
+/// What a page tells of an object.
+pub(super) fn metadata_of(object: &Object) -> Metadata {
     let mut metadata = Metadata::new(FileKind::File, object.size);
     metadata.mtime_ns = object.modified_s.and_then(|seconds| seconds.checked_mul(1_000_000_000));
     metadata.version =

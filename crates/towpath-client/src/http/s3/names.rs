@@ -1,8 +1,15 @@
 //! Directories, and what can be done to names. A directory is a prefix of keys; one made by hand has a marker, an empty object whose key ends in
 //! a slash. Nothing here is done in one step: what is told before each method.
 
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, RandomState},
+};
+
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use towpath_store::{Caller, Error, Fault, Metadata, Overwrite, Result, StorePath};
+use towpath_proto::s3::Object;
+use towpath_store::{Blame, Caller, Error, Fault, Metadata, Overwrite, Result, StorePath};
 
 use super::{
     bucket::{Bucket, key_of, prefix_of},
@@ -14,6 +21,32 @@ const AT_ONCE: usize = 32;
 
 fn fault(fault: Fault, message: &str, path: &StorePath) -> Error {
     Error::new(fault, message).at(path)
+}
+
+/// Which objects were copied: a number for each, because a tree may have millions of them.
+#[derive(Debug, Default)]
+struct Copied {
+    numbers: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Copied {
+    /// The same for the same version of the same object.
+    fn number(&self, object: &Object) -> u64 {
+        let tag = object.etag.as_ref().map(|etag| etag.opaque());
+        let time = object.modified_s.filter(|_| tag.is_none());
+        // All markers are alike, whatever is told of them.
+        let version = (!is_marker(object)).then_some((tag, time));
+        self.hasher.hash_one((&object.key, object.size, version))
+    }
+
+    fn add(&mut self, object: &Object) {
+        self.numbers.insert(self.number(object));
+    }
+
+    fn has(&self, object: &Object) -> bool {
+        self.numbers.contains(&self.number(object))
+    }
 }
 
 impl Bucket {
@@ -63,7 +96,7 @@ impl Bucket {
             None => self.check_parent(caller, path).await?,
         }
         let marker = prefix_of(path)?;
-        self.put(caller, &marker, bytes::Bytes::new(), None, false).await.map(drop).map_err(|error| error.at(path))
+        self.put(caller, &marker, Bytes::new(), None, false).await.map(drop).map_err(|error| error.at(path))
     }
 
     /// Removes an object. S3 says of one that is not there too that it is done, so it is looked for before.
@@ -130,8 +163,8 @@ impl Bucket {
         self.copy(caller, key_of(from)?, &metadata, key_of(to)?).await.map_err(|error| error.at(from))
     }
 
-    /// Gives a file or a directory another name: each object is copied inside the store, and then the old ones are removed. The new file appears
-    /// whole; a directory object by object. What breaks off leaves the old names, or both.
+    /// Gives a file or a directory another name: each object is copied inside the store, and when all are, those that were copied are removed. The
+    /// new file appears whole; a directory object by object. What breaks off leaves the old names, or both. What came meanwhile keeps the old name.
     pub(super) async fn rename(
         &self,
         caller: &Caller,
@@ -149,30 +182,61 @@ impl Bucket {
         if !metadata.is_directory() {
             self.check_destination(caller, to, false, overwrite).await?;
             self.copy(caller, key_of(from)?, &metadata, key_of(to)?).await.map_err(|error| error.at(from))?;
-            return self.delete(caller, key_of(from)?).await.map_err(|error| error.at(from));
+            let removed = self.delete_version(caller, key_of(from)?, metadata.version.as_ref()).await;
+            return removed.map_err(|error| error.at(from));
         }
         if to.is_within(from) {
             return Err(fault(Fault::InvalidArgument, "a directory cannot be moved into itself", to));
         }
         self.check_destination(caller, to, true, overwrite).await?;
-        let (old, new) = (prefix_of(from)?, prefix_of(to)?);
-        let mut pages = std::pin::pin!(listing::keys(self, caller, &old));
-        while let Some(page) = pages.try_next().await.map_err(|error| error.at(from))? {
-            let copied = stream::iter(page).map(|object| {
-                let rest = object.key.strip_prefix(old.as_bytes()).map(|rest| [new.as_bytes(), rest].concat());
-                async move {
-                    let to = rest.unwrap_or_default();
-                    if object.size == 0 && to.ends_with(b"/") {
-                        // A marker. SeaweedFS (seen with 4.48) does not copy one.
-                        return self.put(caller, text(&to)?, bytes::Bytes::new(), None, false).await.map(drop);
-                    }
-                    let metadata = Metadata::new(towpath_store::FileKind::File, object.size);
-                    self.copy(caller, text(&object.key)?, &metadata, text(&to)?).await
-                }
-            });
-            copied.buffer_unordered(AT_ONCE).try_collect::<()>().await.map_err(|error| error.at(from))?;
+        let old = prefix_of(from)?;
+        let copied = self.copy_all(caller, &old, &prefix_of(to)?).await.map_err(|error| error.at(from))?;
+        self.remove_copied(caller, &old, &copied).await.map_err(|error| error.at(from))
+    }
+
+    /// Copies all objects whose keys begin with `old` to keys that begin with `new`.
+    async fn copy_all(&self, caller: &Caller, old: &str, new: &str) -> Result<Copied> {
+        let mut copied = Copied::default();
+        let mut pages = std::pin::pin!(listing::keys(self, caller, old));
+        while let Some(page) = pages.try_next().await? {
+            page.iter().for_each(|object| copied.add(object));
+            let copies = stream::iter(page).map(|object| async move { self.copy_one(caller, &object, old, new).await });
+            copies.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         }
-        self.remove_tree(caller, from).await
+        Ok(copied)
+    }
+
+    /// Copies an object of a listing.
+    ///
+    /// # Errors
+    /// `Changed` if it is another one now.
+    async fn copy_one(&self, caller: &Caller, object: &Object, old: &str, new: &str) -> Result<()> {
+        let key = text(&object.key)?;
+        let Some(rest) = key.strip_prefix(old) else {
+            let message = "a listing has keys that were not asked for";
+            return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
+        };
+        let to = format!("{new}{rest}");
+        if is_marker(object) {
+            // SeaweedFS (seen with 4.48) does not copy one.
+            return self.put(caller, &to, Bytes::new(), None, false).await.map(drop);
+        }
+        self.copy(caller, key, &listing::metadata_of(object), &to).await
+    }
+
+    /// Removes the objects whose keys begin with `prefix` and that were copied.
+    async fn remove_copied(&self, caller: &Caller, prefix: &str, copied: &Copied) -> Result<()> {
+        let mut pages = std::pin::pin!(listing::keys(self, caller, prefix));
+        while let Some(mut page) = pages.try_next().await? {
+            page.retain(|object| copied.has(object));
+            let removals = stream::iter(page).map(|object| async move {
+                // Nothing of a marker can be lost, and servers differ in what they call its version.
+                let version = listing::metadata_of(&object).version.filter(|_| !is_marker(&object));
+                self.delete_version(caller, text(&object.key)?, version.as_ref()).await
+            });
+            removals.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        }
+        Ok(())
     }
 
     /// Whether something may get the name `to`.
@@ -199,6 +263,11 @@ impl Bucket {
             (false, false) => Ok(()),
         }
     }
+}
+
+/// Whether an object stands for a directory.
+fn is_marker(object: &Object) -> bool {
+    object.size == 0 && object.key.ends_with(b"/")
 }
 
 fn text(key: &[u8]) -> Result<&str> {

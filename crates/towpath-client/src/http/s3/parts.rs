@@ -86,23 +86,26 @@ impl Parts {
         bucket.complete(caller, key, &id, &parts, crc32c, only_new).await
     }
 
-    /// Gives the upload up, once the server has told its id.
-    pub(super) async fn abort(mut self) {
+    /// Gives the upload up, once the server has told its id. That goes on when nobody waits for it.
+    pub(super) fn abort(self) -> impl Future<Output = ()> {
+        // Without a runtime there is nothing left that could ask.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let background = self.target.bucket.site.background.clone();
+        let removing = runtime.map(|runtime| background.spawn_on(self.remove(), &runtime));
+        async move {
+            if let Some(removing) = removing {
+                let _ = removing.await;
+            }
+        }
+    }
+
+    async fn remove(mut self) {
         // What is on its way could arrive after all was removed.
         self.sending.shutdown().await;
         let Ok(id) = wait(self.id.clone()).await else { return };
         let Target { bucket, caller, key, .. } = &self.target;
         if let Err(error) = bucket.abort(caller, key, &id).await {
             tracing::warn!(%error, %key, "the parts of an upload that was given up could not be removed");
-        }
-    }
-
-    /// Gives the upload up while nobody waits for it.
-    pub(super) fn abort_later(self) {
-        // Without a runtime there is nothing left that could ask.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let background = self.target.bucket.site.background.clone();
-            background.spawn_on(self.abort(), &runtime);
         }
     }
 }

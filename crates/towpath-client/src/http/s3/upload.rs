@@ -70,7 +70,7 @@ struct GivenUp(Option<Parts>);
 impl Drop for GivenUp {
     fn drop(&mut self) {
         if let Some(parts) = self.0.take() {
-            parts.abort_later();
+            drop(parts.abort());
         }
     }
 }
@@ -207,17 +207,18 @@ impl Upload {
                 put
             }
         };
-        match (outcome, given_up.0.take()) {
-            (Ok(version), _) => Ok(version),
-            (Err(error), Some(parts)) => {
-                parts.abort().await;
-                Err(error)
-            }
-            (Err(error), None) => Err(error),
+        if let Some(parts) = given_up.0.take()
+            && outcome.is_err()
+        {
+            parts.abort().await;
         }
+        outcome
     }
 
     /// The metadata of the new object, if it is what was sent.
+    ///
+    /// # Errors
+    /// `Truncated`, `ChecksumMismatch`, and `Changed` if what is wrong may be another's object: that stays.
     async fn verify(
         &self,
         version: Option<String>,
@@ -236,54 +237,65 @@ impl Upload {
             Err(error) => return Err(error),
         };
         let found = metadata.version.as_ref().map(|version| version.as_str());
-        let is_other = version.as_deref().zip(found).is_some_and(|(told, found)| told.trim_matches('"') != found);
+        // Some servers (rclone 1.75) call an object otherwise than they did when it was made, so one that is right may be another.
+        let is_ours = version.as_deref().zip(found).is_some_and(|(told, found)| told.trim_matches('"') == found);
         let agreement = metadata.digests.compare(digests);
-        let is_right = metadata.size == size && !matches!(agreement, Agreement::Different(_));
-        // Some servers (rclone 1.75) call an object otherwise than they did when it was made.
-        if is_other && !is_right {
-            return Err(Error::new(Fault::Changed, "another object has the key already"));
-        }
-        if !is_right {
-            let (fault, message) = match agreement {
-                Agreement::Different(algorithm) => (
-                    Fault::ChecksumMismatch,
-                    format!("the storage says that the object has another {algorithm} than what was sent"),
-                ),
-                _ => (Fault::Truncated, format!("{} bytes arrived of {size}", metadata.size)),
-            };
-            self.remove().await;
-            return Err(Error::new(fault, message).blamed_on(Blame::Storage));
+        let flaw = match agreement {
+            Agreement::Different(algorithm) => Some((
+                Fault::ChecksumMismatch,
+                format!("the storage says that the object has another {algorithm} than what was sent"),
+            )),
+            _ if metadata.size != size => {
+                Some((Fault::Truncated, format!("{} bytes arrived of {size}", metadata.size)))
+            }
+            _ => None,
+        };
+        if let Some((fault, message)) = flaw {
+            let error = Error::new(fault, message).blamed_on(Blame::Storage);
+            return Err(self.refused(is_ours, &metadata, error).await);
         }
         if matches!(agreement, Agreement::Same) {
             // The same bytes went into all of them.
             digests.iter().for_each(|digest| metadata.digests.insert(*digest));
         }
-        self.verify_others(digests, expected, &mut metadata).await?;
+        self.verify_others(digests, expected, is_ours, &mut metadata).await?;
         Ok(metadata)
     }
 
     /// Promised digests that were not computed in passing: the object is read for them.
-    async fn verify_others(&self, digests: &Digests, expected: &Expectation, metadata: &mut Metadata) -> Result<()> {
+    async fn verify_others(
+        &self,
+        digests: &Digests,
+        expected: &Expectation,
+        is_ours: bool,
+        metadata: &mut Metadata,
+    ) -> Result<()> {
         let Target { bucket, caller, .. } = &self.target;
         for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
             let options = towpath_store::OpenOptions { version: metadata.version.clone(), ..Default::default() };
             let file = super::file::ObjectFile::new(bucket.clone(), caller.clone(), self.path.clone(), options)?;
             let found = compute(&file, promised.algorithm(), &|_| {}).await?;
             if found != *promised {
-                self.remove().await;
                 let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
-                return Err(Error::new(Fault::ChecksumMismatch, message));
+                let error = Error::new(Fault::ChecksumMismatch, message);
+                return Err(self.refused(is_ours, metadata, error).await);
             }
             metadata.digests.insert(found);
         }
         Ok(())
     }
 
-    async fn remove(&self) {
+    /// The error of an upload after which there is an object that `metadata` describe, and that is not what was sent. It is removed if it `is_ours`.
+    async fn refused(&self, is_ours: bool, metadata: &Metadata, error: Error) -> Error {
+        if !is_ours {
+            let message = "the object that has the key now is not what was sent, and may be another's";
+            return Error::new(Fault::Changed, message);
+        }
         let Target { bucket, caller, key, .. } = &self.target;
-        if let Err(error) = bucket.delete(caller, key).await {
+        if let Err(error) = bucket.delete_version(caller, key, metadata.version.as_ref()).await {
             tracing::warn!(%error, path = %self.path, "an object that is not what was sent could not be removed");
         }
+        error
     }
 }
 
