@@ -102,8 +102,8 @@ impl Dialer {
     /// `underway` the bytes of file data that it has for the connection.
     ///
     /// # Errors
-    /// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Else `Unavailable`
-    /// and `TimedOut`.
+    /// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Which they are is in the log
+    /// alone: whoever sent this program there must not learn from it what only this program can look up. Else `Unavailable` and `TimedOut`.
     pub(crate) async fn connect(
         &self,
         host: &str,
@@ -177,11 +177,12 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
     let addresses =
         resolved.map_err(|_| timed_out(&name, "DNS lookup"))?.map_err(|error| unreachable(error.to_string()))?;
     let mut last = unreachable("it has no address".into());
-    let mut forbidden = None;
+    let mut forbidden = false;
     let mut tried = false;
     for address in addresses {
         if !reach.permits(host, address.ip()) {
-            forbidden = Some(address.ip());
+            tracing::info!(host, %address, "not connected to: the address is neither public nor allowed");
+            forbidden = true;
             continue;
         }
         tried = true;
@@ -191,13 +192,11 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
             Err(_) => last = timed_out(&name, "connecting"),
         }
     }
-    match forbidden {
-        Some(address) if !tried => Err(Error::new(
-            Fault::PermissionDenied,
-            format!("{host} is {address}, which is no public address and not among those that are allowed"),
-        )),
-        _ => Err(last),
+    if forbidden && !tried {
+        let message = format!("{host} has no public address, nor one that is allowed");
+        return Err(Error::new(Fault::PermissionDenied, message));
     }
+    Err(last)
 }
 
 /// That something about a connection to `server` took too long.
@@ -234,6 +233,8 @@ mod tests {
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1", "0x7f.1", "2130706433", "0177.0.0.1", "0"] {
             let refused = connect(host, port, &within(Reach::public())).await.unwrap_err();
             assert_eq!(refused.fault(), Fault::PermissionDenied, "{host}");
+            let told = refused.to_string().replace(host, "");
+            assert!(!told.contains("127.0.0.1") && !told.contains("::"), "{host}: {refused}");
         }
         let reach = Reach::beyond_public(&["127.0.0.1"]).unwrap();
         let stream = connect("localhost", port, &within(reach)).await.unwrap();

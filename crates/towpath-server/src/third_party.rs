@@ -197,15 +197,14 @@ impl State {
         })?;
         state.check(&copy.remote).await?;
         let progress = Arc::new(Progress::default());
-        let idle = state.settings.idle.0;
-        let (service, reach, following) = (Arc::clone(service), Arc::clone(&state.reach), Arc::clone(&progress));
+        let (idle, reach) = (state.settings.idle.0, Arc::clone(&state.reach));
+        let account = Account { service: Arc::clone(service), copy, progress: Arc::clone(&progress), outcome: None };
         let task = async move {
             let _place = place;
-            let copying = transfers.copy(&service.store, &copy, &reach, &following);
-            let outcome = unless_idle(copying, &following, idle).await;
-            log(&copy, &following, &outcome);
-            let fault = outcome.as_ref().err().map(Error::fault);
-            service.metrics.copied(copy.direction, fault, following.written());
+            let mut account = account;
+            let copying = transfers.copy(&account.service.store, &account.copy, &reach, &account.progress);
+            let outcome = unless_idle(copying, &account.progress, idle).await;
+            account.outcome = Some(outcome.clone());
             outcome
         };
         let task = AbortOnDropHandle::new(tokio::spawn(task));
@@ -277,12 +276,27 @@ async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progr
     }
 }
 
-fn log(copy: &ThirdPartyCopy, progress: &Progress, outcome: &Result<()>) {
-    let (direction, bytes) = (copy.direction.name(), progress.written());
-    let (local, host) = (&copy.local, copy.remote.host());
-    match outcome {
-        Ok(()) => tracing::info!(direction, %local, host, bytes, "third-party copy done"),
-        Err(error) => tracing::info!(direction, %local, host, bytes, %error, "third-party copy failed"),
+/// The account of one copy: one line in the log and one count in the metrics, when it has ended. Dropped before that, it counts as cancelled by the
+/// client.
+struct Account {
+    service: Arc<Service>,
+    copy: ThirdPartyCopy,
+    progress: Arc<Progress>,
+    outcome: Option<Result<()>>,
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let cancelled = || Err(Error::new(Fault::Cancelled, "the client has left, or does not want it any more"));
+        let outcome = self.outcome.take().unwrap_or_else(cancelled);
+        let (direction, bytes) = (self.copy.direction, self.progress.written());
+        let fault = outcome.as_ref().err().map(Error::fault);
+        self.service.metrics.copied(direction, fault, bytes);
+        let (direction, local, host) = (direction.name(), &self.copy.local, self.copy.remote.host());
+        match outcome {
+            Ok(()) => tracing::info!(direction, %local, host, bytes, "third-party copy done"),
+            Err(error) => tracing::info!(direction, %local, host, bytes, %error, "third-party copy failed"),
+        }
     }
 }
 

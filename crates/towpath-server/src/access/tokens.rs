@@ -156,6 +156,7 @@ impl Verified {
             issuer: Some(Arc::clone(&self.issuer)),
             token: Some(self.token.clone()),
             address: Some(address),
+            is_nobody: false,
         };
         Identity { caller, grants: Arc::clone(&self.grants), expires_s: Some(self.expires_s) }
     }

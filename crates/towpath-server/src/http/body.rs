@@ -215,10 +215,7 @@ impl Buf for Piece {
         {
             account.finish();
         }
-        // What holds memory must be taken whole in the time that a client may take over one bit of a file.
-        if self._reserved.is_none() {
-            self.owed.moved();
-        }
+        self.owed.moved();
     }
 }
 

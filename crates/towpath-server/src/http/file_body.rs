@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{FutureExt as _, Stream, future::BoxFuture};
 use towpath_store::{Error, Fault, ReadHandle, Result};
 
-use super::{body::Chunk, link::Link, wire::FileSpan};
+use super::{body::Chunk, link::Link, pulse::Debt, wire::FileSpan};
 
 /// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
 const READ_BYTES: u64 = 256 << 10;
@@ -43,6 +43,7 @@ pub(super) enum Segment {
 pub(super) struct FileBody {
     handle: Arc<dyn ReadHandle>,
     link: Arc<Link>,
+    debt: Arc<Debt>,
     segments: VecDeque<Segment>,
     by_sendfile: bool,
     pieces: VecDeque<Pending>,
@@ -62,7 +63,8 @@ impl FileBody {
         segments: Vec<Segment>,
     ) -> Self {
         let by_sendfile = link.can_send_files(version) && handle.local_file().is_some();
-        Self { handle, link, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
+        let debt = link.pulse.debt();
+        Self { handle, link, debt, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
     }
 
     /// Starts with the next piece; `None` if there is none.
@@ -81,8 +83,8 @@ impl FileBody {
                 }
                 let length = READ_BYTES.min(whole.end - whole.start);
                 self.skip(length);
-                let (handle, link) = (Arc::clone(&self.handle), Arc::clone(&self.link));
-                Some(Pending::Reading(read(handle, link, whole.start, length as usize).boxed()))
+                let (handle, link, debt) = (Arc::clone(&self.handle), Arc::clone(&self.link), Arc::clone(&self.debt));
+                Some(Pending::Reading(read(handle, link, debt, whole.start, length as usize).boxed()))
             }
         }
     }
@@ -114,7 +116,13 @@ fn span(handle: &Arc<dyn ReadHandle>, range: &Range<u64>) -> Option<FileSpan> {
     })
 }
 
-async fn read(handle: Arc<dyn ReadHandle>, link: Arc<Link>, offset: u64, length: usize) -> Result<Chunk> {
+async fn read(
+    handle: Arc<dyn ReadHandle>,
+    link: Arc<Link>,
+    debt: Arc<Debt>,
+    offset: u64,
+    length: usize,
+) -> Result<Chunk> {
     let reserved = link.reserve(length).await;
     let bytes = match handle.local_file() {
         Some(_) => read_local(&*handle, offset, length).await?,
@@ -123,7 +131,7 @@ async fn read(handle: Arc<dyn ReadHandle>, link: Arc<Link>, offset: u64, length:
     if bytes.len() < length {
         return Err(Error::new(Fault::Truncated, "the file ended before its size"));
     }
-    Ok(Chunk::Bytes(bytes, Some(reserved.owed_to_client(&link))))
+    Ok(Chunk::Bytes(bytes, Some(reserved.owed_to_client(&debt))))
 }
 
 /// Copies what is in memory on this thread, which costs less than to wake another one; the disk pool reads the rest.

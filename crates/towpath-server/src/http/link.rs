@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    pulse::{Owed, Pulse},
+    pulse::{Debt, Kept, Pulse},
     wire::Outbox,
 };
 use crate::{Buffers, Room, Service, Socket};
@@ -34,14 +34,13 @@ pub(super) struct Link {
 pub(super) struct Reserved {
     _own: Room,
     _all: Room,
-    owed: Option<Owed>,
+    _kept: Option<Kept>,
 }
 
 impl Reserved {
-    /// From now on it is the client who keeps this memory, by not taking what is in it.
-    pub(super) fn owed_to_client(mut self, link: &Link) -> Self {
-        self.owed = Some(link.pulse.owe());
-        self
+    /// From now on it is the client who keeps this memory, by not taking what is in it: a piece of the answer that has that debt.
+    pub(super) fn owed_to_client(self, debt: &Arc<Debt>) -> Self {
+        Self { _kept: Some(debt.keep()), ..self }
     }
 }
 
@@ -68,6 +67,6 @@ impl Link {
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         // First its own: a connection that has used up its share must not queue for everybody's.
         let own = self.own.room(bytes).await;
-        Reserved { _own: own, _all: self.all.room(bytes).await, owed: None }
+        Reserved { _own: own, _all: self.all.room(bytes).await, _kept: None }
     }
 }

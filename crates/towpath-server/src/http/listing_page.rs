@@ -15,6 +15,7 @@ use super::{
     exchange::Exchange,
     link::Link,
     propfind::BATCH_BYTES,
+    pulse::Debt,
     refusal::Refusal,
     respond, target,
 };
@@ -87,6 +88,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
         first,
         listing,
         link: Arc::clone(&exchange.link),
+        debt: exchange.link.pulse.debt(),
     };
     let mut response = respond::with_status(StatusCode::OK, Content::Stream(page.stream().boxed(), None));
     let headers = response.headers_mut();
@@ -110,6 +112,7 @@ struct Page {
     first: Option<Vec<Entry>>,
     listing: Listing,
     link: Arc<Link>,
+    debt: Arc<Debt>,
 }
 
 /// An entry in JSON.
@@ -128,7 +131,7 @@ impl Page {
         let beginning = self.beginning();
         stream::try_unfold((Some(self), beginning), |(page, mut text)| async move {
             let Some(mut page) = page else { return Ok(None) };
-            let reserved = page.link.reserve(BATCH_BYTES).await.owed_to_client(&page.link);
+            let reserved = page.link.reserve(BATCH_BYTES).await.owed_to_client(&page.debt);
             let batch = match page.first.take() {
                 Some(first) => Some(first),
                 None => page.listing.next().await.transpose()?,

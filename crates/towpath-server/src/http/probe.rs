@@ -1,12 +1,12 @@
 //! Probes of the network (`towpath_proto::probe`, docs/probe.md): bytes from memory to a client, or from a client into the void.
 //!
 //! It is not for everybody: downwards for who may read the path that the probe names, upwards for who may write there. How long and how many at once is
-//! bounded ([`ProbeConfig`]). A probe ends when the server stops.
+//! bounded ([`ProbeConfig`]), and so is their memory, which goes with the place: it is none of that for answers. A probe ends when the server stops.
 
 use std::{
     collections::VecDeque,
     os::fd::RawFd,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use futures::stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{MissedTickBehavior, interval, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -31,7 +31,6 @@ use towpath_store::{
 use super::{
     body::{Chunk, Content},
     exchange::Exchange,
-    link::Reserved,
     refusal::Refusal,
     respond, upload,
     verb::Verb,
@@ -41,11 +40,10 @@ use crate::{access::Activity, config::ProbeConfig};
 /// Data of one frame: what hyper takes for one connection at once is twice that.
 const DATA_BYTES: usize = 256 << 10;
 
-/// Samples that may wait for their way to the client; of more, the later ones are lost.
+/// Samples that may wait for their way to the client; of more, the later ones are lost. They take at most 256 KiB.
 const WAITING_SAMPLES: usize = 1024;
 
-/// What a sample takes, in bytes, about.
-const SAMPLE_BYTES: usize = 512;
+const _: () = assert!(WAITING_SAMPLES * size_of::<Sample>() <= 256 << 10);
 
 /// How much longer than asked for a probe may have its place, and upwards its connection: what fills the buffers on a slow path.
 const GRACE: Duration = Duration::from_secs(10);
@@ -100,7 +98,7 @@ pub(super) async fn answer(
         }
     };
     let content = match ask.direction {
-        Direction::Down => Content::Stream(Box::pin(down(exchange, &ask, place).await), None),
+        Direction::Down => Content::Stream(Box::pin(down(exchange, &ask, place)), None),
         Direction::Up => up(exchange, &ask, place, body).await?,
     };
     let mut response = respond::with_status(StatusCode::OK, content);
@@ -143,38 +141,30 @@ struct Down {
     ends: Instant,
     socket: RawFd,
     stopping: CancellationToken,
-    samples: mpsc::Receiver<Sample>,
+    waiting: Arc<Waiting>,
     bytes: u64,
     /// The last frames, once it has ended.
     last: Option<VecDeque<Vec<u8>>>,
     _looking: AbortOnDropHandle<()>,
-    _reserved: Reserved,
 }
 
-async fn down(
+fn down(
     exchange: &Exchange,
     ask: &Ask,
     place: OwnedSemaphorePermit,
 ) -> impl futures::Stream<Item = towpath_store::Result<Chunk>> + use<> {
-    let reserved = exchange.link.reserve(WAITING_SAMPLES * SAMPLE_BYTES).await;
-    let (sender, samples) = mpsc::channel(WAITING_SAMPLES);
-    let (began, socket) = (clock::now(), exchange.link.socket);
-    let (ends, looking) = (began + ask.duration, look(socket, began, ask.interval, sender));
-    // Who takes what is left byte by byte has the connection for longer, but not the place.
-    let looking = async move {
-        let _place = place;
-        let _ = timeout_at(ends + GRACE, looking).await;
-    };
+    let (began, socket, waiting) = (clock::now(), exchange.link.socket, Arc::<Waiting>::default());
+    let ends = began + ask.duration;
+    let look = Look { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _place: place };
     let probe = Down {
         began,
         ends,
         socket,
         stopping: exchange.service.stopping.clone(),
-        samples,
+        waiting,
         bytes: 0,
         last: None,
-        _looking: AbortOnDropHandle::new(tokio::spawn(looking)),
-        _reserved: reserved,
+        _looking: AbortOnDropHandle::new(tokio::spawn(look.until(ends + GRACE))),
     };
     stream::unfold(probe, |mut probe| async move {
         let frame = probe.next()?;
@@ -188,7 +178,8 @@ impl Down {
         if let Some(last) = &mut self.last {
             return last.pop_front().map(Bytes::from);
         }
-        if let Ok(sample) = self.samples.try_recv() {
+        let sample = self.waiting.samples().pop_front();
+        if let Some(sample) = sample {
             return Some(sample.frame().into());
         }
         if clock::now() < self.ends && !self.stopping.is_cancelled() {
@@ -211,16 +202,48 @@ fn sample(socket: RawFd, began: Instant) -> Option<Sample> {
     Some(Sample { at: clock::now() - began, info })
 }
 
-/// Looks at the connection at regular times, also while it takes nothing. Once the answer has ended nobody gets to see what it finds, so it does not
-/// matter if the socket's number has become another one's by then.
-async fn look(socket: RawFd, began: Instant, every: Duration, to: mpsc::Sender<Sample>) {
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        ticks.tick().await;
-        let Some(sample) = sample(socket, began) else { return };
-        if let Err(mpsc::error::TrySendError::Closed(_)) = to.try_send(sample) {
-            return;
+/// Samples on their way to the client.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<VecDeque<Sample>>);
+
+impl Waiting {
+    fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, sample: Sample) {
+        let mut samples = self.samples();
+        if samples.len() < WAITING_SAMPLES {
+            samples.push_back(sample);
+        }
+    }
+}
+
+/// Looks at the connection of a probe, and has the probe's place for as long.
+struct Look {
+    socket: RawFd,
+    began: Instant,
+    every: Duration,
+    waiting: Arc<Waiting>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Look {
+    async fn until(self, end: Instant) {
+        let _ = timeout_at(end, self.at_regular_times()).await;
+        // Who takes what is left byte by byte has the connection for longer, but neither the place nor memory.
+        *self.waiting.samples() = VecDeque::new();
+    }
+
+    /// Also while the connection takes nothing. Once the answer has ended nobody gets to see what it finds, so it does not matter if the socket's number
+    /// has become another one's by then.
+    async fn at_regular_times(&self) {
+        let mut ticks = interval(self.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let Some(sample) = sample(self.socket, self.began) else { return };
+            self.waiting.add(sample);
         }
     }
 }
@@ -252,4 +275,31 @@ async fn up(
         broken?;
     }
     Ok(Content::Whole(last_frames(exchange.link.socket, began, bytes).concat().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn samples_that_nobody_takes_go_with_the_place() {
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (places, waiting) = (Arc::new(Semaphore::new(1)), Arc::<Waiting>::default());
+        let began = clock::now();
+        let look = Look {
+            socket: stream.as_raw_fd(),
+            began,
+            every: Duration::from_millis(10),
+            waiting: Arc::clone(&waiting),
+            _place: Arc::clone(&places).try_acquire_owned().unwrap(),
+        };
+        let looking = tokio::spawn(look.until(began + Duration::from_secs(60)));
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!((waiting.samples().len(), places.available_permits()), (WAITING_SAMPLES, 0));
+        looking.await.unwrap();
+        assert_eq!((waiting.samples().capacity(), places.available_permits()), (0, 1));
+    }
 }

@@ -20,6 +20,7 @@ use super::{
     link::Link,
     locks::Locks,
     media_type, namespace, proppatch,
+    pulse::Debt,
     refusal::Refusal,
     respond, target, upload,
 };
@@ -55,6 +56,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         entries: first.into_iter(),
         listing,
         link: Arc::clone(&exchange.link),
+        debt: exchange.link.pulse.debt(),
     };
     Ok(respond::multistatus(Content::Stream(members.stream().boxed(), None)))
 }
@@ -155,13 +157,14 @@ struct Members {
     entries: vec::IntoIter<Entry>,
     listing: Fuse<Listing>,
     link: Arc<Link>,
+    debt: Arc<Debt>,
 }
 
 impl Members {
     fn stream(self) -> impl Stream<Item = Result<Chunk>> + Send {
         stream::try_unfold(Some(self), |members| async move {
             let Some(mut members) = members else { return Ok(None) };
-            let reserved = members.link.reserve(BATCH_BYTES).await.owed_to_client(&members.link);
+            let reserved = members.link.reserve(BATCH_BYTES).await.owed_to_client(&members.debt);
             let chunk = |text: String| Chunk::Bytes(text.into(), Some(reserved));
             match members.tell().await? {
                 true => Ok(Some((chunk(members.multistatus.take()), Some(members)))),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
-use towpath_store::sys::net;
+use towpath_store::sys::{net, processor};
 
 use super::{
     account::Account,
@@ -41,8 +41,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     response.headers_mut().insert(header::SERVER, SERVER);
     if asks_for_tcp
         && let Ok(info) = net::tcp_info(&link.socket)
-        // Between two answers there is nothing to send by the nature of things.
-        && let Ok(value) = HeaderValue::try_from(TcpInfo { is_starved: false, ..info }.to_string())
+        && let Ok(value) = HeaderValue::try_from(told(info).to_string())
     {
         response.headers_mut().insert(TCP_INFO_FIELD, value);
     }
@@ -50,6 +49,12 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
         *response.body_mut() = Content::Empty;
     }
     response.map(|content| Reply::new(content, link, account))
+}
+
+/// What a client is told of its connection.
+fn told(info: TcpInfo) -> TcpInfo {
+    // Between two answers there is nothing to send by the nature of things.
+    TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info }
 }
 
 async fn carry_out(

@@ -6,24 +6,28 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{sync::Notify, time::timeout_at};
 use towpath_store::{
-    Error, Fault, Result, StorePath,
+    Blame, Caller, Error, Fault, Result, StorePath,
     sys::clock::{self, Instant},
 };
 
-use crate::access::Identity;
+use crate::access::{Identity, Person};
 
 /// The longest key, in bytes. XRootD's clients make keys of 24, dCache's of 36.
 const MAX_KEY_BYTES: usize = 128;
 
 /// Grants at once. They live for a minute, so this is some 60 copies begun each second.
 const MAX_GRANTS: usize = 4096;
+
+/// Grants at once of one [`Granter`]: two copies begun each second by a transfer service, none of which is fetched within the minute. Others have room as
+/// long as fewer than 32 do that.
+const MAX_GRANTS_OF_ONE: usize = 128;
 
 /// How long a grant holds if its client does not say, and at most. XRootD: 7 and 15 s.
 const USUAL_TTL: Duration = Duration::from_secs(60);
@@ -91,10 +95,32 @@ impl Grant {
         Self { path, identity, login, addresses, expires }
     }
 
+    fn granter(&self) -> Granter {
+        Granter::of(&self.identity.caller)
+    }
+
     fn is_for(&self, visit: &Visit<'_>) -> bool {
         self.path == *visit.path
             && self.login == visit.login
             && self.addresses.iter().any(|address| is_same_host(*address, visit.address))
+    }
+}
+
+/// Who gives grants, as far as one can be told from others: a person at an address, or in one of the networks that users of IPv6 are given, which
+/// have 64 bits for their addresses (RFC 4291 §2.5.4).
+#[derive(Debug, PartialEq, Eq)]
+struct Granter {
+    person: Person,
+    address: Option<IpAddr>,
+}
+
+impl Granter {
+    fn of(caller: &Caller) -> Self {
+        let address = caller.address.map(|address| match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+            address => address,
+        });
+        Self { person: Person::of(caller), address }
     }
 }
 
@@ -124,7 +150,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// `AlreadyExists` if the key is in use, which is then good for nobody any more: keys are random, so somebody has spied one out. `Overloaded` if
-    /// there are too many grants.
+    /// there are too many grants, of this caller or of all.
     pub(crate) fn grant(&self, key: Key, grant: Grant) -> Result<()> {
         let now = clock::now();
         let mut grants = self.grants();
@@ -132,8 +158,14 @@ impl Rendezvous {
         if grants.remove(&key).is_some() {
             return Err(Error::new(Fault::AlreadyExists, "the key of the third-party copy is in use"));
         }
+        let granter = grant.granter();
+        if grants.values().filter(|other| other.granter() == granter).count() >= MAX_GRANTS_OF_ONE {
+            let message = format!("{MAX_GRANTS_OF_ONE} copies that you prepared wait to be fetched: try again later");
+            return Err(Error::new(Fault::Overloaded, message).blamed_on(Blame::Caller));
+        }
         if grants.len() >= MAX_GRANTS {
-            return Err(Error::new(Fault::Overloaded, "too many third-party copies are being prepared"));
+            let message = "too many third-party copies of others are being prepared: try again later";
+            return Err(Error::new(Fault::Overloaded, message));
         }
         grants.insert(key, grant);
         drop(grants);
@@ -170,8 +202,6 @@ impl Rendezvous {
 
 #[cfg(test)]
 mod tests {
-    use towpath_store::Caller;
-
     use super::*;
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -185,7 +215,11 @@ mod tests {
     }
 
     fn grant(ttl_s: u64) -> Grant {
-        let identity = Identity { caller: Caller::local(), grants: Vec::new().into(), expires_s: None };
+        grant_of(Caller::local(), ttl_s)
+    }
+
+    fn grant_of(caller: Caller, ttl_s: u64) -> Grant {
+        let identity = Identity { caller, grants: Vec::new().into(), expires_s: None };
         let ttl = Some(Duration::from_secs(ttl_s));
         Grant::new(path("/f"), Arc::new(identity), "me.1".into(), vec![HOME], ttl)
     }
@@ -246,13 +280,35 @@ mod tests {
         assert!(!take(&rendezvous, "k", "/f", "me.1", "192.0.2.1").await);
     }
 
+    fn at(address: &str) -> Caller {
+        Caller { address: Some(address.parse().unwrap()), ..Caller::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_reader_does_not_keep_the_others_from_copying() {
+        let rendezvous = Rendezvous::default();
+        for number in 0..MAX_GRANTS_OF_ONE {
+            rendezvous.grant(key(&number.to_string()), grant_of(at("2001:db8::1"), 60)).unwrap();
+        }
+        let refused = rendezvous.grant(key("k"), grant_of(at("2001:db8::2"), 60)).unwrap_err();
+        assert_eq!((refused.fault(), refused.blame()), (Fault::Overloaded, Blame::Caller));
+        let alice = Caller { issuer: Some("https://issuer.test".into()), ..at("2001:db8::1") };
+        for (name, other) in [("alice", alice), ("neighbour", at("2001:db8:0:1::1")), ("other", at("192.0.2.9"))] {
+            rendezvous.grant(key(name), grant_of(other, 60)).unwrap();
+        }
+        assert!(take(&rendezvous, "0", "/f", "me.1", "192.0.2.1").await);
+        rendezvous.grant(key("k"), grant_of(at("2001:db8::2"), 60)).unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn grants_are_bounded() {
         let rendezvous = Rendezvous::default();
         for number in 0..MAX_GRANTS {
-            rendezvous.grant(key(&number.to_string()), grant(60)).unwrap();
+            let reader = at(&format!("198.51.100.{}", number / MAX_GRANTS_OF_ONE));
+            rendezvous.grant(key(&number.to_string()), grant_of(reader, 60)).unwrap();
         }
-        assert_eq!(rendezvous.grant(key("k"), grant(60)).unwrap_err().fault(), Fault::Overloaded);
+        let refused = rendezvous.grant(key("k"), grant(60)).unwrap_err();
+        assert_eq!((refused.fault(), refused.blame()), (Fault::Overloaded, Blame::Storage));
         tokio::time::advance(Duration::from_secs(61)).await;
         rendezvous.grant(key("k"), grant(60)).unwrap();
         assert_eq!(rendezvous.grants().len(), 1);

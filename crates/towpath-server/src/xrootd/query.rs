@@ -15,7 +15,7 @@ use towpath_proto::{
 };
 use towpath_store::{
     Error, Fault, FileKind, StorePath,
-    sys::{clock, net},
+    sys::{clock, net, processor},
 };
 
 use super::{
@@ -102,7 +102,10 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
         // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
         // Ours: what holds up the data that we send is known here alone.
-        TCP_INFO_WORD => TcpInfo { is_unasked, ..net::tcp_info(&socket).ok()? }.to_string(),
+        TCP_INFO_WORD => {
+            let processor_percent = processor::percent_wanted_lately();
+            TcpInfo { is_unasked, processor_percent, ..net::tcp_info(&socket).ok()? }.to_string()
+        }
         b"role" => "server".into(),
         b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),

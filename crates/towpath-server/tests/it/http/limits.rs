@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_server::units::ByteSize;
+use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
 use towpath_testkit::pattern::Pattern;
 
-use super::{Site, open_config};
+use super::{Site, open_config, request};
 
 /// Waits until so many clients have been dropped. Every turn lets time jump to the next deadline.
 async fn until_dropped(site: &Site, clients: u64) {
@@ -56,6 +61,29 @@ async fn who_takes_no_byte_is_dropped() {
         let metrics = site.get("/metrics").await;
         assert!(metrics.text().contains("verb=\"GET\",outcome=\"Cancelled\""), "{}", metrics.text());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
+    let site = Site::in_memory();
+    let path = StorePath::parse(b"/large").unwrap();
+    let large = site.service.store.create(&Caller::local(), &path, CreateOptions::default()).await.unwrap();
+    large.write(0, Pattern::new(11).bytes(0, 8 << 20)).await.unwrap();
+    large.commit(Expectation::default()).await.unwrap();
+    site.put("/small", "x").await;
+    let stream = TokioIo::new(site.connect().await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let get = |path: &str| request(&format!("GET http://{}{path}", site.address), &[], Bytes::new());
+    // Its body is never read, so its window stays closed after the first two megabytes.
+    let _unread = sender.send_request(get("/large")).await.unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        if let Ok(small) = sender.send_request(get("/small")).await {
+            let _ = small.into_body().collect().await;
+        }
+    }
+    assert_eq!(site.service.metrics.dropped.get(), 1);
 }
 
 fn http2_get(path: &str) -> Vec<u8> {

@@ -165,6 +165,18 @@ async fn a_client_that_takes_next_to_nothing_does_not_keep_its_place() {
 }
 
 #[tokio::test]
+async fn a_probe_takes_nothing_of_the_memory_for_answers() {
+    let site = Site::in_memory();
+    let mut stream = site.connect().await;
+    let ask = "direction=down duration_ms=60000 interval_ms=10";
+    let request = format!("GET {PROBE}/ HTTP/1.1\r\nhost: x\r\ntowpath-probe: {ask}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.read_exact(&mut [0; 1 << 10]).await.unwrap();
+    assert!(site.service.buffers.room_now(usize::MAX).is_some());
+    drop(stream);
+}
+
+#[tokio::test]
 async fn a_server_that_stops_ends_probes() {
     let site = Site::in_memory();
     let service = std::sync::Arc::clone(&site.service);

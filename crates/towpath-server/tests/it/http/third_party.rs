@@ -435,6 +435,8 @@ async fn a_client_that_leaves_ends_its_copy() {
     }
     drop(held);
     assert!(!here.exists("/copy").await);
+    let metrics = here.service.metrics.render();
+    assert!(metrics.contains("copies_total{direction=\"pull\",outcome=\"Cancelled\"} 1"), "{metrics}");
 }
 
 #[tokio::test]

@@ -143,6 +143,8 @@ async fn a_copy_can_be_cancelled_and_watched() {
         }
         assert!(to.get("/copy").await.is_none());
     }
+    let metrics = to.service.metrics.render();
+    assert!(metrics.contains("copies_total{direction=\"pull\",outcome=\"Cancelled\"} 2"), "{metrics}");
 }
 
 #[tokio::test]
