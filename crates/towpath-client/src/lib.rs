@@ -90,6 +90,17 @@ impl Client {
         self.dialer.set_lanes(lanes);
     }
 
+    /// Whether that number matters: an xroot site has been asked something. Over HTTP and S3 each request has a connection for itself.
+    pub fn uses_lanes(&self) -> bool {
+        self.xrootd.are_used()
+    }
+
+    /// Makes room for others at HTTP and S3 sites: from now on each is asked at most 8 questions at a time. Uploads that are sent while they are
+    /// written come on top, each over a connection of its own.
+    pub fn be_nice(&self) {
+        self.http.be_nice();
+    }
+
     /// Probes the network to the server at `url`, which must be towpath's: bytes go from memory to memory. Whoever may read that path may probe
     /// downwards, whoever may write it upwards. Dropping the future ends the probe.
     ///

@@ -54,6 +54,15 @@ impl TokenSource {
     }
 }
 
+/// Why a server gets nothing that proves who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Withheld {
+    /// There is a token, but the server was named without encryption: everybody could read it, or be the server.
+    Unencrypted,
+    /// It is asked by [nobody](towpath_store::Caller::nobody).
+    Nobody,
+}
+
 /// The token of one client, looked for now and then.
 #[derive(Debug)]
 pub(crate) struct Tokens {

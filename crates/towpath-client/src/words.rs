@@ -1,15 +1,14 @@
 //! What servers say, made fit to be shown to people: it may end up on a terminal, in a log, or in the answer of another server.
 
+use towpath_store::is_obeyed;
+
 /// What is shown of it, in characters.
 const SHOWN: usize = 300;
 
 /// A server's words on one line, at most 300 characters of them: without control characters, which terminals obey, and without those
 /// that change the direction of writing.
 pub(crate) fn readable(text: &str) -> String {
-    let is_break = |c: char| {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        c.is_whitespace() || c.is_control() || turns
-    };
+    let is_break = |c: char| c.is_whitespace() || is_obeyed(c);
     let mut line = String::new();
     let mut left = SHOWN;
     for word in text.split(is_break).filter(|word| !word.is_empty()) {

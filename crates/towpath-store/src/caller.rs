@@ -35,11 +35,18 @@ pub struct Caller {
     pub token: Option<Secret>,
     /// The address the call came from; none for a call of this process.
     pub address: Option<IpAddr>,
+    /// Nothing is shown that proves who asks, not even what this process has for calls without a credential.
+    pub is_nobody: bool,
 }
 
 impl Caller {
     /// This process itself, without a credential.
     pub fn local() -> Self {
         Self::default()
+    }
+
+    /// Nobody: this process, where it must not show who it is.
+    pub fn nobody() -> Self {
+        Self { is_nobody: true, ..Self::default() }
     }
 }

@@ -25,7 +25,7 @@ pub use attribute::{MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES};
 pub use caller::{Caller, Secret};
 pub use error::{Blame, Error, Fault, Kind, Result, gone};
 pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
-pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath};
+pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use store::{
     ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,

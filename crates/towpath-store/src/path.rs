@@ -135,7 +135,12 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// A name or path as people see it: bytes that are not printable UTF-8 are shown escaped.
+/// Whether a terminal obeys a character rather than shows it: control characters, and those that change the direction of writing.
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name or path as people see it: bytes that are not UTF-8, and characters that a terminal [obeys](is_obeyed), are shown escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a>(pub &'a [u8]);
 
@@ -148,13 +153,13 @@ impl fmt::Display for StorePath {
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Ok(text) = str::from_utf8(self.0)
-            && !text.contains(char::is_control)
+            && !text.contains(is_obeyed)
         {
             return f.write_str(text);
         }
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+                if is_obeyed(c) { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
             }
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
@@ -215,6 +220,7 @@ mod tests {
     #[test]
     fn odd_bytes_print_escaped() {
         assert_eq!(StorePath::parse(b"/a\n\xff").unwrap().to_string(), "/a\\n\\xff");
+        assert_eq!(path("/\u{202e}toor.a\u{2069}ü").to_string(), "/\\u{202e}toor.a\\u{2069}ü");
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! Each has a connection for itself, and a small file is bound by round trips alone: at 32 at a time 10,000 of them take half a minute over 100 ms. But a server has
 //! only so many workers, and others want some too. So it begins with [`FIRST`] places. When all are taken, each answer makes room for one more, up to [`MOST`], which doubles
 //! them in a round trip. Each question that is put off, or gets no answer, takes a place away, down to [`LEAST`]; from the first one on it takes as many answers as there are places to
-//! make room for one more.
+//! make room for one more. A client that makes room for others takes no more than that least number.
 
 use std::sync::{
     Arc,
@@ -30,30 +30,37 @@ pub(super) struct Places {
     /// Answers since one more was made, of a site that has put something off.
     answers: AtomicUsize,
     has_put_off: AtomicBool,
+    /// Whether the client makes room for others.
+    is_nice: Arc<AtomicBool>,
 }
 
-impl Default for Places {
-    fn default() -> Self {
+impl Places {
+    /// Those to begin with. `is_nice` may change at any time.
+    pub(super) fn new(is_nice: Arc<AtomicBool>) -> Self {
         Self {
             free: Arc::new(Semaphore::new(FIRST)),
             all: AtomicUsize::new(FIRST),
             surplus: AtomicUsize::default(),
             answers: AtomicUsize::default(),
             has_put_off: AtomicBool::default(),
+            is_nice,
         }
     }
-}
 
-impl Places {
     /// A place, as soon as one is free.
     pub(super) async fn take(&self) -> Option<OwnedSemaphorePermit> {
         loop {
             let place = Arc::clone(&self.free).acquire_owned().await.ok()?;
-            match less(&self.surplus, 0) {
+            match less(&self.surplus, 0) || less(&self.all, self.most()) {
                 true => place.forget(),
                 false => return Some(place),
             }
         }
+    }
+
+    /// As many as there may be.
+    fn most(&self) -> usize {
+        if self.is_nice.load(Relaxed) { LEAST } else { MOST }
     }
 
     /// A question was answered.
@@ -64,7 +71,7 @@ impl Places {
             }
             self.answers.store(0, Relaxed);
         }
-        let is_room = |all: usize| (all < MOST).then_some(all + 1);
+        let is_room = |all: usize| (all < self.most()).then_some(all + 1);
         if self.free.available_permits() == 0 && self.all.fetch_update(Relaxed, Relaxed, is_room).is_ok() {
             self.free.add_permits(1);
         }
@@ -90,6 +97,10 @@ mod tests {
 
     use super::*;
 
+    fn begun() -> Places {
+        Places::new(Arc::default())
+    }
+
     /// All that can be taken at once.
     fn all(places: &Places) -> Vec<OwnedSemaphorePermit> {
         std::iter::from_fn(|| places.take().now_or_never().flatten()).collect()
@@ -97,7 +108,7 @@ mod tests {
 
     #[test]
     fn answers_double_them_in_a_round_trip_up_to_a_bound() {
-        let places = Places::default();
+        let places = begun();
         let mut taken = Vec::new();
         for expected in [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, MOST, MOST] {
             taken.extend(all(&places));
@@ -111,8 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn who_makes_room_for_others_takes_few() {
+        let is_nice = Arc::<AtomicBool>::default();
+        let places = Places::new(Arc::clone(&is_nice));
+        let taken = all(&places);
+        is_nice.store(true, Relaxed);
+        assert_eq!(all(&places).len(), 0);
+        drop(taken);
+        for _ in 0..3 {
+            let taken = all(&places);
+            assert_eq!(taken.len(), LEAST);
+            (0..100).for_each(|_| places.more());
+        }
+        (0..100).for_each(|_| places.fewer());
+        assert_eq!(all(&places).len(), LEAST);
+    }
+
+    #[test]
     fn those_that_nobody_needs_do_not_become_more() {
-        let places = Places::default();
+        let places = begun();
         let _one = places.take().now_or_never();
         (0..100).for_each(|_| places.more());
         assert_eq!(all(&places).len(), FIRST - 1);
@@ -121,7 +149,7 @@ mod tests {
     #[test]
     fn they_settle_where_a_server_puts_little_off() {
         const CAPACITY: usize = 64;
-        let places = Places::default();
+        let places = begun();
         let (mut asked, mut put_off) = (0, 0);
         for round in 0..200 {
             let taken = all(&places);
@@ -140,7 +168,7 @@ mod tests {
 
     #[test]
     fn each_that_is_put_off_takes_one_away_down_to_a_bound() {
-        let places = Places::default();
+        let places = begun();
         let taken = all(&places);
         (0..10).for_each(|_| places.fewer());
         drop(taken);

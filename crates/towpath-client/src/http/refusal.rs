@@ -5,7 +5,7 @@ use towpath_proto::s3;
 use towpath_store::{Blame, Error, Fault};
 
 use super::{answer::Answer, site::Credentials};
-use crate::words::readable;
+use crate::{token::Withheld, words::readable};
 
 /// What is read of the text of an error.
 const TEXT_BYTES: usize = 8 << 10;
@@ -45,8 +45,14 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if !shown.is_empty() {
         message = format!("{message}: {shown}");
     }
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && credentials.is_withheld() {
-        message.push_str(" (a bearer token is at hand, but is not sent without encryption: use https://)");
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        message.push_str(match credentials.withheld() {
+            Some(Withheld::Unencrypted) => {
+                " (a bearer token is at hand, but is not sent without encryption: use https://)"
+            }
+            Some(Withheld::Nobody) => " (it was shown nothing that proves who asks)",
+            None => "",
+        });
     }
     let fault = fault(method, status);
     let error = Error::new(fault, message);

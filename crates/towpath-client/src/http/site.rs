@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -31,7 +34,11 @@ use super::{
     refusal,
     s3::Signer,
 };
-use crate::{ClientOptions, dial::Dialer, token::Tokens};
+use crate::{
+    ClientOptions,
+    dial::Dialer,
+    token::{Tokens, Withheld},
+};
 
 /// How long to wait for 'continue', of a site that may not know it, before the body is sent all the same, as curl does.
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
@@ -48,6 +55,8 @@ pub struct Sites {
     tokens: Arc<Tokens>,
     background: TaskTracker,
     pools: Arc<Pools>,
+    /// Whether to make room for others.
+    is_nice: Arc<AtomicBool>,
     sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
 }
 
@@ -60,7 +69,12 @@ impl Sites {
         dialer: Arc<Dialer>,
     ) -> Arc<Self> {
         let pools = Arc::new(Pools::new(Arc::clone(&options), dialer));
-        Arc::new(Self { options, tokens, background, pools, sites: Mutex::default() })
+        Arc::new(Self { options, tokens, background, pools, is_nice: Arc::default(), sites: Mutex::default() })
+    }
+
+    /// From now on each site is asked few questions at a time.
+    pub(crate) fn be_nice(&self) {
+        self.is_nice.store(true, Relaxed);
     }
 
     /// The site at `endpoint`.
@@ -103,7 +117,7 @@ pub(super) struct Site {
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     token: Option<Secret>,
-    withheld: bool,
+    withheld: Option<Withheld>,
 }
 
 impl Credentials {
@@ -112,15 +126,15 @@ impl Credentials {
         self.token.as_ref()
     }
 
-    /// Whether there is a token that is not sent, because everybody could read it on the way.
-    pub(super) fn is_withheld(&self) -> bool {
+    /// Why nothing is sent, if there is a reason.
+    pub(super) fn withheld(&self) -> Option<Withheld> {
         self.withheld
     }
 }
 
 impl Site {
     fn new(endpoint: Endpoint, sites: &Sites) -> Self {
-        let Sites { options, tokens, background, pools, .. } = sites;
+        let Sites { options, tokens, background, pools, is_nice, .. } = sites;
         Self {
             endpoint,
             options: Arc::clone(options),
@@ -130,7 +144,7 @@ impl Site {
             facts: Arc::default(),
             pools: Arc::clone(pools),
             signer: None,
-            places: Places::default(),
+            places: Places::new(Arc::clone(is_nice)),
         }
     }
 
@@ -139,6 +153,9 @@ impl Site {
     /// # Errors
     /// `AuthenticationFailed` for a token that was named but cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
+        if caller.is_nobody {
+            return Ok(Credentials { token: None, withheld: Some(Withheld::Nobody) });
+        }
         if self.signer.is_some() {
             return Ok(Credentials::default());
         }
@@ -149,7 +166,8 @@ impl Site {
             None => self.tokens.current()?,
         };
         let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
-        let withheld = !safe && (token.is_some() || field.is_some());
+        let is_withheld = !safe && (token.is_some() || field.is_some());
+        let withheld = is_withheld.then_some(Withheld::Unencrypted);
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
@@ -213,7 +231,7 @@ impl Site {
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
         let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
         // Never for where a redirect led.
-        if let Some(signer) = self.signer.as_ref().filter(|_| place.endpoint == self.endpoint) {
+        if let Some(signer) = self.signer.as_ref().filter(|_| place.endpoint == self.endpoint && !caller.is_nobody) {
             signer.sign(&place.endpoint, &mut request).await.map_err(Failure::Fatal)?;
         }
         let permit = match question.prompt {
@@ -256,9 +274,9 @@ impl Site {
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         // As with the token below: never to where a redirect led.
-        if place.endpoint == self.endpoint {
+        if place.endpoint == self.endpoint && credentials.withheld != Some(Withheld::Nobody) {
             headers.extend(self.options.headers.clone());
-            if credentials.withheld {
+            if credentials.withheld.is_some() {
                 headers.remove(header::AUTHORIZATION);
             }
         }

@@ -53,7 +53,8 @@ impl<'a> Question<'a> {
 impl Origin {
     /// Who asks on behalf of `caller`.
     pub(super) fn identity(&self, caller: &Caller) -> Identity {
-        Identity { user: self.user.clone(), token: caller.token.clone(), careful: self.careful }
+        let (token, is_nobody) = (caller.token.clone(), caller.is_nobody);
+        Identity { user: self.user.clone(), token, is_nobody, careful: self.careful }
     }
 
     /// Whether the server is towpath; it is asked if nobody has yet. Not if that is not known.

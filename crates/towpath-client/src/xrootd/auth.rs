@@ -10,15 +10,15 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault, Result, Secret};
 
-use crate::words::readable;
+use crate::{token::Withheld, words::readable};
 
 /// What this client has to show.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
     /// The bearer token, or why there is none to be had; that matters only to servers that want one.
     pub token: Result<Option<Secret>>,
-    /// There is a token that this server does not get.
-    pub withheld: bool,
+    /// Why this server gets no token, if there is a reason.
+    pub withheld: Option<Withheld>,
     /// The name to log in with.
     pub user: String,
 }
@@ -46,9 +46,12 @@ impl Means {
         let (why, remedy) = match refusal {
             Some(message) => (format!("refused the credentials: {}", readable(message)), ""),
             None if !names.contains(&"ztn") => ("offers nothing that this client speaks".into(), ""),
-            None if self.withheld => {
+            None if self.withheld == Some(Withheld::Unencrypted) => {
                 let why = "asks for a bearer token, which is not sent to servers that were named without encryption";
                 (why.into(), "; use roots:// in place of root://")
+            }
+            None if self.withheld == Some(Withheld::Nobody) => {
+                ("asks for a bearer token, and was shown nothing that proves who asks".into(), "")
             }
             None if !has_token => {
                 let remedy = "; put a bearer token into BEARER_TOKEN or into the file that BEARER_TOKEN_FILE names";
@@ -67,7 +70,7 @@ mod tests {
     use super::*;
 
     fn means(token: Option<&str>) -> Means {
-        Means { token: Ok(token.map(Secret::new)), withheld: false, user: "marie".into() }
+        Means { token: Ok(token.map(Secret::new)), withheld: None, user: "marie".into() }
     }
 
     #[test]

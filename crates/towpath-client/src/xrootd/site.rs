@@ -30,7 +30,7 @@ use crate::{
     ClientOptions,
     dial::{Dialer, MAX_LANES},
     tls::Tls,
-    token::Tokens,
+    token::{Tokens, Withheld},
 };
 
 /// Who speaks to a server.
@@ -40,6 +40,8 @@ pub(super) struct Identity {
     pub user: String,
     /// The token that came with the call; otherwise the one of the options is used.
     pub token: Option<Secret>,
+    /// No token is shown.
+    pub is_nobody: bool,
     /// Requests carry secrets, so nothing but the handshake may leave before TLS has been settled.
     pub careful: bool,
 }
@@ -284,11 +286,16 @@ impl Site {
 
     fn dial(&self, previous: Option<SessionId>) -> Result<Dial> {
         let known = self.known();
-        let token = match &self.identity.token {
-            Some(token) => Ok(Some(token.clone())),
-            None => self.tokens.current(),
+        let token = match &self.identity {
+            Identity { is_nobody: true, .. } => Ok(None),
+            Identity { token: Some(token), .. } => Ok(Some(token.clone())),
+            Identity { token: None, .. } => self.tokens.current(),
         };
-        let withheld = !self.place.trusted && matches!(token, Ok(Some(_)));
+        let withheld = match &token {
+            _ if self.identity.is_nobody => Some(Withheld::Nobody),
+            Ok(Some(_)) if !self.place.trusted => Some(Withheld::Unencrypted),
+            _ => None,
+        };
         let token = if self.place.trusted { token } else { Ok(None) };
         // Over TLS, and with a token to show, credentials are probably wanted; requests ahead of them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));

@@ -40,6 +40,7 @@ struct Key {
     trusted: bool,
     user: String,
     token: Option<String>,
+    is_nobody: bool,
     careful: bool,
 }
 
@@ -64,6 +65,7 @@ impl Sites {
             trusted: place.trusted,
             user: identity.user.clone(),
             token: identity.token.as_ref().map(Secret::expose).map(str::to_owned),
+            is_nobody: identity.is_nobody,
             careful: identity.careful,
         };
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,6 +74,11 @@ impl Sites {
         }
         let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), self)));
         Arc::clone(site)
+    }
+
+    /// Whether one of them has been asked something.
+    pub(crate) fn are_used(&self) -> bool {
+        !self.sites.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Asks all servers about their ends of the connections.

@@ -283,6 +283,24 @@ async fn a_token_goes_only_where_it_belongs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_shows_neither_a_token_nor_the_fields_of_the_options() {
+    let server = serve(|_, _| reply(403));
+    let token = TokenSource::Fixed(Secret::new("the-token"));
+    let headers = http::HeaderMap::from_iter([(header::COOKIE, "hush".parse().unwrap())]);
+    let store = server.store_with(&ClientOptions { token, headers, ..options() });
+    for (caller, shown, hint) in [
+        (Caller::local(), ["Bearer the-token", "hush"], ""),
+        (Caller::nobody(), ["", ""], "it was shown nothing that proves who asks"),
+    ] {
+        let file = store.open(&caller, &path("/file"), OpenOptions::default()).await.unwrap();
+        let refused = error(file.read(0, 10).await);
+        assert!(refused.fault() == Fault::PermissionDenied && refused.message().contains(hint), "{refused}");
+        let asked = server.asked();
+        assert_eq!(["authorization", "cookie"].map(|name| asked.last().unwrap().field(name)), shown);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_is_the_networks_fault() {
     let server = serve(|_, _| reply(200));
     let url = format!("http://{}/", server.address);

@@ -14,7 +14,7 @@ fn plan(tls: TlsWish) -> Plan {
         optimistic: tls == TlsWish::Avoid,
         patient: false,
         offer: None,
-        means: Means { token: Ok(Some(Secret::new("t.o.k"))), withheld: false, user: "marie".into() },
+        means: Means { token: Ok(Some(Secret::new("t.o.k"))), withheld: None, user: "marie".into() },
         login_cgi: Bytes::new(),
         previous: None,
     }
