@@ -1,7 +1,8 @@
 //! The socket by which other processes steer a running emulator: one request and one answer, each a line of JSON, for each connection.
 //!
 //! [`Control::open`] takes a name in `/run/towpath-wan`, [`Control::serve`] answers until it is told to stop, [`ask`] is the other side. The directory
-//! is root's alone. Who holds the lock on `NAME.lock` has the name: a socket that a killed emulator left behind is replaced by the next one of its name.
+//! is root's alone. Who holds the lock on `NAME.lock` has the name: a socket that a killed emulator left behind is replaced by the next one of its name, or
+//! removed by the next one of all if it is an [`own_name`], which nobody takes again.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
@@ -19,6 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, LinkName, LinkSettings, Report, Wan};
 
 const DIRECTORY: &str = "/run/towpath-wan";
+
+/// What the name of an emulator begins with that has none but its process's number.
+const OWN_PREFIX: &str = "run-";
 
 /// A request is a few hundred bytes, a report of 64 hosts 2 MiB.
 const MOST_LINE_BYTES: u64 = 16 << 20;
@@ -73,6 +77,7 @@ impl Control {
         let lock = lock(&path).map_err(Error::kernel(format!("take the name `{name}`")))?;
         let lock = lock
             .ok_or_else(|| Error::Invalid(format!("a WAN named `{name}` is up already; `towpath wan down` ends it")))?;
+        remove_abandoned(Path::new(DIRECTORY));
         // Most often there is none.
         let _ = rustix::fs::unlink(&path);
         let listener = UnixListener::bind(&path).map_err(Error::kernel(format!("listen on {}", path.display())))?;
@@ -100,9 +105,36 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // The socket first: the name is free as soon as its lock has no name any more. Another may have been quicker to clean up.
-        let _ = rustix::fs::unlink(&self.path);
-        let _ = rustix::fs::unlink(lock_path(&self.path));
+        remove(&self.path);
+    }
+}
+
+/// A name for an emulator that nobody else looks for: `run-`, and the number of this process.
+#[must_use]
+pub fn own_name() -> String {
+    format!("{OWN_PREFIX}{}", std::process::id())
+}
+
+/// Removes a socket and its lock, which the caller holds.
+fn remove(socket: &Path) {
+    // The socket first: the name is free as soon as its lock has no name any more. Another may have been quicker to clean up.
+    let _ = rustix::fs::unlink(socket);
+    let _ = rustix::fs::unlink(lock_path(socket));
+}
+
+/// Removes from `directory` what killed emulators with a name of their own left there.
+fn remove_abandoned(directory: &Path) {
+    for entry in directory.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(OWN_PREFIX)?.strip_suffix(".lock"));
+        if number.is_none_or(|number| number.parse::<u32>().is_err()) {
+            continue;
+        }
+        let socket = entry.path().with_extension("sock");
+        // If it can be had, its emulator is no more.
+        if let Ok(Some(_lock)) = lock(&socket) {
+            remove(&socket);
+        }
     }
 }
 
@@ -248,6 +280,31 @@ mod tests {
         assert!(take().is_some());
         drop(held);
         rustix::fs::unlink(lock_path(&socket)).unwrap();
+        rustix::fs::rmdir(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_killed_emulators_left_is_removed() {
+        let directory = std::env::temp_dir().join(format!("towpath-wan-left-{}", std::process::id()));
+        DirBuilder::new().create(&directory).unwrap();
+        let left = |name: &str| {
+            let socket = directory.join(name).with_extension("sock");
+            // The files stay.
+            drop(UnixListener::bind(&socket).unwrap());
+            lock(&socket).unwrap().unwrap()
+        };
+        let _alive = left("run-1");
+        for dead in ["run-2", "run-33", "run-x", "lab"] {
+            drop(left(dead));
+        }
+        remove_abandoned(&directory);
+        let entries = directory.read_dir().unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["lab.lock", "lab.sock", "run-1.lock", "run-1.sock", "run-x.lock", "run-x.sock"]);
+        for name in names {
+            rustix::fs::unlink(directory.join(name)).unwrap();
+        }
         rustix::fs::rmdir(&directory).unwrap();
     }
 

@@ -81,6 +81,9 @@ pub struct NetworkReport {
     pub network: NetworkCounters,
     /// How well the emulator keeps up: if lateness is not far below the delays, the figures say more about this machine than about the link.
     pub engine: EngineCounters,
+    /// Hosts whose device was deleted, from inside: nothing goes to them or comes from them any more.
+    #[serde(default)]
+    pub cut_off: Vec<HostIndex>,
 }
 
 /// What others ask of the engine. Each gets its answer over the channel that it brings.
@@ -108,7 +111,7 @@ impl Engine {
         let (requests, asked) = mpsc::channel();
         let carrier = Carrier {
             network,
-            devices,
+            devices: devices.into_iter().map(Some).collect(),
             wake: Arc::clone(&wake),
             asked,
             block: BytesMut::new(),
@@ -168,7 +171,8 @@ fn take_out(block: &mut BytesMut, bytes: usize) -> BytesMut {
 /// What the thread works with.
 struct Carrier {
     network: Network,
-    devices: Vec<OwnedFd>,
+    /// One for each host, in their order; none where it was deleted.
+    devices: Vec<Option<OwnedFd>>,
     wake: Arc<OwnedFd>,
     asked: mpsc::Receiver<Request>,
     block: BytesMut,
@@ -207,8 +211,8 @@ impl Carrier {
             self.counters.delivered_packets += 1;
             self.counters.late_ns += late_ns;
             self.counters.latest_ns = self.counters.latest_ns.max(late_ns);
-            let Some(device) = self.devices.get(delivery.host.at()) else { continue };
-            if rustix::io::write(device, delivery.packet.bytes()).is_err() {
+            let device = self.devices.get(delivery.host.at()).and_then(Option::as_ref);
+            if device.is_none_or(|device| rustix::io::write(device, delivery.packet.bytes()).is_err()) {
                 self.counters.refused_packets += 1;
             }
         }
@@ -234,12 +238,22 @@ impl Carrier {
         if self.block.len() < MOST_BYTES {
             self.block = BytesMut::zeroed(BLOCK_BYTES);
         }
-        let Some(device) = self.devices.get(host.at()) else { return false };
-        // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
-        let Ok(bytes) = rustix::io::read(device, &mut self.block[..MOST_BYTES]) else { return false };
-        let packet = take_out(&mut self.block, bytes);
-        self.network.arrive(now_ns() - self.waking_ns, host, packet);
-        true
+        let Some(place) = self.devices.get_mut(host.at()) else { return false };
+        let Some(device) = place else { return false };
+        match rustix::io::read(device, &mut self.block[..MOST_BYTES]) {
+            Ok(bytes) => {
+                let packet = take_out(&mut self.block, bytes);
+                self.network.arrive(now_ns() - self.waking_ns, host, packet);
+                true
+            }
+            Err(Errno::BADFD) => {
+                // It was deleted, from inside. It would end each sleep at once, for ever.
+                *place = None;
+                false
+            }
+            // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
+            Err(_) => false,
+        }
     }
 
     /// Does what was asked for; false if nobody can ask any more.
@@ -272,7 +286,9 @@ impl Carrier {
             settings: settings.clone(),
             counters: *counters,
         });
-        NetworkReport { links: links.collect(), network: self.network.counters(), engine: self.counters }
+        let hosts = self.network.hosts().iter().zip(&self.devices);
+        let cut_off = hosts.filter(|(_, device)| device.is_none()).map(|(host, _)| *host).collect();
+        NetworkReport { links: links.collect(), network: self.network.counters(), engine: self.counters, cut_off }
     }
 
     /// Waits for a packet from a host, the time of the next one under way, or a request.
@@ -286,7 +302,7 @@ impl Carrier {
         let slept_from_ns = now_ns();
         let mut waited = Vec::with_capacity(self.devices.len() + 1);
         waited.push(PollFd::new(&*self.wake, PollFlags::IN));
-        waited.extend(self.devices.iter().map(|device| PollFd::new(device, PollFlags::IN)));
+        waited.extend(self.devices.iter().flatten().map(|device| PollFd::new(device, PollFlags::IN)));
         match poll(&mut waited, timeout.as_ref()) {
             Ok(0) => {
                 let late_ns = now_ns().saturating_sub(wake_ns.unwrap_or(u64::MAX)).min(MOST_LEAD_NS);

@@ -24,7 +24,7 @@ mod units;
 
 use std::time::Duration;
 
-pub use control::{Answer, Control, Request, Stopped, ask};
+pub use control::{Answer, Control, Request, Stopped, ask, own_name};
 pub use engine::{EngineCounters, LinkReport, NetworkReport};
 pub use error::Error;
 pub use host::{Host, exec_in};

@@ -97,3 +97,11 @@ pub fn create(path: &Path) -> io::Result<fs::File> {
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
+
+/// Removes a file.
+///
+/// # Errors
+/// The system's.
+pub fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use towpath_wan::{Error, LinkName, LinkSettings, Wan};
 
 use super::lab::{host, is_root, link, ping, wan};
@@ -74,6 +75,35 @@ fn a_congestion_control_that_is_not_there_is_told_with_those_that_are() {
     }
     let error = Wan::builder().congestion_control("none-such").build().unwrap_err().to_string();
     assert!(error.contains("none-such") && error.contains("reno"), "{error}");
+}
+
+/// Deletes the device that leads out of the host in which it is called, as `ip link del wan0` does: `RTM_DELLINK` of rtnetlink(7).
+fn delete_device() {
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+    let mut request = [0_u8; 44];
+    request[..4].copy_from_slice(&44_u32.to_ne_bytes());
+    // The type; then the flags: a request that wants an answer.
+    request[4..6].copy_from_slice(&17_u16.to_ne_bytes());
+    request[6..8].copy_from_slice(&5_u16.to_ne_bytes());
+    // Behind a `struct ifinfomsg` without an index, the attribute that has the name: its length, its type.
+    request[32..34].copy_from_slice(&9_u16.to_ne_bytes());
+    request[34..36].copy_from_slice(&3_u16.to_ne_bytes());
+    request[36..41].copy_from_slice(b"wan0\0");
+    send(&socket, &request, SendFlags::empty()).unwrap();
+    let mut answer = [0_u8; 100];
+    let (bytes, _) = recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+    assert_eq!(answer[..bytes][16..20], [0; 4], "it is an error number");
+}
+
+#[test]
+fn a_host_without_its_device_is_left_out_and_told() {
+    let Some(wan) = wan(Wan::builder().hosts(3).pairs(link(1000, 1))) else { return };
+    let [first, second, third] = wan.hosts() else { panic!("three hosts") };
+    assert!(wan.report().unwrap().network.cut_off.is_empty());
+    first.within(delete_device).unwrap();
+    // The packets of the others go through rounds in which all devices are looked at.
+    assert!(takes(ping(second, third, 3)[0], 2));
+    assert_eq!(wan.report().unwrap().network.cut_off, [host(1)]);
 }
 
 #[test]
