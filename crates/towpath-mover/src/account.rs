@@ -36,6 +36,8 @@ pub enum Cause {
     ThirdParty,
     /// This program wanted more processor time than it could have.
     Processor,
+    /// The server did.
+    FarProcessor,
     /// The windows of connections were opening.
     SlowStart,
     /// The buffer of the sender (`net.ipv4.tcp_wmem`) holds no more than that for each round trip.
@@ -54,7 +56,7 @@ pub enum Cause {
 
 impl Cause {
     /// All there are.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Limit,
         Self::Listing,
         Self::FileOverhead,
@@ -64,6 +66,7 @@ impl Cause {
         Self::Checksum,
         Self::ThirdParty,
         Self::Processor,
+        Self::FarProcessor,
         Self::SlowStart,
         Self::SenderWindow,
         Self::ReceiverWindow,
@@ -85,6 +88,7 @@ impl Cause {
             Self::Checksum => "checksum",
             Self::ThirdParty => "third party",
             Self::Processor => "processor",
+            Self::FarProcessor => "far processor",
             Self::SlowStart => "slow start",
             Self::SenderWindow => "sender's window",
             Self::ReceiverWindow => "receiver's window",
@@ -138,6 +142,8 @@ pub(crate) struct Carried {
     pub(crate) most_send_buffer: u64,
     /// The same for the receiver's.
     pub(crate) most_receive_buffer: u64,
+    /// Share of the processor time that it could have which the program at the other end wanted.
+    pub(crate) far_processor: f64,
 }
 
 /// A stretch of a copy.
@@ -327,8 +333,15 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
     }
 }
 
-/// What held the sender of a leg up; `idle` is why it had nothing to send, `storage` why the receiver did not take what it had.
+/// What held the sender of a leg up; `idle` is why it had nothing to send, `storage` why the receiver did not take what it had. Where that is the storage
+/// of the other end, it may as well be its processor.
 fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Share> {
+    let far = |cause| match cause {
+        Cause::MoverWindow => (cause, None),
+        _ if carried.far_processor > BUSY => (Cause::FarProcessor, Some(leg)),
+        _ => (cause, None),
+    };
+    let [(idle, idle_leg), (storage, storage_leg)] = [far(idle), far(storage)];
     let busy =
         (1.0 - carried.idle - carried.unasked - carried.by_window - carried.by_receiver - carried.by_buffer).max(0.0);
     let opening = carried.opening.min(busy);
@@ -338,9 +351,9 @@ fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Shar
     };
     let full = if slows_down { Cause::Loss } else { Cause::Bandwidth };
     vec![
-        (idle, None, carried.idle),
+        (idle, idle_leg, carried.idle),
         (Cause::MoverWindow, None, carried.unasked),
-        (storage, None, carried.by_receiver),
+        (storage, storage_leg, carried.by_receiver),
         (Cause::ReceiverWindow, Some(leg), carried.by_window),
         (Cause::SenderWindow, Some(leg), carried.by_buffer),
         (Cause::SlowStart, Some(leg), opening),

@@ -8,6 +8,9 @@ use towpath_store::{Error, Fault, Metadata, Result, StorePath};
 
 use crate::{Job, Place};
 
+/// How often a path may have the name of a directory that cannot be told from others: two links to one above lead to a few hundred directories then.
+const MOST_TIMES_NAMED: usize = 4;
+
 /// Refuses two sources that would get one name, and a destination that is its source or lies in it.
 pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     let mut taken = HashSet::new();
@@ -52,14 +55,21 @@ pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata) -> Re
 
 /// Whether a directory has the name of one above it, as all have on a way without end. Listings of remote stores do not always tell links.
 pub(super) fn repeats_a_name(path: &StorePath) -> bool {
-    let mut names = path.components().rev();
-    let last = names.next();
-    names.any(|name| Some(name) == last)
+    times_named(path) > 1
+}
+
+/// How often the last name of `path` stands in it.
+fn times_named(path: &StorePath) -> usize {
+    path.name().map_or(0, |last| path.components().filter(|name| *name == last).count())
 }
 
 /// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.
 pub(super) async fn refuse_endless_link(link: &Job, ends: &Job) -> Result<()> {
     let target = link.from.store.stat(&link.from.caller, &link.from.path).await?;
+    if target.file_id.is_none() && times_named(&link.from.path) > MOST_TIMES_NAMED {
+        let message = "it is not followed: its path has its name so often that it must be a link to a directory above; if it is none, copy it by itself";
+        return Err(refused(message.into(), &link.from.path));
+    }
     let parent = link.from.path.parent().map(|path| link.from.with_path(path));
     let holds_itself = match &parent {
         Some(parent) => lies_in(parent, &target).await?,

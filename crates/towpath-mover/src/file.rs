@@ -29,7 +29,7 @@ use crate::{
 /// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// Bytes asked for together with the metadata: all of a small file.
-const FIRST_BYTES: u64 = 256 << 10;
+pub(crate) const FIRST_BYTES: u64 = 256 << 10;
 
 /// A file for a server that may be sent only when it is whole, and so is in flight until it is shown there.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -135,7 +135,8 @@ pub(crate) async fn copy(
 ) -> Result<Copied, Failure> {
     let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
-    mover.limit.pass(held).await;
+    // What a file brings whose size nobody knows is counted when it is known.
+    mover.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;
     let mut stay = mover.stages.enter(Stage::Open, held);
     let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
@@ -149,6 +150,9 @@ pub(crate) async fn copy(
     let mut metadata = beside(source.metadata(), first.as_mut()).await.map_err(explain)?;
     if metadata.is_directory() {
         return Err(is_directory().into());
+    }
+    if job.size.is_none() {
+        beside(mover.limit.pass(metadata.size.min(first_bytes)), first.as_mut()).await;
     }
     keep_promise(&mut metadata.digests, promised);
     if mover.options.overwrite == Overwrite::Replace {

@@ -95,7 +95,7 @@ impl Ledger {
             moved,
             held: look.held.since(&last.held),
             is_of_small_files: moved < files * SMALL_BYTES,
-            processor: processor_share(&last.threads, &look.threads, seconds),
+            processor: processor::share_wanted(&last.threads, &look.threads, seconds),
             window: look.window,
             is_limited: last.is_limited && look.is_limited,
             inbound,
@@ -139,17 +139,6 @@ impl Ledger {
         let [inbound, outbound] = legs;
         [inbound.map(|sum| sum.mean(Leg::In)), outbound.map(|sum| sum.mean(Leg::Out))]
     }
-}
-
-/// How much of the time that there was this process ran, or waited to run: of all processors together, or of the one that its hottest thread
-/// can use.
-fn processor_share(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration>, seconds: f64) -> f64 {
-    let wanted = now.iter().map(|(thread, time)| {
-        let since = time.saturating_sub(before.get(thread).copied().unwrap_or_default());
-        since.as_secs_f64() / seconds
-    });
-    let (all, hottest) = wanted.fold((0.0, 0.0_f64), |(all, hottest), share| (all + share, hottest.max(share)));
-    hottest.max(all / processor::processors() as f64).min(1.0)
 }
 
 impl Seen {
@@ -233,6 +222,7 @@ struct Sum {
     control: Control,
     most_send_buffer: u64,
     most_receive_buffer: u64,
+    far_processor_percent: u64,
 }
 
 impl Sum {
@@ -245,6 +235,7 @@ impl Sum {
         };
         self.most_send_buffer = self.most_send_buffer.max(sender.most_send_buffer);
         self.most_receive_buffer = self.most_receive_buffer.max(receiver.most_receive_buffer);
+        self.far_processor_percent = self.far_processor_percent.max(far.processor_percent);
         let round_trip = [near.min_rtt, sender.min_rtt].into_iter().filter(|rtt| !rtt.is_zero()).min();
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
         // Of bytes that do not go out the kernel here knows why; of those that do not come it knows nothing.
@@ -290,6 +281,7 @@ impl Sum {
             control: self.control,
             most_send_buffer: self.most_send_buffer,
             most_receive_buffer: self.most_receive_buffer,
+            far_processor: self.far_processor_percent.min(100) as f64 / 100.0,
         }
     }
 }

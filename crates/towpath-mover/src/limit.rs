@@ -1,53 +1,78 @@
 //! A rate that a copy keeps below: `--limit`.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use tokio::time::sleep_until;
 use towpath_store::sys::clock::{self, Instant};
 
-/// Lets bytes through at no more than a rate. What goes at once is a piece: the rate holds over some seconds, not from one packet to the next.
+/// Lets bytes through at no more than a rate. What goes at once is a piece: the rate holds over some seconds, not from one packet to the next. The first
+/// bytes of files whose size nobody knows are counted when they are under way: in the beginning as many of them go at once as fit into the window.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// None lets everything through.
     bytes_per_s: Option<u64>,
     /// When those that were let through will have had their time.
     free_at: Mutex<Instant>,
+    /// How many wait for their turn.
+    waiting: AtomicUsize,
 }
+
+/// One that waits, until it is dropped.
+#[derive(Debug)]
+struct Waiting<'a>(&'a AtomicUsize);
 
 impl Limit {
     /// At most so many bytes per second, or as many as there are.
     pub(crate) fn new(bytes_per_s: Option<u64>) -> Self {
-        Self { bytes_per_s, free_at: Mutex::new(clock::now()) }
+        Self { bytes_per_s, free_at: Mutex::new(clock::now()), waiting: AtomicUsize::new(0) }
     }
 
-    /// Waits until `bytes` may go, in the order in which they came.
+    /// Waits until `bytes` may go, in the order in which they came; for none nobody waits.
     pub(crate) async fn pass(&self, bytes: u64) {
-        let Some(bytes_per_s) = self.bytes_per_s else { return };
+        let Some(bytes_per_s) = self.bytes_per_s.filter(|_| bytes > 0) else { return };
         let time = Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64);
+        let now = clock::now();
         let turn = {
-            let mut free_at = self.free_at();
-            let turn = free_at.max(clock::now());
+            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = free_at.max(now);
             *free_at = turn + time;
             turn
         };
-        sleep_until(turn).await;
+        if turn > now {
+            let _waiting = Waiting::begin(&self.waiting);
+            sleep_until(turn).await;
+        }
     }
 
-    /// Whether somebody would have to wait now.
+    /// Whether somebody waits. Where the network is slower nobody does, though what went last has not had its time.
     pub(crate) fn is_in_the_way(&self) -> bool {
-        self.bytes_per_s.is_some() && *self.free_at() > clock::now()
+        self.waiting.load(Relaxed) > 0
     }
+}
 
-    fn free_at(&self) -> MutexGuard<'_, Instant> {
-        self.free_at.lock().unwrap_or_else(PoisonError::into_inner)
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -58,9 +83,7 @@ mod tests {
         }
         // The last one goes when those before have had their time.
         assert_eq!(clock::now() - start, Duration::from_millis(4500));
-        assert!(limit.is_in_the_way());
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(!limit.is_in_the_way());
         let later = clock::now();
         limit.pass(500).await;
         assert_eq!(
@@ -68,6 +91,35 @@ mod tests {
             later,
             "time that nobody used is not made up for by a burst, but nobody waits for it either"
         );
+        assert!(limit.pass(0).now_or_never().is_some(), "nothing takes no time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_in_the_way_of_those_who_wait() {
+        let limit = Limit::new(Some(1000));
+        limit.pass(500).await;
+        assert!(!limit.is_in_the_way());
+        let mut waits = [Box::pin(limit.pass(500)), Box::pin(limit.pass(500))];
+        assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+        assert!(limit.is_in_the_way());
+        let [first, second] = waits;
+        first.await;
+        assert!(limit.is_in_the_way(), "the other one waits");
+        drop(second);
+        assert!(!limit.is_in_the_way(), "who gives up waits no longer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_not_in_the_way_of_a_slower_network() {
+        let limit = Limit::new(Some(1000));
+        for _ in 0..10 {
+            limit.pass(500).await;
+            // The network takes 0.6 s for what the limit permits in 0.5 s.
+            for _ in 0..6 {
+                assert!(!limit.is_in_the_way());
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

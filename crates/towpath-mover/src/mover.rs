@@ -1,5 +1,7 @@
 //! Many files at once.
 
+mod pipe;
+
 use std::{
     path::PathBuf,
     sync::{
@@ -36,6 +38,10 @@ use crate::{
 
 /// What a file takes of the window beside its bytes: requests and answers are not free either.
 pub(crate) const FILE_BYTES: u64 = 4 << 10;
+
+/// What a copy that makes room for others has under way at once of files that are not small, to a destination that takes pieces in order: each may have
+/// a connection.
+const NICE_FILES: u64 = 8;
 
 /// What holds for all files of one copy.
 #[derive(Debug, Clone)]
@@ -181,12 +187,19 @@ impl Mover {
 
     /// Lets a file begin. It waits for nothing that it holds a part of, so that no files wait for each other.
     async fn admitted(&self, job: &Job) -> Admitted {
-        self.ends.get_or_init(|| self.recall(job)).await;
+        self.ends.get_or_init(|| self.recall(paths::ends(job.from.at(), job.to.at()))).await;
         let gathered = match job.to.store.capabilities().write_any_order {
             true => None,
-            false => Some(self.gathered.room(file::gathered_bytes(job), Turn::File).await),
+            false => Some(self.gathered.room(self.gathered_bytes(job), Turn::File).await),
         };
         Admitted { gathered, room: self.first_room(job).await }
+    }
+
+    /// What a file takes of what may be gathered.
+    fn gathered_bytes(&self, job: &Job) -> u64 {
+        let is_small = job.size.is_some_and(|size| size <= file::FIRST_BYTES);
+        let share = if self.options.nice && !is_small { self.options.window_bytes / NICE_FILES } else { 0 };
+        file::gathered_bytes(job).max(share)
     }
 
     /// Room for what a file begins with.
@@ -222,17 +235,26 @@ impl Mover {
 
     /// Copies a file through this machine.
     async fn stream(&self, job: &Job, part: &Part, room: Room) -> Result<Copied> {
-        for (is_remote, place) in self.is_remote.iter().zip([&job.from, &job.to]) {
-            is_remote.fetch_or(place.is_remote(), Relaxed);
-        }
+        self.note_ends([job.from.is_remote(), job.to.is_remote()]);
         let copied = again::copy(job, part, self, room).await;
-        self.files.fetch_add(1, Relaxed);
+        self.note_end();
         copied
     }
 
+    /// A file goes through this machine, from and to servers or not.
+    fn note_ends(&self, are_remote: [bool; 2]) {
+        for (seen, is_remote) in self.is_remote.iter().zip(are_remote) {
+            seen.fetch_or(is_remote, Relaxed);
+        }
+    }
+
+    /// A file has ended, well or not.
+    fn note_end(&self) {
+        self.files.fetch_add(1, Relaxed);
+    }
+
     /// Begins with what is known of the path, and gives its name.
-    async fn recall(&self, job: &Job) -> String {
-        let ends = paths::ends(job);
+    async fn recall(&self, ends: String) -> String {
         // One that makes room for others begins with little, whatever there is.
         if let Some(file) = self.options.paths.clone().filter(|_| !self.options.nice) {
             let name = ends.clone();

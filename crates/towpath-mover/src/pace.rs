@@ -1,4 +1,4 @@
-//! How much to keep in flight: twice what the path holds; and over how many connections ([`crate::tuner`]).
+//! How much to keep in flight: twice what the path holds; and, where the xroot protocol is spoken, over how many connections ([`crate::tuner`]).
 //!
 //! A path holds its rate times its round trip. The rate is the best of the last rounds, each as long as the round trip; so a window that is too
 //! small doubles with each round until the rate no longer grows, and one that is large enough stays so while the path has a bad moment. It is the law by
@@ -62,8 +62,11 @@ struct Round {
 
 impl Pace {
     /// The path is the one that `client` has to its servers; without one there is no distance. The window never exceeds `most` bytes. A copy
-    /// that is `nice` makes room for others.
+    /// that is `nice` makes room for others, and so does its client from now on.
     pub(crate) fn new(client: Option<Arc<Client>>, most: u64, nice: bool) -> Self {
+        if nice && let Some(client) = &client {
+            client.be_nice();
+        }
         let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()), nice);
         let (started, rates) = (clock::now(), VecDeque::new());
         let round = Round { started, moved: 0, length: LEAST_ROUND, rates, tuner };
@@ -81,7 +84,7 @@ impl Pace {
         round.tuner.begin_with(lesson.lanes);
     }
 
-    /// What was found out about the path; none if there was no time to.
+    /// What was found out about the path; none if there was no time to, or no number of connections to be found.
     pub(crate) fn lesson(&self) -> Option<Lesson> {
         let round = self.round();
         let lanes = round.tuner.found()?;
@@ -101,12 +104,12 @@ impl Pace {
         if let Some(bytes) = round.end(now, moved, round_trip) {
             window.set_limit(bytes.min(self.most));
         }
+        // Elsewhere the number of connections is none of the tuner's: it would learn from what it has no part in.
+        let Some(client) = self.client.as_ref().filter(|client| client.uses_lanes()) else { return };
         round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
         let in_use = connections.iter().filter(|connection| connection.has_work);
         in_use.for_each(|connection| round.tuner.look_at(&connection.info));
-        if let Some(client) = &self.client {
-            client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
-        }
+        client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
     }
 }
 
@@ -149,6 +152,8 @@ fn round_trip(connections: &[Connection]) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use towpath_store::Caller;
+
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
@@ -187,5 +192,29 @@ mod tests {
     #[test]
     fn where_there_is_no_distance_it_stays_small() {
         assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [LEAST_BYTES; 3]);
+    }
+
+    /// What is found of a path after a minute, if its first look found it to be a long one.
+    async fn found_with(client: &Arc<Client>) -> Option<Lesson> {
+        let pace = Pace::new(Some(Arc::clone(client)), MOST_BYTES, false);
+        pace.round().tuner.observe(clock::now(), 0, RTT, None);
+        let window = Window::new(LEAST_BYTES);
+        for _ in 0..600 {
+            tokio::time::advance(RTT).await;
+            pace.adapt(&window, None);
+        }
+        pace.lesson()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_found_of_connections_that_there_are_none_of() {
+        let client = Arc::new(Client::new(Arc::default()));
+        let (store, path) = client.connect(&"root://127.0.0.1:1//file".parse().unwrap()).unwrap();
+        assert_eq!(found_with(&client).await, None, "no xroot site has been asked anything");
+        let caller = Caller::local();
+        let asking = store.stat(&caller, &path);
+        // Nobody is there.
+        let _ = tokio::time::timeout(RTT, asking).await;
+        assert!(found_with(&client).await.is_some());
     }
 }

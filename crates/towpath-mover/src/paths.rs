@@ -8,8 +8,6 @@ use std::{fs, io, path::Path, process};
 
 use towpath_store::sys::disk::{self, Maker};
 
-use crate::Job;
-
 /// How long a path is remembered.
 const KEPT_S: i64 = 30 * 24 * 3600;
 
@@ -34,10 +32,10 @@ struct Line {
     unix_s: i64,
 }
 
-/// By what the path of a copy is known: `FROM TO`. The way back is another path.
-pub(crate) fn ends(job: &Job) -> String {
+/// By what the path of a copy is known: `FROM TO`, each as [`crate::Place::at`] has it. The way back is another path.
+pub(crate) fn ends(from: &str, to: &str) -> String {
     let end = |at: &str| if at.is_empty() { "-".to_owned() } else { at.replace(char::is_whitespace, "%20") };
-    format!("{} {}", end(job.from.at()), end(job.to.at()))
+    format!("{} {}", end(from), end(to))
 }
 
 /// What `file` knows of a path at this time.

@@ -70,8 +70,11 @@ impl Place {
         Self { url: Some(Arc::new(url)), ..self }
     }
 
-    /// The URL by which others are told of it.
+    /// The URL by which others are told of it; none if they must not show there who asks them.
     pub(crate) fn url(&self) -> Option<Url> {
+        if self.caller.is_nobody {
+            return None;
+        }
         // A URL cannot say a name that is not UTF-8 or has control characters.
         let path = std::str::from_utf8(self.path.as_bytes()).ok()?;
         self.url.as_ref()?.with_path(path).ok()

@@ -31,7 +31,7 @@ const PLENTY: f64 = 1e15;
 
 /// How many connections a copy like `job` begins with by what others found out about its path, as [`crate::Options::paths`] remembers it; none if nobody did.
 pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
-    paths::recall(paths, &paths::ends(job), clock::unix_s()).map(|lesson| lesson.lanes)
+    paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.lanes)
 }
 
 /// Keeps the account of one leg.

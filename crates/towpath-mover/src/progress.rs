@@ -53,6 +53,7 @@ pub struct Progress {
     lists: AtomicUsize,
     found: AtomicU64,
     ended: AtomicU64,
+    skipped: AtomicU64,
     /// Bytes of files that were found, as far as that told them, and of those that have begun, without what has been moved.
     ahead_bytes: AtomicU64,
     moved_bytes: AtomicU64,
@@ -70,6 +71,8 @@ pub struct Advance {
     pub is_all_found: bool,
     /// Files of those that have ended: arrived, failed, or left alone.
     pub ended_files: u64,
+    /// Files of those of which listings told that they are there already ([`crate::Trees::skip_existing`]): there were no jobs for them.
+    pub skipped_files: u64,
     /// Bytes that have been written at the destination.
     pub moved_bytes: u64,
     /// Bytes that are still to be moved, as far as that is known.
@@ -118,6 +121,7 @@ impl Progress {
             lists: AtomicUsize::new(0),
             found: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             ahead_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             verified_bytes: AtomicU64::new(0),
@@ -141,12 +145,20 @@ impl Progress {
         Part(Arc::new(share))
     }
 
+    /// `files` were found that are there already.
+    pub(crate) fn skip(&self, files: u64) {
+        for counter in [&self.found, &self.ended, &self.skipped] {
+            counter.fetch_add(files, Relaxed);
+        }
+    }
+
     /// How far it has come. The numbers are looked at one after the other, so that they need not be of quite the same moment.
     pub fn now(&self) -> Advance {
         Advance {
             found_files: self.found.load(Relaxed),
             is_all_found: self.lists.load(Relaxed) == 0,
             ended_files: self.ended.load(Relaxed),
+            skipped_files: self.skipped.load(Relaxed),
             moved_bytes: self.moved_bytes.load(Relaxed),
             ahead_bytes: self.ahead_bytes.load(Relaxed),
             verified_bytes: self.verified_bytes.load(Relaxed),

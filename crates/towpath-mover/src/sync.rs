@@ -50,9 +50,20 @@ pub struct SyncOptions {
 }
 
 impl From<Trees> for SyncOptions {
-    fn from(Trees { filter, umask }: Trees) -> Self {
+    fn from(Trees { filter, umask, .. }: Trees) -> Self {
         Self { filter, umask, ..Self::default() }
     }
+}
+
+/// What becomes of what the destination has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It becomes as the source is.
+    Alike,
+    /// Nobody looks at it: all of the source is to be copied.
+    CopyAll,
+    /// It stays: of the source is to be copied what is not there.
+    CopyMissing,
 }
 
 /// Two trees, or two files, of which the second shall become as the first one is.
@@ -60,8 +71,7 @@ impl From<Trees> for SyncOptions {
 pub struct Sync {
     ends: Job,
     options: SyncOptions,
-    /// The destination is not looked at, as if it had nothing.
-    takes_all: bool,
+    purpose: Purpose,
     /// Entries of the source that were seen, also those that the filter does not take.
     entries: AtomicU64,
     /// Hashes of what was told to be only at the destination: nothing else is removed.
@@ -117,16 +127,17 @@ impl Sync {
     pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
         clash::refuse_clashes(std::slice::from_ref(&ends))?;
         clash::refuse_source_within(&ends)?;
-        Ok(Self::of(ends, options, false))
+        Ok(Self::of(ends, options, Purpose::Alike))
     }
 
-    /// All of `ends.from` is to be copied, whatever the destination has.
-    pub(crate) fn all(ends: Job, trees: Trees) -> Arc<Self> {
-        Self::of(ends, trees.into(), true)
+    /// `ends.from` is to be copied as `trees` say.
+    pub(crate) fn copy(ends: Job, trees: Trees) -> Arc<Self> {
+        let purpose = if trees.skip_existing { Purpose::CopyMissing } else { Purpose::CopyAll };
+        Self::of(ends, trees.into(), purpose)
     }
 
-    fn of(ends: Job, options: SyncOptions, takes_all: bool) -> Arc<Self> {
-        Arc::new(Self { ends, options, takes_all, entries: AtomicU64::new(0), extras: Mutex::default() })
+    fn of(ends: Job, options: SyncOptions, purpose: Purpose) -> Arc<Self> {
+        Arc::new(Self { ends, options, purpose, entries: AtomicU64::new(0), extras: Mutex::default() })
     }
 
     /// Goes through both trees. What is found is told to `progress`. Directories are made, times and modes set; files are to be copied, and may take the place of others.

@@ -20,6 +20,9 @@ pub struct Trees {
     pub filter: Filter,
     /// Permission bits that no directory gets, whatever its source says.
     pub umask: u32,
+    /// What the destination lists with the size and time of its source is left alone, and only counted ([`crate::Advance::skipped_files`]). To be
+    /// used with [`crate::Options::skip_existing`], which asks of single files what listings leave open.
+    pub skip_existing: bool,
 }
 
 /// One job for each of `pairs`. A pair of directories is copied as `trees` say, directories with their times; without them it is an error of its own when
@@ -44,14 +47,19 @@ pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> J
     let Some(trees) = trees else {
         return pairs.map_ok(move |job| Job { part: Some(progress.find(job.size)), ..job }).boxed();
     };
+    let skipping = Arc::clone(&progress);
     let steps = pairs.map(move |ends| match ends {
-        Ok(ends) => Sync::all(ends, trees.clone()).copying(&progress),
+        Ok(ends) => Sync::copy(ends, trees.clone()).copying(&progress),
         Err(missed) => stream::iter([Err(missed)]).boxed(),
     });
     let steps = steps.flatten_unordered(SOURCES);
-    let jobs = steps.filter_map(|step| {
+    let jobs = steps.filter_map(move |step| {
         future::ready(match step {
             Ok(Step::Copy(job, _)) => Some(Ok(job)),
+            Ok(Step::Same(files)) => {
+                skipping.skip(files);
+                None
+            }
             Ok(_) => None,
             Err(missed) => Some(Err(missed)),
         })

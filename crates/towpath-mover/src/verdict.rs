@@ -80,6 +80,13 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             "this program wanted more processor time than it could have".into(),
             Some("look for other programs on this machine; TLS and slow digests (MD5, SHA-256) cost most".into()),
         ),
+        Cause::FarProcessor => {
+            let server = if leg == Some(Leg::In) { sender } else { receiver };
+            (
+                format!("{server} wanted more processor time than it could have"),
+                Some("look at what else it does; TLS and slow digests (MD5, SHA-256) cost most".into()),
+            )
+        }
         Cause::SlowStart => (
             format!("the windows of {path} were opening"),
             Some("copy more at once: the next seconds are faster".into()),

@@ -73,10 +73,15 @@ impl Window {
 
     /// Room for `bytes`, once there is. What is larger than the window gets it when nothing else is in flight.
     pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
+        self.ask(bytes, turn).await.expect("whoever waits is never dropped but with the window")
+    }
+
+    /// Joins the line.
+    fn ask(&self, bytes: u64, turn: Turn) -> oneshot::Receiver<Room> {
         let (granted, room) = oneshot::channel();
         self.state().line(turn).push_back(Waiter { bytes, granted });
         self.grant();
-        room.await.expect("whoever waits is never dropped but with the window")
+        room
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,6 +141,7 @@ impl Drop for Room {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -186,5 +192,106 @@ mod tests {
         assert!((&mut next).now_or_never().is_none());
         window.set_limit(20);
         assert!(next.now_or_never().is_some());
+    }
+
+    /// What may happen to a window.
+    #[derive(Debug, Clone)]
+    enum Event {
+        Ask(Turn, u64),
+        /// One of those that have room leaves it.
+        Leave(usize),
+        /// One of those that wait does so no longer.
+        GiveUp(usize),
+        Limit(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let turn = prop_oneof![Just(Turn::Piece), Just(Turn::File)];
+        prop_oneof![
+            4 => (turn, 1..150_u64).prop_map(|(turn, bytes)| Event::Ask(turn, bytes)),
+            3 => any::<usize>().prop_map(Event::Leave),
+            1 => any::<usize>().prop_map(Event::GiveUp),
+            1 => (1..200_u64).prop_map(Event::Limit),
+        ]
+    }
+
+    /// One that waits.
+    struct Asking {
+        turn: Turn,
+        bytes: u64,
+        room: oneshot::Receiver<Room>,
+    }
+
+    /// Who waits, in the order in which they came, and who has room.
+    #[derive(Default)]
+    struct Crowd {
+        waiting: Vec<Asking>,
+        held: Vec<Room>,
+    }
+
+    impl Crowd {
+        /// Takes those that were let in out of the line, and looks whether it was their turn.
+        fn let_in(&mut self, window: &Window) {
+            let mut came_in = Vec::new();
+            for mut asking in std::mem::take(&mut self.waiting) {
+                match asking.room.try_recv() {
+                    Ok(room) => {
+                        assert!(!self.is_waiting(asking.turn), "one that came earlier still waits");
+                        came_in.push(asking.turn);
+                        self.held.push(room);
+                    }
+                    Err(_) => self.waiting.push(asking),
+                }
+            }
+            let (limit, is_alone) = (window.limit(), self.held.len() == 1);
+            let used: u64 = self.held.iter().map(|room| room.bytes).sum();
+            assert!(came_in.is_empty() || used <= limit || is_alone, "{used} of {limit}");
+            assert!(!came_in.contains(&Turn::File) || !self.is_waiting(Turn::Piece), "a piece goes before a file");
+            let first = |turn| self.waiting.iter().find(|asking| asking.turn == turn);
+            let next = first(Turn::Piece).or_else(|| first(Turn::File));
+            assert!(next.is_none_or(|next| used > 0 && used + next.bytes > limit), "there is room for the next one");
+        }
+
+        fn is_waiting(&self, turn: Turn) -> bool {
+            self.waiting.iter().any(|asking| asking.turn == turn)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_room_is_given_in_turn_and_to_everybody(
+            limit in 1..200_u64,
+            events in prop::collection::vec(event(), 0..60),
+        ) {
+            let window = Window::new(limit);
+            let (mut crowd, mut left_bytes) = (Crowd::default(), 0);
+            for event in events {
+                match event {
+                    Event::Ask(turn, bytes) => {
+                        crowd.waiting.push(Asking { turn, bytes, room: window.ask(bytes, turn) });
+                    }
+                    Event::Leave(which) => {
+                        let Some(which) = which.checked_rem(crowd.held.len()) else { continue };
+                        let room = crowd.held.swap_remove(which);
+                        left_bytes += room.bytes;
+                        room.leave();
+                    }
+                    Event::GiveUp(which) => {
+                        let Some(which) = which.checked_rem(crowd.waiting.len()) else { continue };
+                        drop(crowd.waiting.remove(which));
+                        // Who comes behind is let in when something else happens: somebody has room.
+                        continue;
+                    }
+                    Event::Limit(limit) => window.set_limit(limit),
+                }
+                crowd.let_in(&window);
+            }
+            prop_assert_eq!(window.moved(), left_bytes);
+            while !crowd.waiting.is_empty() {
+                prop_assert!(!crowd.held.is_empty(), "they wait for nobody");
+                crowd.held.clear();
+                crowd.let_in(&window);
+            }
+        }
     }
 }

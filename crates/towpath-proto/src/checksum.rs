@@ -349,6 +349,11 @@ impl Digests {
         self.0.is_empty()
     }
 
+    /// Those that the other set has with the same value.
+    pub fn shared_with(&self, other: &Digests) -> Digests {
+        self.iter().filter(|digest| other.get(digest.algorithm) == Some(**digest)).copied().collect()
+    }
+
     /// Compares what both sets know.
     pub fn compare(&self, other: &Digests) -> Agreement {
         let mut agreement = Agreement::Incomparable;

@@ -53,6 +53,9 @@ pub struct TcpInfo {
     pub is_starved: bool,
     /// At this moment no request is being answered on it, says the server.
     pub is_unasked: bool,
+    /// How much of the processor time that it could have the program at that end wanted lately, in per cent: of all processors together, or of the
+    /// one that its hottest thread can use.
+    pub processor_percent: u64,
     /// What decides on the congestion window.
     pub control: Control,
     /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of `net.ipv4.tcp_wmem`).
@@ -104,7 +107,8 @@ impl fmt::Display for TcpInfo {
         write!(
             f,
             "min_rtt_us={} rtt_us={} cwnd={} peer_window={} received={} out_of_order={} acked={} sent={} resent={} rate={} \
-             busy_us={} peer_limited_us={} buffer_limited_us={} ssthresh={} slow_start={} starved={} unasked={} control={} wmem={} rmem={}",
+             busy_us={} peer_limited_us={} buffer_limited_us={} ssthresh={} slow_start={} starved={} unasked={} processor={} control={} \
+             wmem={} rmem={}",
             self.min_rtt.as_micros(),
             self.rtt.as_micros(),
             self.congestion_window,
@@ -122,6 +126,7 @@ impl fmt::Display for TcpInfo {
             u8::from(self.is_in_slow_start),
             u8::from(self.is_starved),
             u8::from(self.is_unasked),
+            self.processor_percent,
             self.control.name(),
             self.most_send_buffer,
             self.most_receive_buffer,
@@ -181,6 +186,7 @@ impl TcpInfo {
             "slow_start" => self.is_in_slow_start = number != 0,
             "starved" => self.is_starved = number != 0,
             "unasked" => self.is_unasked = number != 0,
+            "processor" => self.processor_percent = number,
             "wmem" => self.most_send_buffer = number,
             "rmem" => self.most_receive_buffer = number,
             _ => {}
@@ -197,7 +203,7 @@ mod tests {
     fn info() -> impl Strategy<Value = TcpInfo> {
         let micros = || (0..1_u64 << 60).prop_map(Duration::from_micros);
         let control = prop_oneof![Just(Control::Cubic), Just(Control::Bbr), Just(Control::Other)];
-        (prop::array::uniform11(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 3]>(), control).prop_map(
+        (prop::array::uniform12(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 3]>(), control).prop_map(
             |(
                 numbers,
                 [min_rtt, rtt, busy, limited_by_peer, limited_by_buffer],
@@ -224,6 +230,7 @@ mod tests {
                 most_send_buffer: numbers[8],
                 most_receive_buffer: numbers[9],
                 slow_start_threshold: numbers[10],
+                processor_percent: numbers[11],
             },
         )
     }

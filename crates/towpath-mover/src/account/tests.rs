@@ -22,6 +22,7 @@ fn leg() -> Carried {
         control: Control::Cubic,
         most_send_buffer: 4 << 20,
         most_receive_buffer: 6 << 20,
+        far_processor: 0.5,
     }
 }
 
@@ -106,6 +107,16 @@ fn a_network_with_room_is_not_to_blame() {
     assert_eq!(cause(&download(Carried { idle: 0.8, ..leg() })), (Cause::SourceRead, None));
     assert_eq!(cause(&upload(Carried { idle: 0.8, ..leg() })), (Cause::DestinationWrite, None));
     assert_eq!(cause(&upload(Carried { by_receiver: 0.8, ..leg() })), (Cause::DestinationWrite, None));
+}
+
+#[test]
+fn a_busy_server_is_no_slow_storage() {
+    let busy = || Carried { idle: 0.8, far_processor: 0.97, ..leg() };
+    assert_eq!(cause(&download(busy())), (Cause::FarProcessor, Some(Leg::In)));
+    let busy = Carried { by_receiver: 0.8, idle: 0.0, ..busy() };
+    assert_eq!(cause(&upload(busy.clone())), (Cause::FarProcessor, Some(Leg::Out)));
+    let full = Carried { by_receiver: 0.1, ..busy };
+    assert_eq!(cause(&upload(full)), (Cause::Bandwidth, Some(Leg::Out)), "it sends what the path takes");
 }
 
 /// Both ends are far, and what travels is no queue: 100 MB/s over 100 ms are 10 MB.

@@ -41,10 +41,7 @@ pub(super) async fn commit(
         stay.pass(Stage::Check);
         arrived.digests.insert(insist(job, &promised).await.map_err(Failure::Final)?);
     }
-    let mut verified = Digests::default();
-    for digest in digests.iter().filter(|digest| agrees(digest, &arrived.digests)) {
-        verified.insert(*digest);
-    }
+    let verified = digests.shared_with(&arrived.digests);
     Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
@@ -84,8 +81,4 @@ async fn insist(job: &Job, promised: &Digest) -> Result<Digest> {
         tracing::warn!(path = %to, %error, "a file that is not what was promised could not be removed");
     }
     Err(error.at(&to.path))
-}
-
-fn agrees(digest: &Digest, others: &Digests) -> bool {
-    others.get(digest.algorithm()).is_some_and(|other| other == *digest)
 }

@@ -133,11 +133,3 @@ fn a_receivers_window_holds_up_only_if_it_turns_over() {
     let not_taken = shares(4 << 20, RTT / 100);
     assert!((not_taken.by_receiver - 0.9).abs() < 1e-9 && not_taken.by_window == 0.0, "{not_taken:?}");
 }
-
-#[test]
-fn a_thread_that_never_waits_for_anything_but_a_processor_is_seen() {
-    let times = |times: [u64; 3]| -> HashMap<u32, Duration> { (1..).zip(times.map(Duration::from_millis)).collect() };
-    let share = processor_share(&times([100, 100, 100]), &times([1050, 110, 100]), 1.0);
-    assert!((share - 0.95).abs() < 1e-9, "{share}");
-    assert_eq!(processor_share(&HashMap::new(), &HashMap::new(), 1.0), 0.0);
-}

@@ -1,3 +1,4 @@
+mod bounds;
 mod crashes;
 mod failures;
 mod remote;
@@ -14,6 +15,7 @@ use towpath_store::{
 };
 use towpath_testkit::{
     fault::{FaultStore, Faults},
+    liar::Liar,
     pattern::Pattern,
 };
 
@@ -78,6 +80,13 @@ pub(crate) async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
     let place = place(store, path);
     let handle = store.open(&place.caller, &place.path, OpenOptions::default()).await?;
     handle.read(0, handle.metadata().await?.size as usize).await
+}
+
+/// A file of a server that lies.
+pub(crate) fn lied(liar: &Liar) -> Place {
+    let url = format!("http://127.0.0.1:{}/file", liar.port()).parse().unwrap();
+    let (store, path) = Client::new(Arc::default()).connect(&url).unwrap();
+    Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
 }
 
 /// The sizes of a tree whose files are empty, small, as large as what is asked for first, and of several pieces.
@@ -171,6 +180,51 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     assert_eq!(["a", "b", "c"].map(fault), [Some(Fault::AlreadyExists), None, Some(Fault::NotFound)]);
     assert_eq!(get(&to, "/t/a").await.unwrap(), "was there");
     assert_eq!(get(&to, "/t/b").await.unwrap(), "content");
+}
+
+/// What became of a tree that is copied beside what is there, as far as `most` of its files have ended, and how many were there.
+async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {
+    let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(Nobody));
+    let trees = Trees { skip_existing: true, ..Trees::default() };
+    let pairs = vec![Job::new(place(from, "/s"), place(to, "/t"))];
+    let jobs = jobs(pairs, Some(trees), mover.progress()).unwrap();
+    let progress = Arc::clone(mover.progress());
+    let outcomes = mover.run(jobs).take(most).collect().await;
+    (outcomes, progress.now().skipped_files)
+}
+
+#[tokio::test]
+async fn a_tree_that_was_cut_off_goes_on_and_nothing_is_asked_of_files_that_are_there() {
+    const FILES: usize = 600;
+    let (from, to) = (memory(), memory());
+    for number in 0..FILES {
+        put(&from, &format!("/s/d{}/f{number}", number % 3), Bytes::from_static(b"content")).await;
+    }
+    let (cut_off, _) = rest_of_a_tree(&from, &to, 100).await;
+    assert_eq!(cut_off.len(), 100);
+    let (rest, skipped) = rest_of_a_tree(&from, &to, FILES).await;
+    assert!(rest.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{rest:?}");
+    assert!(skipped >= 100 && rest.len() + skipped as usize == FILES, "{skipped}");
+    // What has another size is no copy, and stays; a directory in the way fails as it does without.
+    put(&from, "/s/d0/other", Bytes::from_static(b"content")).await;
+    put(&to, "/t/d0/other", Bytes::from_static(b"of another size")).await;
+    put(&to, "/t/d1/f1000/file", Bytes::from_static(b"in the way")).await;
+    put(&from, "/s/d1/f1000", Bytes::from_static(b"content")).await;
+    let ends = [from, to].map(|end| Arc::new(FaultStore::new(end, Faults::default())));
+    let [from, to] = ends.each_ref().map(|end| Arc::clone(end) as Arc<dyn Store>);
+    let (rest, skipped) = rest_of_a_tree(&from, &to, FILES).await;
+    assert_eq!(skipped as usize, FILES);
+    let faults = rest.iter().filter_map(|outcome| match outcome {
+        Outcome::Failed(Missed { error, .. }) => Some(error.fault()),
+        _ => None,
+    });
+    let mut faults: Vec<_> = faults.collect();
+    faults.sort_unstable_by_key(|fault| fault.exit_code());
+    assert_eq!(faults, [Fault::IsDirectory, Fault::AlreadyExists], "{rest:?}");
+    assert_eq!(rest.len(), 2, "{rest:?}");
+    for end in ends {
+        assert!(end.calls() < FILES as u64 / 6, "{} calls", end.calls());
+    }
 }
 
 #[tokio::test]

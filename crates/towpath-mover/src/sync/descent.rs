@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath, gone};
 
 use super::{
-    Extra, Pass, Step, Sync,
+    Extra, Pass, Purpose, Step, Sync,
     names::{Ahead, Names, list_ahead},
     task::{Below, Task},
 };
@@ -116,13 +116,19 @@ impl Descent {
 
     /// The root of both trees; none if it is a file.
     async fn top(&self, fillings: Fillings) -> Result<Option<Directory>> {
-        let Sync { ends, options, takes_all, .. } = &*self.sync;
+        let Sync { ends, options, purpose, .. } = &*self.sync;
         let Job { from, to, .. } = ends;
-        let found = async { if *takes_all { Ok(None) } else { found(to).await } };
+        let found = async {
+            match purpose {
+                Purpose::Alike => found(to).await,
+                Purpose::CopyMissing => Ok(found(to).await.unwrap_or(None)),
+                Purpose::CopyAll => Ok(None),
+            }
+        };
         // Whether it keeps times must be known; if it cannot be asked, it is as if it did not.
         let asked = to.store.change(&to.caller, &to.path, Changes::default());
         // What is there most likely is a tree: a server far away is asked at once.
-        let is_far = *takes_all && from.is_remote();
+        let is_far = *purpose == Purpose::CopyAll && from.is_remote();
         let ahead = async { if is_far { list_ahead(from).await } else { None } };
         let (source, found, _, ahead) = join!(from.store.stat(&from.caller, &from.path), found, asked, ahead);
         let (source, found): (Metadata, _) = (source?, found?);
@@ -151,7 +157,9 @@ impl Descent {
         if is_directory == Some(false) {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
-        if let Some(found) = &found {
+        if let Some(found) = &found
+            && *purpose == Purpose::Alike
+        {
             clash::refuse_source_in(ends, found).await?;
         }
         let found = found.as_ref().map(Known::of);
@@ -170,11 +178,18 @@ impl Descent {
     /// Goes through one directory; gives those in it.
     async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
-        let is_looked_at = directory.found.is_some() && !self.sync.takes_all;
+        let is_looked_at = directory.found.is_some();
         let listed = match self.sync.ends.counterpart(directory.path.clone()) {
             Ok(job) => {
                 let ahead = directory.ahead.take();
-                Names::list(&job, ahead, is_looked_at, &self.large).await.map(|names| (job, names))
+                match Names::list(&job, ahead, is_looked_at, &self.large).await {
+                    // A copy needs no destination that can be listed: each file is asked for there before it begins.
+                    Err(_) if is_looked_at && self.sync.purpose == Purpose::CopyMissing => {
+                        Names::list(&job, None, false, &self.large).await
+                    }
+                    listed => listed,
+                }
+                .map(|names| (job, names))
             }
             Err(error) => Err(error),
         };

@@ -3,7 +3,7 @@
 use towpath_store::{Changes, Error, Fault, FileKind, StorePath};
 
 use super::{
-    Pass, Step,
+    Pass, Purpose, Step,
     descent::{Descent, Directory},
     names::Both,
 };
@@ -67,7 +67,10 @@ impl Descent {
         let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
         let judgement = self.wanted(&ends.from.path, &source)?;
         let is_directory = source.kind == FileKind::Directory;
-        let found = entry.found;
+        // What is in the way of a copy says so itself.
+        let is_compared =
+            |found: &Known| self.sync.purpose == Purpose::Alike || (found.kind == FileKind::Directory) == is_directory;
+        let found = entry.found.filter(is_compared);
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
         let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
         let below = |found| {
@@ -106,6 +109,11 @@ impl Descent {
     pub(super) fn file(&self, ends: Job, source: &Known, found: &Known) -> Task {
         let keeps_times = ends.to.store.capabilities().set_mtime;
         match compare::compare(source, found, self.sync.options.compare, keeps_times) {
+            Finding::Same if self.sync.purpose == Purpose::CopyMissing && source.kind == FileKind::File => {
+                Task::Tell(Step::Same(1))
+            }
+            // The copy asks both ends itself before it begins.
+            _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, Why::Missing),
             Finding::Differs(why) => Task::copy(ends, source, why),
             Finding::Unclear(otherwise) => Task::Ask(ends, *source, otherwise),
             Finding::Touched => Task::Touch(ends, self.changes(source)),

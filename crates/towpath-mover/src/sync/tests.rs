@@ -137,7 +137,7 @@ async fn memory_does_not_grow_with_the_tree() {
         let to = Generated::new(0, 0).await;
         let (source, target): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::clone(&from) as _, to);
         let ends = Job::new(place(&source, "/"), place(&target, "/t"));
-        let copied = carry_out(|progress| Sync::all(ends, Trees::default()).copying(progress)).await;
+        let copied = carry_out(|progress| Sync::copy(ends, Trees::default()).copying(progress)).await;
         assert_eq!(copied, 1 + directories + directories * files, "with the root");
         let most = from.clones.load(Relaxed);
         assert!(most < 20_000, "{most} of {directories} times {files} were in memory at once");

@@ -1,6 +1,18 @@
 //! How much processor time this process wants.
 
-use std::{collections::HashMap, fs, num::NonZero, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    num::NonZero,
+    sync::{Mutex, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use super::clock::{self, Instant};
+
+/// The shortest time over which [`percent_wanted_lately`] looks: asking costs some microseconds for each thread.
+const LATELY: Duration = Duration::from_millis(200);
 
 /// For how long each thread of this process, by its number, has run or waited for a processor since it began. Empty if the system does not
 /// tell (`/proc/PID/task/TID/schedstat` of Linux).
@@ -11,6 +23,37 @@ pub fn time_wanted() -> HashMap<u32, Duration> {
         Some((thread, wanted(&fs::read_to_string(task.path().join("schedstat")).ok()?)?))
     };
     tasks.filter_map(each).collect()
+}
+
+/// How much of the time between two answers of [`time_wanted`], so many seconds apart, this process ran or waited to run: of all processors together, or of the one
+/// that its hottest thread can use. From 0 to 1.
+pub fn share_wanted(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration>, seconds: f64) -> f64 {
+    let wanted = now.iter().map(|(thread, time)| {
+        let since = time.saturating_sub(before.get(thread).copied().unwrap_or_default());
+        since.as_secs_f64() / seconds
+    });
+    let (all, hottest) = wanted.fold((0.0, 0.0_f64), |(all, hottest), share| (all + share, hottest.max(share)));
+    hottest.max(all / processors() as f64).min(1.0)
+}
+
+/// The same in per cent, since it was asked the last time, or the time before if that was less than a fifth of a second ago.
+pub fn percent_wanted_lately() -> u64 {
+    struct Last {
+        at: Instant,
+        threads: HashMap<u32, Duration>,
+        percent: u64,
+    }
+    static LAST: OnceLock<Mutex<Last>> = OnceLock::new();
+    let begin = || Mutex::new(Last { at: clock::now(), threads: time_wanted(), percent: 0 });
+    let mut last = LAST.get_or_init(begin).lock().unwrap_or_else(PoisonError::into_inner);
+    let now = clock::now();
+    let passed = now.saturating_duration_since(last.at);
+    if passed >= LATELY {
+        let threads = time_wanted();
+        let percent = (100.0 * share_wanted(&last.threads, &threads, passed.as_secs_f64())) as u64;
+        *last = Last { at: now, threads, percent };
+    }
+    last.percent
 }
 
 /// Processors that this process may use, at least one.
@@ -39,6 +82,15 @@ mod tests {
             number = std::hint::black_box(number.wrapping_mul(3));
         }
         assert!(processors() >= 1);
+    }
+
+    #[test]
+    fn a_share_is_that_of_the_hottest_thread_or_of_all() {
+        let threads = |ms: &[u64]| (0..).zip(ms.iter().map(|ms| Duration::from_millis(*ms))).collect();
+        assert_eq!(share_wanted(&threads(&[100]), &threads(&[600]), 1.0), 0.5);
+        let all = vec![100; 8 * processors()];
+        assert!((share_wanted(&threads(&[]), &threads(&all), 1.0) - 0.8).abs() < 1e-9);
+        assert_eq!(share_wanted(&threads(&[]), &threads(&[5000]), 1.0), 1.0, "there is no more than all");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use towpath_store::sys::disk;
 use towpath_testkit::random::Random;
 
 use super::*;
@@ -34,6 +35,17 @@ async fn free(left: &[PathBuf]) {
         while file.try_lock().is_err() {
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Takes the locks off what a process left, as the kernel does when it is killed: this one goes on, and keeps them.
+fn unlock(left: &[PathBuf]) {
+    for path in left {
+        let (content, unlocked) = (disk::read(path, SIZE).unwrap(), path.with_extension("unlocked"));
+        disk::write(&unlocked, &content).unwrap();
+        // What is locked stays open: at least it takes no room.
+        HostOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+        disk::rename(&unlocked, path).unwrap();
     }
 }
 
@@ -113,4 +125,51 @@ async fn whatever_ends_copies_nothing_is_visible_or_all_of_it() {
         ended += attempts;
     }
     assert!(ended > 12, "only {ended} copies were ended in the middle");
+}
+
+/// Copies to a directory in a process that is killed when it makes its call number `killed_at` there, and then once more. How many calls the first
+/// copy made; how many bytes the second one moved, if there had to be one.
+async fn killed_and_copied_again(
+    source: &Arc<dyn Store>,
+    content: &Bytes,
+    killed_at: Option<u64>,
+) -> (u64, Option<u64>) {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap()) as Arc<dyn Store>;
+    let dying = Arc::new(FaultStore::new(open(), Faults { crash_after: killed_at, ..Faults::default() }));
+    let to: Arc<dyn Store> = Arc::clone(&dying) as _;
+    let job = |to: &Arc<dyn Store>| Job::new(place(source, "/large"), place(to, "/copy"));
+    let outcome = Mover::new(options(), Arc::new(Nobody)).copy(&job(&to)).await;
+    let local = open();
+    match get(&local, "/copy").await {
+        Ok(found) => assert!(found == *content, "killed at {killed_at:?}: something else is visible"),
+        Err(error) => assert_eq!((error.fault(), outcome.is_err()), (Fault::NotFound, true), "killed at {killed_at:?}"),
+    }
+    if outcome.is_ok() {
+        return (dying.calls(), None);
+    }
+    unlock(&left(directory.path()));
+    let counted = Arc::new(Counted::default());
+    let replacing = Options { overwrite: Overwrite::Replace, ..options() };
+    Mover::new(replacing, Arc::clone(&counted) as _).copy(&job(&local)).await.unwrap();
+    assert!(get(&local, "/copy").await.unwrap() == *content, "killed at {killed_at:?}");
+    assert!(left(directory.path()).is_empty(), "killed at {killed_at:?}");
+    let moved = *counted.moved.borrow();
+    (dying.calls(), Some(moved))
+}
+
+#[tokio::test(start_paused = true)]
+async fn wherever_a_process_is_killed_the_next_copy_ends_what_it_began() {
+    let (content, source) = (PATTERN.bytes(0, SIZE as usize), memory());
+    put(&source, "/large", content.clone()).await;
+    let (calls, again) = killed_and_copied_again(&source, &content, None).await;
+    assert_eq!(again, None);
+    // Each number takes two copies: of those in the middle, where it is piece after piece, some are enough.
+    for killed_at in (0..4).chain((4..calls).step_by(11)).chain(calls - 2..calls) {
+        let (_, again) = killed_and_copied_again(&source, &content, Some(killed_at)).await;
+        let again = again.unwrap_or_else(|| panic!("killed at {killed_at}: it is said to have arrived"));
+        // What was written is not moved again, but for what was in flight.
+        assert!(again < SIZE || killed_at < calls / 2, "killed at {killed_at}: {again} bytes were moved again");
+    }
+    assert_eq!(killed_and_copied_again(&source, &content, Some(calls)).await, (calls, None));
 }

@@ -1,7 +1,5 @@
 //! What a copy does when one of its ends changes, fills up, or lies.
 
-use towpath_client::{Client, ClientOptions};
-use towpath_proto::url::Url;
 use towpath_store::{Blame, sys::disk};
 use towpath_testkit::liar::{Liar, Lie};
 
@@ -119,13 +117,6 @@ async fn a_full_destination_says_how_much_is_missing() {
     assert!(error.message().ends_with(": 3145728 bytes more are needed there"), "{error}");
     assert_eq!(get(&to, "/d/copy").await.unwrap_err().fault(), Fault::NotFound);
     assert_eq!(get(&to, "/d/hog").await.unwrap().len(), 1 << 20);
-}
-
-/// A file of a server that lies.
-fn lied(liar: &Liar) -> Place {
-    let url = format!("http://127.0.0.1:{}/file", liar.port()).parse::<Url>().unwrap();
-    let (store, path) = Client::new(Arc::new(ClientOptions::default())).connect(&url).unwrap();
-    Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

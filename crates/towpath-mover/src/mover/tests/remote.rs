@@ -11,13 +11,19 @@ use super::*;
 
 const PATTERN: Pattern = Pattern::new(9);
 
-/// Where `store` is served to everybody. The servers end with the test's runtime.
-fn served(store: &Arc<dyn Store>) -> [Place; 2] {
+/// The port at which `store` is served to everybody. The server ends with the test's runtime.
+pub(super) fn serve(store: &Arc<dyn Store>) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
     let server = Server::bind(Arc::clone(store), &config).unwrap();
     let port = server.addresses()[0].port();
     tokio::spawn(server.run());
+    port
+}
+
+/// Where `store` is served, over each protocol.
+fn served(store: &Arc<dyn Store>) -> [Place; 2] {
+    let port = serve(store);
     ["root", "http"].map(|scheme| {
         let prefix = format!("{scheme}://127.0.0.1:{port}");
         let url = prefix.parse::<Url>().unwrap();

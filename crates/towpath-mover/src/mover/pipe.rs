@@ -1,0 +1,187 @@
+//! A file made of what a pipe gives, and a file given to one: in order, with as much in flight as the window has room for.
+//!
+//! A pipe gives nothing twice, so that nothing goes on where it ended. What was given to one cannot be taken back: that it is not what the
+//! source promised is told when all of it has passed.
+
+use std::{io, ops::Range, pin::pin};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use towpath_proto::checksum::{Agreement, Algorithm, Digests, Hasher};
+use towpath_store::{
+    Blame, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, WriteHandle,
+    sys::clock::{self, Instant},
+};
+
+use super::{FILE_BYTES, Mover};
+use crate::{
+    Copied, Part, Place, Route, extents,
+    file::{FIRST_BYTES, PIECE_BYTES},
+    paths,
+    stage::{Stage, Stay},
+    window::{Room, Turn},
+};
+
+/// What is computed of bytes that nobody has promised anything of.
+const COMPUTED: Algorithm = Algorithm::Crc32c;
+
+impl Mover {
+    /// Makes the file `to` of what `input` gives until its end. Nothing is visible unless all of it arrived, and is what passed here as far as the
+    /// destination can tell. Dropping the future leaves nothing.
+    ///
+    /// # Errors
+    /// Those of the store; `Io` if the input cannot be read.
+    pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &Place) -> Result<Copied> {
+        let start = clock::now();
+        self.ends.get_or_init(|| self.recall(paths::ends("", to.at()))).await;
+        self.note_ends([false, to.is_remote()]);
+        let opening = self.stages.enter(Stage::Open, FILE_BYTES);
+        let digests = [COMPUTED].into_iter().collect();
+        let options =
+            CreateOptions { overwrite: self.options.overwrite, parents: true, digests, ..CreateOptions::default() };
+        let target = to.store.create(&to.caller, &to.path, options).await?;
+        drop(opening);
+        let part = self.progress.find(None);
+        let mut passed = Hasher::new(digests);
+        if let Err(error) = self.write_all(input, &*target, &mut passed, &part).await {
+            // The first error is the one to tell.
+            let _ = target.abort().await;
+            return Err(error.at(&to.path));
+        }
+        let (bytes, computed) = (passed.bytes(), passed.finish());
+        let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
+        let expected = Expectation { size: Some(bytes), digests: computed.clone(), mtime_ns: None };
+        let arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
+        Ok(self.passed(start, bytes, computed.shared_with(&arrived.digests)))
+    }
+
+    async fn write_all(
+        &self,
+        input: impl AsyncRead + Unpin,
+        target: &dyn WriteHandle,
+        passed: &mut Hasher,
+        part: &Part,
+    ) -> Result<()> {
+        stream::try_unfold(input, |mut input| async move {
+            let room = self.room(PIECE_BYTES, Turn::Piece).await;
+            let stay = self.stages.enter(Stage::Read, PIECE_BYTES);
+            let piece = read_piece(&mut input).await.map_err(|error| unreadable(&error))?;
+            self.limit.pass(piece.len() as u64).await;
+            Ok((!piece.is_empty()).then_some(((piece, room, stay), input)))
+        })
+        .try_for_each_concurrent(None, |(piece, room, mut stay)| {
+            let (offset, length) = (passed.bytes(), piece.len() as u64);
+            passed.update(&piece);
+            async move {
+                stay.pass(Stage::Write);
+                target.write(offset, piece).await?;
+                part.expect(length);
+                part.moved(length);
+                room.leave();
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    /// Gives the file `from` to `put`, piece after piece in order.
+    ///
+    /// # Errors
+    /// Those of the store and of `put`; `Changed` if the file did, and `ChecksumMismatch` if what was given is not what the source promises.
+    pub async fn drain<E: From<Error>>(
+        &self,
+        from: &Place,
+        mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
+    ) -> Result<Copied, E> {
+        let start = clock::now();
+        self.ends.get_or_init(|| self.recall(paths::ends(from.at(), ""))).await;
+        self.note_ends([from.is_remote(), false]);
+        let room = self.room(FIRST_BYTES, Turn::File).await;
+        let stay = self.stages.enter(Stage::Open, FIRST_BYTES);
+        // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
+        let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
+        let source = &*source;
+        let (metadata, mut first) = try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize))?;
+        let Metadata { size, digests: promised, .. } = metadata;
+        first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        self.limit.pass(first.len() as u64).await;
+        let part = self.progress.find(Some(size));
+        let mut passed = Hasher::new(promised.algorithms());
+        let rest = extents::pieces(extents::missing(size, &[]), first.len() as u64, PIECE_BYTES);
+        let rest = stream::iter(rest)
+            .then(|piece| async {
+                let length = piece.end - piece.start;
+                let room = self.room(length, Turn::Piece).await;
+                self.limit.pass(length).await;
+                (piece, room)
+            })
+            .map(|(piece, room)| self.read_piece_of(source, piece, room))
+            .buffered(usize::MAX);
+        let mut pieces = pin!(stream::once(async { Ok((first, room, stay)) }).chain(rest));
+        while let Some((piece, room, mut stay)) = pieces.try_next().await.map_err(|error| error.at(&from.path))? {
+            stay.pass(Stage::Write);
+            let length = piece.len() as u64;
+            passed.update(&piece);
+            put(piece).await?;
+            part.moved(length);
+            room.leave();
+        }
+        if passed.bytes() != size {
+            return Err(shorter().at(&from.path).into());
+        }
+        if from.is_remote() && promised.is_empty() {
+            // Pieces of a file that is written in place may be of two versions: it is asked whether it is still the one that was opened.
+            source.read(size, 1).await?;
+        }
+        let computed = passed.finish();
+        if let Agreement::Different(algorithm) = computed.compare(&promised) {
+            let message = format!("what came from there is not what it promises: its {algorithm} is another one");
+            return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path).into());
+        }
+        Ok(self.passed(start, size, computed))
+    }
+
+    async fn read_piece_of(
+        &self,
+        source: &dyn ReadHandle,
+        piece: Range<u64>,
+        room: Room,
+    ) -> Result<(Bytes, Room, Stay<'_>)> {
+        let length = piece.end - piece.start;
+        let stay = self.stages.enter(Stage::Read, length);
+        let data = source.read(piece.start, length as usize).await?;
+        if data.len() as u64 == length { Ok((data, room, stay)) } else { Err(shorter()) }
+    }
+
+    /// A file has passed, with digests on which both ends agree.
+    fn passed(&self, start: Instant, bytes: u64, verified: Digests) -> Copied {
+        self.note_end();
+        if !verified.is_empty() {
+            self.progress.verified(bytes);
+        }
+        Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() }
+    }
+}
+
+/// The next piece, full unless the input ends; nothing at its end.
+async fn read_piece(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+    let mut piece = Vec::with_capacity(PIECE_BYTES as usize);
+    while (piece.len() as u64) < PIECE_BYTES && input.read_buf(&mut piece).await? > 0 {}
+    Ok(piece.into())
+}
+
+fn unreadable(error: &io::Error) -> Error {
+    Error::new(Fault::Io, format!("what is to be written there cannot be read: {error}"))
+}
+
+fn shorter() -> Error {
+    Error::new(Fault::Changed, "its size changed while it was read")
+}
+
+fn blame(from: &Place) -> Blame {
+    if from.is_remote() { Blame::Network } else { Blame::Storage }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use std::{sync::Arc, time::Duration};
+
+use towpath_store::{Overwrite, Store, sys::clock};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    liar::{Liar, Lie},
+    pattern::Pattern,
+};
+
+use super::*;
+use crate::{
+    Nobody, Options,
+    mover::tests::{get, lied, memory, options, place, put},
+};
+
+const SIZES: [usize; 6] = [0, 1, FIRST_BYTES as usize, PIECE_BYTES as usize, PIECE_BYTES as usize + 1, 11 << 20];
+
+fn mover() -> Arc<Mover> {
+    Mover::new(options(), Arc::new(Nobody))
+}
+
+/// What a pipe is given.
+async fn drained(mover: &Mover, from: &Place) -> (Result<Copied>, Vec<u8>) {
+    let mut given = Vec::new();
+    let copied = mover
+        .drain(from, async |piece: Bytes| {
+            given.extend_from_slice(&piece);
+            Ok::<_, Error>(())
+        })
+        .await;
+    (copied, given)
+}
+
+#[tokio::test]
+async fn what_goes_through_a_pipe_is_what_comes_out_and_is_compared() {
+    let store = memory();
+    for size in SIZES {
+        let content = Pattern::new(7).bytes(0, size);
+        let to = place(&store, &format!("/d/{size}"));
+        let mover = mover();
+        let copied = mover.fill(&content[..], &to).await.unwrap();
+        assert_eq!((copied.bytes, copied.verified.get(COMPUTED).is_some()), (size as u64, true), "{size}");
+        assert_eq!(get(&store, &format!("/d/{size}")).await.unwrap(), content);
+        let (copied, given) = drained(&mover, &to).await;
+        let copied = copied.unwrap();
+        assert_eq!((copied.bytes, given.len(), copied.verified.is_empty()), (size as u64, size, false));
+        Pattern::new(7).check(0, &given);
+        let advance = mover.progress().now();
+        assert_eq!(
+            (advance.moved_bytes, advance.verified_bytes, advance.ahead_bytes),
+            (2 * size as u64, 2 * size as u64, 0)
+        );
+    }
+}
+
+/// A far destination answers each write after a round trip.
+#[tokio::test]
+async fn pieces_of_a_pipe_are_written_side_by_side() {
+    let slow = FaultStore::new(memory(), Faults::default());
+    let held = slow.hold("write");
+    let to: Arc<dyn Store> = Arc::new(slow);
+    let destination = place(&to, "/copy");
+    let filling =
+        tokio::spawn(async move { mover().fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &destination).await });
+    for _ in 0..5 {
+        held.reached().await;
+    }
+    drop(held);
+    assert_eq!(filling.await.unwrap().unwrap().bytes, 10 << 20);
+    Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_leaves_nothing() {
+    let store = memory();
+    put(&store, "/there", Bytes::from_static(b"old")).await;
+    let error = mover().fill(&b"new"[..], &place(&store, "/there")).await.unwrap_err();
+    assert_eq!((error.fault(), error.path().is_some()), (Fault::AlreadyExists, true));
+    let replacing = Mover::new(Options { overwrite: Overwrite::Replace, ..options() }, Arc::new(Nobody));
+    replacing.fill(&b"new"[..], &place(&store, "/there")).await.unwrap();
+    assert_eq!(get(&store, "/there").await.unwrap(), "new");
+    let broken = tokio_util::io::StreamReader::new(stream::iter([
+        Ok(Bytes::from(vec![0; 5 << 20])),
+        Err(io::Error::other("gone")),
+    ]));
+    let error = mover().fill(broken, &place(&store, "/new")).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Io);
+    assert!(error.to_string().contains("gone"), "{error}");
+    assert_eq!(get(&store, "/new").await.unwrap_err().fault(), Fault::NotFound);
+}
+
+#[tokio::test]
+async fn who_reads_no_more_ends_it() {
+    let store = memory();
+    put(&store, "/large", Pattern::new(1).bytes(0, 40 << 20)).await;
+    let mut left = 3;
+    let outcome: Result<Copied> = mover()
+        .drain(&place(&store, "/large"), async |_| {
+            left -= 1;
+            if left == 0 { Err(Error::new(Fault::Io, "nobody reads")) } else { Ok(()) }
+        })
+        .await;
+    assert_eq!((outcome.unwrap_err().message(), left), ("nobody reads", 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipe_learns_that_it_was_given_something_else() {
+    let content = Pattern::new(3).bytes(0, 3 << 20);
+    let honest = Liar::start(None, content.clone());
+    let (copied, given) = drained(&mover(), &lied(&honest)).await;
+    assert_eq!((copied.unwrap().verified.is_empty(), given.len()), (false, content.len()));
+    for lie in [Lie::OtherDigest, Lie::OtherByte] {
+        let (outcome, _) = drained(&mover(), &lied(&Liar::start(Some(lie), content.clone()))).await;
+        let error = outcome.unwrap_err();
+        assert_eq!((error.fault(), error.blame()), (Fault::ChecksumMismatch, Blame::Network), "{lie:?}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pipes_keep_below_a_limit() {
+    let store = memory();
+    let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
+    let mover = Mover::new(options, Arc::new(Nobody));
+    let start = clock::now();
+    mover.fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &place(&store, "/file")).await.unwrap();
+    // The last piece of 2 MiB goes when those before have had their time.
+    let filled = clock::now();
+    assert!((7.0..11.0).contains(&(filled - start).as_secs_f64()), "{:?}", filled - start);
+    drained(&mover, &place(&store, "/file")).await.0.unwrap();
+    assert!(filled.elapsed() > Duration::from_secs(7), "{:?}", filled.elapsed());
+}
