@@ -155,6 +155,9 @@ pub(crate) struct Copy {
     /// Copy a `.meta4` file itself, rather than the files that this Metalink describes.
     #[arg(long)]
     pub as_is: bool,
+    /// Show the token, and keys for `s3://`, to every server that a Metalink names. Without this flag only the server that it came from sees them.
+    #[arg(long)]
+    pub trust_metalink: bool,
     /// How files are copied.
     #[command(flatten)]
     pub manner: Manner,

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use towpath_mover::{Active, Advance, Job, Missed, Observer, Outcome, Progress, Share};
-use towpath_store::sys::clock;
+use towpath_store::{Kind, sys::clock};
 
 use crate::{
     args::Manner,
@@ -104,7 +104,9 @@ impl Audience {
         for Share { from, bytes, error } in job.from.shares() {
             tracing::info!(%from, bytes, "a source of several");
             if let Some(error) = error {
-                let message = format!("source {from} was left out: {error}");
+                let is_stranger = from.caller.is_nobody && error.kind() == Kind::Denied;
+                let advice = if is_stranger { "; --trust-metalink shows it your credentials" } else { "" };
+                let message = format!("source {from} was left out: {error}{advice}");
                 complain(&message);
                 self.notice("source_left_out", &message);
             }

@@ -13,7 +13,7 @@ use towpath_store::{Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock
 use crate::{
     args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally},
-    location::Places,
+    location::{Places, shown},
     output::{self, Described},
 };
 
@@ -76,7 +76,7 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
 pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
     let ask = async |place: Place| Ok(place.store.stat(&place.caller, &place.path).await?);
     ask_each(&arguments.paths, places, ask, |typed, metadata| {
-        let described = Described::new(typed.to_string_lossy().into_owned(), &metadata);
+        let described = Described::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
     })
@@ -124,19 +124,13 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
             }
             Some(Resolution::Whole) | None => whole,
         };
-        write_out(&place, &*handle, start..end, &mut out, |_| ()).await
+        write_out(&place, &*handle, start..end, &mut out).await
     })
     .await
 }
 
-/// Writes a `range` of the file that is open at `place` to the standard output, and says so piece by piece.
-pub(crate) async fn write_out(
-    place: &Place,
-    handle: &dyn ReadHandle,
-    range: Range<u64>,
-    out: &mut Stdout,
-    written: impl Fn(u64),
-) -> Result<(), Failure> {
+/// Writes a `range` of the file that is open at `place` to the standard output.
+async fn write_out(place: &Place, handle: &dyn ReadHandle, range: Range<u64>, out: &mut Stdout) -> Result<(), Failure> {
     let end = range.end;
     let mut pieces = stream::iter(range.step_by(PIECE_BYTES))
         .map(|offset| {
@@ -147,7 +141,6 @@ pub(crate) async fn write_out(
     while let Some((length, piece)) = pieces.next().await {
         let piece = piece?;
         out.write_all(&piece).await?;
-        written(piece.len() as u64);
         if piece.len() < length {
             return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
         }
@@ -166,7 +159,7 @@ pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure>
         async |place: Place| Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?);
     ask_each(&arguments.paths, places, ask, |typed, digest| {
         let mut out = std::io::stdout().lock();
-        let path = typed.to_string_lossy();
+        let path = shown(typed);
         if arguments.json {
             let line =
                 json!({"path": path, "algorithm": arguments.algorithm.to_string(), "digest": digest.to_string()});
@@ -200,7 +193,7 @@ pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Fail
 pub(crate) async fn space(arguments: &Paths, places: &Places) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |typed, place| {
         let space = place.store.space(&place.caller, &place.path).await?;
-        let path = typed.to_string_lossy();
+        let path = shown(typed);
         let mut out = std::io::stdout().lock();
         if arguments.json {
             return Ok(writeln!(out, "{}", json!({"path": path, "total": space.total, "free": space.free}))?);
@@ -225,7 +218,7 @@ pub(crate) async fn ping(arguments: &Ping, places: &Places) -> Result<(), Failur
     let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mut out = std::io::stdout().lock();
-    let url = arguments.url.to_string_lossy();
+    let url = shown(&arguments.url);
     if arguments.json {
         let line = json!({"url": url, "count": times.len(), "connect_ms": ms(first), "min_ms": ms(least), "median_ms": ms(median), "max_ms": ms(most)});
         return Ok(writeln!(out, "{line}")?);

@@ -13,7 +13,7 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
-use towpath_mover::{Account, Job, Jobs, Missed, Mover, Outcome, Progress, Share, Trees, Watch, jobs, jobs_of};
+use towpath_mover::{Account, Copied, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Watch, jobs, jobs_of};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     explain,
     failure::{Failure, complain, is_out_of_reach, may_succeed_later},
     location::Places,
-    missed::Misses,
+    missed::{Misses, once_more},
     output, umask,
 };
 
@@ -79,20 +79,19 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let mut audience = Audience::new(manner, "cp")?;
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
-    let mut total = match arguments::read(arguments, places).await? {
+    let request = arguments::read(arguments, places).await?;
+    let mover = Mover::new(manner.options(overwrite, arguments.skip_existing, places), audience.observer());
+    let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
+    match request {
         arguments::Request::ToOutput(from) => {
-            let progress = Progress::new(audience.observer());
-            audience.during(&progress, standard::to_output(&from, &progress)).await??
+            run_pipe(&mover, standard::to_output(&mover, &from), &mut audience, &mut total).await?;
         }
         arguments::Request::FromInput(to) => {
-            let progress = Progress::new(audience.observer());
-            audience.during(&progress, standard::from_input(&to, overwrite, &progress)).await??
+            run_pipe(&mover, standard::from_input(&mover, &to), &mut audience, &mut total).await?;
         }
         arguments::Request::Files(source) => {
-            let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
-            let options = manner.options(overwrite, arguments.skip_existing, places);
-            let mover = Mover::new(options, audience.observer());
-            let trees = Trees { filter: arguments.filters.filter.clone(), umask: umask() };
+            let filter = arguments.filters.filter.clone();
+            let trees = Trees { filter, umask: umask(), skip_existing: arguments.skip_existing };
             let trees = arguments.recursive.then_some(trees);
             let rest = Rest::default();
             let (jobs, is_walked) = match source {
@@ -101,14 +100,17 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
             };
             let rest = (!is_walked).then_some(rest);
             run_jobs(manner, &mover, (jobs, rest), &mut audience, &mut total).await?;
-            total
+            total.skipped += mover.progress().now().skipped_files;
         }
-    };
+    }
     let seconds = start.elapsed().as_secs_f64();
+    total.misses.close_list();
     audience.end(|| summary(&total, seconds))?;
     report(manner, &total, seconds)?;
-    total.misses.finish(|list| again(arguments, places, list), "the same command with --skip-existing")?;
-    total.misses.tally.outcome()
+    total.misses.finish(total.files + total.skipped, |list| match list {
+        Some(list) => again(arguments, places, list),
+        None => once_more(std::env::args_os(), Some("--skip-existing")),
+    })
 }
 
 /// What came of all, for programs.
@@ -147,6 +149,20 @@ fn again(arguments: &Copy, places: &Places, list: &str) -> String {
     words.extend(places.flags().iter().cloned());
     words.push(format!("--retry-from {list} --failed-to {list}"));
     words.join(" ")
+}
+
+/// Makes the one copy from or to a standard stream.
+async fn run_pipe(
+    mover: &Arc<Mover>,
+    copying: impl Future<Output = Result<Copied, Failure>>,
+    audience: &mut Audience,
+    total: &mut Total,
+) -> Result<(), Failure> {
+    let watch = Watch::begin(mover);
+    let copied = audience.during(mover.progress(), copying).await??;
+    mover.remember().await;
+    (total.files, total.bytes, total.account) = (1, copied.bytes, Some(watch.account()));
+    Ok(())
 }
 
 /// Copies files, and tells what became of each. When a storage is out of reach the rest is given up, and told if there is a [`Rest`] that knows it.

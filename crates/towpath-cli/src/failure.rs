@@ -36,6 +36,13 @@ pub(crate) enum Failure {
     },
     /// The output cannot be written.
     Output(std::io::Error),
+    /// The system refused what the command needs for itself.
+    System {
+        /// What was tried, as in "cannot …".
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A signal ended it.
     Interrupted {
         /// Which.
@@ -83,13 +90,18 @@ impl Failure {
         Failure::Store(Error::new(Fault::Internal, message))
     }
 
+    /// For `map_err`: what the system refused, which is no write of the output.
+    pub(crate) fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Failure::System { doing, source }
+    }
+
     /// The exit code, from the error table.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::Store(error) => error.fault().exit_code(),
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
             Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
-            Failure::Start(_) => Fault::Unavailable.exit_code(),
+            Failure::Start(_) | Failure::System { .. } => Fault::Unavailable.exit_code(),
             Failure::Wan(towpath_wan::Error::NeedsRoot) => Fault::PermissionDenied.exit_code(),
             Failure::Wan(towpath_wan::Error::Invalid(_)) => Exit::Usage as u8,
             Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
@@ -97,7 +109,7 @@ impl Failure {
             Failure::Several { exit, .. } | Failure::Command { exit } => *exit,
             // As programs end that do not ignore the signal: nothing is said, but it is no success either.
             Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
-            Failure::Output(error) => error.raw_os_error().map_or(Fault::Io, Fault::from_errno).exit_code(),
+            Failure::Output(error) => fault_of(error).exit_code(),
             Failure::Interrupted { signal, .. } => interrupt::exit_code(*signal),
         }
     }
@@ -119,9 +131,15 @@ impl Failure {
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),
             Failure::Output(_) if self.is_broken_pipe() => {}
             Failure::Output(error) => complain(format_args!("cannot write the output: {error}")),
+            Failure::System { doing, source } => complain(format_args!("cannot {doing}: {source}")),
             Failure::Interrupted { consequence, .. } => complain(format_args!("interrupted{consequence}")),
         }
     }
+}
+
+/// The fault behind an error of this machine.
+pub(crate) fn fault_of(error: &std::io::Error) -> Fault {
+    error.raw_os_error().map_or(Fault::Io, Fault::from_errno)
 }
 
 /// Whether a storage does not answer, or cannot be reached, so that what else is asked of it will hardly fare better.
@@ -171,6 +189,7 @@ impl From<StartError> for Failure {
     }
 }
 
+/// A write of the output, wherever something is printed. All else that the system refuses goes through [`Failure::system`].
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Output(error)

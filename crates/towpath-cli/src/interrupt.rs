@@ -12,6 +12,8 @@ use tokio::{
 };
 use towpath_store::sys::disk;
 
+use crate::failure::Failure;
+
 /// How long removing incomplete files may take: a few round trips to the farthest storage.
 pub(crate) const CLEANING: Duration = Duration::from_secs(5);
 /// How long a process lives after a signal: less than batch systems leave between SIGTERM and SIGKILL.
@@ -26,14 +28,13 @@ impl Interrupts {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let ignored = ignored_signals();
         let wanted = [Signal::INT, Signal::TERM, Signal::HUP].into_iter();
         let wanted = wanted.filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
-        wanted
-            .map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let streams: std::io::Result<Vec<_>> =
+            wanted.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))).collect();
+        streams.map(Self).map_err(Failure::system("listen for signals"))
     }
 
     /// The next one.

@@ -98,11 +98,13 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         command => command,
     };
     let places = Places::new(&cli.remote);
-    let resumed_by = match command {
-        Command::Cp(_) => "; what is missing is copied by running it again with --skip-existing",
-        Command::Sync(_) => "; run it again to go on",
-        Command::Probe(_) => "; what it wrote is removed",
-        _ => "",
+    // None for a command that leaves nothing incomplete.
+    let resumed_by = match &command {
+        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(""),
+        Command::Cp(_) => Some("; what is missing is copied by running it again with --skip-existing"),
+        Command::Sync(_) => Some("; run it again to go on"),
+        Command::Probe(_) => Some("; what it wrote is removed"),
+        _ => None,
     };
     let interrupted = Interrupts::new()?.watch();
     let outcome = tokio::select! {
@@ -113,9 +115,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     // However the command ended: uploads that it dropped are removed from the storages.
     let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
-        let consequence = match is_clean {
-            false if !resumed_by.is_empty() => "; the destination does not answer: incomplete files may be left there",
-            _ => resumed_by,
+        let consequence = match resumed_by {
+            Some(_) if !is_clean => "; the destination does not answer: incomplete files may be left there",
+            resumed_by => resumed_by.unwrap_or_default(),
         };
         Err(Failure::Interrupted { signal, consequence })
     })

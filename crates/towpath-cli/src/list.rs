@@ -19,7 +19,7 @@ use crate::{
     args::List,
     commands::for_each,
     failure::{Failure, Tally},
-    location::Places,
+    location::{Places, shown},
     output::{self, Described},
 };
 
@@ -53,10 +53,14 @@ async fn list_directory(
     while let Some(batch) = listing.next().await {
         match batch {
             Ok(batch) => lines.add(arguments, "", batch)?,
-            // As `ls` does: a file lists as itself.
-            Err(error) if error.fault() == Fault::NotDirectory => {
-                let metadata = place.store.stat(&place.caller, &place.path).await?;
-                return Ok(print_entry(arguments, typed.to_string_lossy(), &metadata, out)?);
+            // As `ls` does: a file lists as itself. By XRootD's protocol nobody is told that it is one.
+            Err(error) if matches!(error.fault(), Fault::NotDirectory | Fault::Io) => {
+                return match place.store.stat(&place.caller, &place.path).await {
+                    Ok(metadata) if !metadata.is_directory() => {
+                        Ok(print_entry(arguments, shown(typed), &metadata, out)?)
+                    }
+                    _ => Err(error.at(&place.path).into()),
+                };
             }
             Err(error) => return Err(error.at(&place.path).into()),
         }

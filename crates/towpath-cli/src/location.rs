@@ -41,6 +41,7 @@ pub(crate) struct Places {
     local: Arc<Mutex<Option<Arc<dyn Store>>>>,
     remote: Arc<Mutex<HashMap<Site, Arc<dyn Store>>>>,
     flags: Vec<String>,
+    trusts_metalinks: bool,
     afterwards: TaskTracker,
 }
 
@@ -64,8 +65,14 @@ impl Places {
             local: Arc::default(),
             remote: Arc::default(),
             flags: remote.flags(),
+            trusts_metalinks: false,
             afterwards: TaskTracker::new(),
         }
+    }
+
+    /// The same, but whether credentials are shown to whatever a Metalink names.
+    pub(crate) fn trusting_metalinks(&self, trusts_metalinks: bool) -> Self {
+        Self { trusts_metalinks, ..self.clone() }
     }
 
     /// The place that `text` names.
@@ -79,7 +86,7 @@ impl Places {
     /// The place or standard stream that `text` names.
     pub(crate) fn end(&self, text: &OsStr) -> Result<End, Failure> {
         let location = Location::from_argument(text);
-        match location.map_err(|error| Failure::Usage(format!("{}: {error}", text.display())))? {
+        match location.map_err(|error| Failure::Usage(format!("{}: {error}", shown(text))))? {
             Location::Standard => Ok(End::Standard),
             Location::Local(path) => self.local(&path).map(End::Place),
             Location::Remote(url) => self.remote(&url).map(End::Place),
@@ -139,7 +146,8 @@ impl Places {
             }
         };
         let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
-        let prefix = format!("{}://{}{separator}", url.scheme().name(), url.authority());
+        let user = url.user().map(|user| format!("{user}@")).unwrap_or_default();
+        let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());
         let is_bucket = url.scheme().family() == towpath_proto::url::Family::S3;
         // A bucket is as a server of its own: the same path in two of them is not the same file.
         let host = if is_bucket { prefix.as_str() } else { url.host() };
@@ -147,6 +155,36 @@ impl Places {
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
         let place = place.named_by(url.clone());
         Ok(place.called_directory(url.path().ends_with('/')))
+    }
+
+    /// The place of a source that `metalink` names. Whoever wrote that may have named any server: credentials are shown to the one that it came from.
+    pub(crate) fn source_in(&self, metalink: &Place, url: &Url) -> Result<Place, Failure> {
+        let place = self.remote(url)?;
+        Ok(if place.is_beside(metalink) { place } else { self.named_by_others(place) })
+    }
+
+    /// A place that it was not the user who named: nothing is shown there that proves who that is, unless the user trusts Metalinks.
+    pub(crate) fn named_by_others(&self, mut place: Place) -> Place {
+        if !self.trusts_metalinks {
+            place.caller = Caller::nobody();
+        }
+        place
+    }
+}
+
+/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and of one that cannot be read not what stands before an
+/// `@`. These may be secrets.
+pub(crate) fn shown(typed: &OsStr) -> String {
+    let text = typed.to_string_lossy();
+    let location = Location::from_argument(typed);
+    if matches!(location, Ok(Location::Local(_) | Location::Standard)) {
+        return text.into_owned();
+    }
+    let url = text.split('?').next().unwrap_or_default();
+    let behind_user = url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
+    match behind_user.filter(|_| location.is_err()) {
+        Some((scheme, rest)) => format!("{scheme}://***@{rest}"),
+        None => url.to_owned(),
     }
 }
 
@@ -179,5 +217,51 @@ mod tests {
         assert_eq!(of("link/./c").unwrap(), real.join("link/c"));
         assert!(of("missing/../c").is_err());
         assert_eq!(normal(Path::new("/..")).unwrap(), b"/");
+    }
+
+    fn places() -> Places {
+        Places::new(&Remote { ca_file: None, s3_endpoint: None, s3_region: None, s3_addressing: None, verbose: 0 })
+    }
+
+    #[tokio::test]
+    async fn a_place_is_named_with_its_user() {
+        let place = |text: &str| places().place(OsStr::new(text)).unwrap();
+        let (of_user, of_nobody) = (place("root://alice@host//f"), place("https://host/f"));
+        assert_eq!((of_user.at(), of_nobody.at()), ("root://alice@host/", "https://host"));
+        assert_eq!(place(&format!("{}/", of_user.at())).at(), of_user.at());
+    }
+
+    #[tokio::test]
+    async fn credentials_are_shown_only_to_the_server_that_a_metalink_came_from() {
+        let places = places();
+        for (metalink, url, is_nobody) in [
+            ("https://host/f.meta4", "https://host/f", false),
+            ("https://host/f.meta4", "davs://HOST:443/f", false),
+            ("https://host/f.meta4", "https://host:8443/f", true),
+            ("https://host/f.meta4", "root://host//f", true),
+            ("https://host/f.meta4", "https://other/f", true),
+            ("/f.meta4", "https://host/f", true),
+        ] {
+            let (metalink, url): (Place, Url) = (places.place(OsStr::new(metalink)).unwrap(), url.parse().unwrap());
+            let is_asked_by_nobody = |places: &Places| places.source_in(&metalink, &url).unwrap().caller.is_nobody;
+            assert_eq!(is_asked_by_nobody(&places), is_nobody, "{url}");
+            assert!(!is_asked_by_nobody(&places.trusting_metalinks(true)), "{url}");
+        }
+    }
+
+    #[test]
+    fn urls_are_shown_without_what_may_be_secret_and_paths_as_they_were_typed() {
+        for (typed, printed) in [
+            ("a?b@c", "a?b@c"),
+            ("xroot://Alice@Host:1094/f", "xroot://Alice@Host:1094/f"),
+            ("root://host//f?authz=hush", "root://host//f"),
+            ("https://host/a@b?sig=hush", "https://host/a@b"),
+            ("root://host:99999//f?authz=hush", "root://host:99999//f"),
+            ("root://alice:hush@host//f?authz=hush", "root://***@host//f"),
+            ("s3://bucket/key?hush", "s3://bucket/key"),
+            ("ftp://alice:hu/sh@host", "ftp://***@host"),
+        ] {
+            assert_eq!(shown(OsStr::new(typed)), printed);
+        }
     }
 }

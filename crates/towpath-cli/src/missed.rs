@@ -4,11 +4,12 @@
 //! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
 //!
 //! What was found in a tree has `root`, the place below which filters judge it. A file in several places has `sources`, all of them with `from` as the first, and what is
-//! known of it: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`.
+//! known of it: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`. A place that only a Metalink named has `as_nobody`: there nothing is shown that proves who
+//! the user is.
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
@@ -22,7 +23,7 @@ use towpath_proto::checksum::Digest;
 use towpath_store::{Error, Fault, StorePath, sys::disk};
 
 use crate::{
-    failure::{Failure, Tally, complain, print_error},
+    failure::{Failure, Tally, complain, fault_of, print_error},
     location::Places,
     output::quoted,
 };
@@ -39,19 +40,24 @@ pub(crate) struct Misses {
     pub(crate) tally: Tally,
     faults: BTreeMap<&'static str, u64>,
     list: Option<List>,
+    /// The list, once it has its name.
+    listed: Option<PathBuf>,
+    /// That it could not be written.
+    unwritten: Tally,
     /// There is more that nobody looked at.
     is_cut_off: bool,
     /// What is missed now should have been deleted.
     is_deleting: bool,
 }
 
-/// A list being written. It gets its name when it is complete, so that it may be the one that is read.
+/// A list being written. It gets its name when it is complete, so that it may be the one that is read; dropped before, nothing of it stays.
 #[derive(Debug)]
 struct List {
     path: PathBuf,
     unfinished: PathBuf,
     file: BufWriter<File>,
     error: Option<io::Error>,
+    is_over: bool,
 }
 
 /// One line of a list.
@@ -81,6 +87,8 @@ struct Named {
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    as_nobody: bool,
 }
 
 impl Misses {
@@ -125,26 +133,32 @@ impl Misses {
         self.is_cut_off = true;
     }
 
-    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted, or, if the list is not complete, by what
-    /// `anew` says.
-    pub(crate) fn finish(&mut self, again: impl FnOnce(&str) -> String, anew: &str) -> Result<(), Failure> {
+    /// Gives the list its name: before anything is written that may fail, and end the command.
+    pub(crate) fn close_list(&mut self) {
+        match self.list.take().map(List::finish) {
+            Some(Ok(path)) => self.listed = Some(path),
+            Some(Err(error)) => self.unwritten.print(&error),
+            None => {}
+        }
+    }
+
+    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted, or of none if no list has all of it.
+    /// Of one file alone, without a list and `others` that were not missed, all is said already. Gives how the command ends.
+    pub(crate) fn finish(&self, others: u64, again: impl FnOnce(Option<&str>) -> String) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
             let what = if self.is_deleting { "deleted" } else { "copied" };
             complain(format_args!("{count} were not {what}: {}", faults.join(", ")));
         }
-        let Some(list) = self.list.take() else { return Ok(()) };
-        let path = list.finish()?;
-        let path = quoted(path.as_os_str());
-        if self.is_cut_off {
-            complain(format_args!(
-                "{path} is not complete: what was not looked at is not in it; {anew} copies all that is missing"
-            ));
-        } else if count > 0 {
-            complain(format_args!("to try them again: {}", again(&path)));
+        let mut list = self.listed.as_ref().map(|path| quoted(path.as_os_str()));
+        if let Some(path) = list.take_if(|_| self.is_cut_off) {
+            complain(format_args!("{path} is not complete: what was not looked at is not in it"));
         }
-        Ok(())
+        if count > 0 && (list.is_some() || count as u64 + others > 1) {
+            complain(format_args!("to try them again: {}", again(list.as_deref())));
+        }
+        self.tally.outcome().and(self.unwritten.outcome())
     }
 }
 
@@ -153,8 +167,8 @@ impl List {
         let mut unfinished = OsString::from(path);
         unfinished.push(".part");
         let unfinished = PathBuf::from(unfinished);
-        let file = disk::create(&unfinished).map_err(|error| unwritable(&unfinished, &error))?;
-        Ok(Self { path: path.to_owned(), unfinished, file: BufWriter::new(file), error: None })
+        let file = disk::create(&unfinished).map_err(|error| unmakable(&unfinished, &error))?;
+        Ok(Self { path: path.to_owned(), unfinished, file: BufWriter::new(file), error: None, is_over: false })
     }
 
     fn add(&mut self, job: &Job, error: &Error) {
@@ -164,13 +178,36 @@ impl List {
         }
     }
 
-    fn finish(mut self) -> Result<PathBuf, Failure> {
-        let written = match self.error {
+    fn finish(mut self) -> Result<PathBuf, Error> {
+        self.is_over = true;
+        let written = match self.error.take() {
             Some(error) => Err(error),
             None => self.file.flush().and_then(|()| disk::rename(&self.unfinished, &self.path)),
         };
-        written.map_err(|error| unwritable(&self.unfinished, &error))?;
-        Ok(self.path)
+        written.map_err(|error| {
+            self.discard();
+            let message = format!("{}: the list cannot be written: {error}", self.path.display());
+            Error::new(fault_of(&error), message)
+        })?;
+        Ok(std::mem::take(&mut self.path))
+    }
+
+    /// An earlier list of that name stays: it may be the one that is being read.
+    fn discard(&self) {
+        // Nobody asked for it under this name.
+        let _ = disk::remove(&self.unfinished);
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.discard();
+            complain(format_args!(
+                "{} was not written, because the command did not come to its end",
+                self.path.display()
+            ));
+        }
     }
 }
 
@@ -221,12 +258,12 @@ impl Line {
 
 impl Named {
     fn of(place: &Place) -> Self {
-        let at = place.at().to_owned();
+        let (at, as_nobody) = (place.at().to_owned(), place.caller.is_nobody);
         match std::str::from_utf8(place.path.as_bytes()) {
-            Ok(path) => Self { at, path: Some(path.to_owned()), path_hex: None },
+            Ok(path) => Self { at, path: Some(path.to_owned()), path_hex: None, as_nobody },
             Err(_) => {
                 let hex = place.path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-                Self { at, path: None, path_hex: Some(hex) }
+                Self { at, path: None, path_hex: Some(hex), as_nobody }
             }
         }
     }
@@ -240,6 +277,7 @@ impl Named {
         let path = StorePath::parse(&bytes).map_err(|error| error.to_string())?;
         let root = OsString::from(format!("{}/", self.at));
         let root = places.place(&root).map_err(|_| format!("{:?} is no place", self.at))?;
+        let root = if self.as_nobody { places.named_by_others(root) } else { root };
         Ok(root.with_path(path))
     }
 }
@@ -298,6 +336,52 @@ fn unreadable(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("{}: the list cannot be read: {error}", path.display()))
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Usage(format!("{}: the list cannot be written: {error}", path.display()))
+fn unmakable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Usage(format!("{}: the list cannot be made: {error}", path.display()))
+}
+
+/// The command line `words` once more, as a shell reads it, with `flag` behind `cp` if it is not there; in words if it may hold a secret.
+pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flag: Option<&str>) -> String {
+    let told: Option<Vec<_>> = words.skip(1).map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
+    let Some(mut told) = told else {
+        return flag.map_or_else(|| "the same command".into(), |flag| format!("the same command with {flag}"));
+    };
+    if let Some(flag) = flag.filter(|flag| !told.iter().any(|word| word == flag)) {
+        let behind = told.iter().position(|word| word == "cp").map_or(0, |at| at + 1);
+        told.insert(behind, flag.to_owned());
+    }
+    format!("towpath {}", told.join(" "))
+}
+
+/// Whether a word can be told as it is: what stands behind `?` or before `@` in a URL may be a secret.
+fn can_be_told(word: &OsStr) -> bool {
+    word.to_str().is_some_and(|word| !word.split_once("://").is_some_and(|(_, rest)| rest.contains(['?', '@'])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(line: &str, flag: Option<&str>) -> String {
+        once_more(line.split(' ').map(OsString::from), flag)
+    }
+
+    #[test]
+    fn no_secret_is_told() {
+        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b", None), "towpath sync --exclude '*.tmp' 'a?' b");
+        for url in ["root://host//b?authz=secret", "https://secret@host/b", "--s3-endpoint=http://a:b@host"] {
+            assert_eq!(told(&format!("towpath sync a {url}"), None), "the same command");
+            assert_eq!(told(&format!("towpath cp a {url}"), Some("--nice")), "the same command with --nice");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_added_once() {
+        for (line, again) in [
+            ("towpath -v cp -r a b", "towpath -v cp --skip-existing -r a b"),
+            ("towpath cp a b cp --skip-existing", "towpath cp a b cp --skip-existing"),
+        ] {
+            assert_eq!(told(line, Some("--skip-existing")), again);
+        }
+    }
 }

@@ -20,7 +20,11 @@ use towpath_proto::{
 };
 use towpath_store::{Error, Fault, ListOptions};
 
-use crate::{args, failure::Failure, location::Places};
+use crate::{
+    args,
+    failure::Failure,
+    location::{Places, shown},
+};
 use legs::Legs;
 
 /// How long the server is probed to find out how far it is.
@@ -64,7 +68,7 @@ fn remote(text: &OsStr) -> Result<Url, Failure> {
     match Location::from_argument(text) {
         Ok(Location::Remote(url)) => Ok(url),
         Ok(_) => Err(Failure::Usage(format!("{}: a path is probed to a server: give a URL", text.display()))),
-        Err(error) => Err(Failure::Usage(format!("{}: {error}", text.display()))),
+        Err(error) => Err(Failure::Usage(format!("{}: {error}", shown(text)))),
     }
 }
 
@@ -163,7 +167,7 @@ async fn listed(place: &Place) -> Result<(FileSet, Option<Direction>), Failure> 
         for entry in &batch.entries {
             match entry.metadata.is_directory() {
                 true => walk.enter(batch.path_of(entry)?),
-                false => set = FileSet { files: set.files + 1, bytes: set.bytes + entry.metadata.size },
+                false => set.add(entry.metadata.size),
             }
         }
     }

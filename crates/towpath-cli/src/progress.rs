@@ -120,7 +120,7 @@ fn last_columns(text: &str, columns: usize) -> String {
 
 /// The line for all files. What does not fit is left out, the least important first.
 fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
-    let Advance { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes } = advance;
+    let Advance { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes, .. } = advance;
     // More may be found: so it says.
     let (more, at_least) = if *is_all_found { ("", "") } else { ("+", "at least ") };
     let eta = eta_s(advance, bytes_per_s).map(|seconds| format!("ETA {at_least}{}", clock_time(seconds)));

@@ -1,7 +1,6 @@
 //! `towpath sync`: what [`towpath_mover::Sync`] finds is done, or in a dry run only told.
 
 use std::{
-    ffi::{OsStr, OsString},
     io::{self, Write as _},
     sync::{
         Arc,
@@ -22,9 +21,8 @@ use crate::{
     explain,
     failure::{Failure, complain},
     location::Places,
-    missed::Misses,
-    output::{self, quoted},
-    screen, umask,
+    missed::{Misses, once_more},
+    output, screen, umask,
 };
 
 /// What was done beside copying.
@@ -95,25 +93,15 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
         run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
     }
     let seconds = start.elapsed().as_secs_f64();
+    total.misses.close_list();
     audience.end(|| teller.summary(&total, seconds))?;
     teller.tell_total(&total, seconds, manner.quiet)?;
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
     }
-    total.misses.finish(|_| again(std::env::args_os()), "the same command")?;
-    total.misses.tally.outcome().and(may_delete)
-}
-
-/// The command that tries again what was missed: `words` once more, because what is the same by then is left alone.
-fn again(mut words: impl Iterator<Item = OsString>) -> String {
-    words.next();
-    let words: Option<Vec<_>> = words.map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
-    words.map_or_else(|| "the same command".into(), |words| format!("towpath {}", words.join(" ")))
-}
-
-/// Whether a word can be told as it is: what stands behind `?` or before `@` in a URL may be a secret.
-fn can_be_told(word: &OsStr) -> bool {
-    word.to_str().is_some_and(|word| !word.split_once("://").is_some_and(|(_, rest)| rest.contains(['?', '@'])))
+    let others = total.files + teller.counts.same.load(Relaxed);
+    // What is the same by then is left alone.
+    total.misses.finish(others, |_| once_more(std::env::args_os(), None)).and(may_delete)
 }
 
 /// Whether `extras` may go.
@@ -230,10 +218,14 @@ impl Teller {
     /// What came of all, for programs.
     fn summary(&self, total: &Total, seconds: f64) -> Value {
         let [same, touched, directories, deleted] = self.counts();
-        json!({
+        let mut line = json!({
             "files": total.files, "bytes": total.bytes, "same": same, "touched": touched, "directories": directories,
             "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
-        })
+        });
+        if let Some(account) = &total.account {
+            line["explained"] = explain::to_json(account);
+        }
+        line
     }
 
     fn tell_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
@@ -267,18 +259,4 @@ fn object(step: &Step) -> Option<Value> {
             json!({"action": "delete", "to": extra.place.to_string(), "directory": extra.is_directory})
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_secret_is_told() {
-        let told = |line: &str| again(line.split(' ').map(OsString::from));
-        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b"), "towpath sync --exclude '*.tmp' 'a?' b");
-        for url in ["root://host//b?authz=secret", "https://secret@host/b", "--s3-endpoint=http://a:b@host"] {
-            assert_eq!(told(&format!("towpath sync a {url}")), "the same command");
-        }
-    }
 }

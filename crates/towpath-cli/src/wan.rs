@@ -121,30 +121,34 @@ fn announce(wan: &Wan) -> std::io::Result<()> {
 
 /// Starts the process that holds the emulator, and waits until it is there or has failed.
 fn start_holder() -> Result<(), Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let program = std::env::current_exe().map_err(Failure::system("find this program"))?;
+    let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).arg("--foreground");
     // A terminal that closes, and Ctrl-C in it, are no concern of the emulator.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let mut holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut holder = holder.map_err(Failure::system("start the process that holds the emulator"))?;
     let mut line = String::new();
     if let Some(output) = holder.stdout.take() {
-        BufReader::new(output).read_line(&mut line)?;
+        let heard = BufReader::new(output).read_line(&mut line);
+        heard.map_err(Failure::system("hear the process that holds the emulator"))?;
     }
     if line.is_empty() {
-        return Err(tell_failure(&mut holder)?);
+        let exit = tell_failure(&mut holder).map_err(Failure::system("hear why there is no emulator"))?;
+        return Err(Failure::Command { exit });
     }
     Ok(write!(std::io::stdout(), "{line}")?)
 }
 
-/// Passes on what a holder that came to nothing had to say.
-fn tell_failure(holder: &mut Child) -> std::io::Result<Failure> {
+/// Passes on what a holder that came to nothing had to say; gives its exit code.
+fn tell_failure(holder: &mut Child) -> std::io::Result<u8> {
     let mut said = String::new();
     if let Some(mut errors) = holder.stderr.take() {
         errors.read_to_string(&mut said)?;
     }
     // Nobody is to be told if there is no standard error stream.
     let _ = write!(std::io::stderr(), "{said}");
-    Ok(Failure::Command { exit: exit_code(holder.wait()?) })
+    Ok(exit_code(holder.wait()?))
 }
 
 fn set(arguments: &Set) -> Result<(), Failure> {
@@ -210,12 +214,14 @@ fn stats(arguments: &Stats) -> Result<(), Failure> {
         return Ok(writeln!(output, "{text}")?);
     }
     for host in &report.hosts {
+        let is_cut_off = report.network.cut_off.contains(&host.host);
         writeln!(
             output,
-            "host {}: {}, {} packets lost by this machine",
+            "host {}: {}, {} packets lost by this machine{}",
             host.host.number(),
             host.address,
-            host.overruns
+            host.overruns,
+            if is_cut_off { "; cut off: its device was deleted" } else { "" }
         )?;
     }
     for link in &report.network.links {
@@ -249,7 +255,7 @@ fn link_name(link: LinkName) -> String {
 async fn run_command(arguments: &Run) -> Result<(), Failure> {
     // As in `hold`.
     let mut interrupts = Interrupts::new()?;
-    let mut held = Held::new(format!("run-{}", std::process::id()), &arguments.network)?;
+    let mut held = Held::new(towpath_wan::own_name(), &arguments.network)?;
     let outcome = match start_command(arguments, &held) {
         Ok(status) => tokio::select! {
             Ok(status) = status => succeeded(status),
@@ -275,7 +281,7 @@ fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::
 }
 
 fn succeeded(status: std::io::Result<ExitStatus>) -> Result<(), Failure> {
-    match exit_code(status?) {
+    match exit_code(status.map_err(Failure::system("wait for the command"))?) {
         0 => Ok(()),
         exit => Err(Failure::Command { exit }),
     }

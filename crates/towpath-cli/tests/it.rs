@@ -7,10 +7,13 @@ mod it {
     mod events;
     mod idle;
     mod missing;
+    mod outage;
+    mod plain_server;
     mod probing;
     mod program;
     mod removing;
     mod resuming;
+    mod secrets;
     mod several;
     mod syncing;
     mod terminal;

@@ -12,7 +12,7 @@ use towpath_wan::parse_bytes;
 pub(crate) struct Probe {
     /// A place at the server (root, roots, http, https, dav, davs): rights are those for this path. If it is a file, it is read.
     pub url: OsString,
-    /// Connections side by side; several numbers, with commas, are probed one after the other [default: as many as a copy begins with].
+    /// Connections side by side; several numbers, with commas, are probed one after the other [default: as many as copies over this path have found best, else as many as one begins with].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = connections)]
     pub connections: Vec<usize>,
     /// The same as --connections 1,2,4,8.

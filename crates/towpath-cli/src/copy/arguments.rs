@@ -7,7 +7,7 @@ use towpath_proto::metalink;
 use towpath_store::{Error, Fault, OpenOptions};
 
 use crate::{
-    args::{Copy, WhenThirdParty},
+    args::{Copy, Manner, WhenThirdParty},
     failure::Failure,
     location::{End, Places},
     missed,
@@ -33,6 +33,7 @@ pub(super) enum Source {
 
 /// Reads the arguments. Only what decides the destination's names is asked of the stores here; sources are opened when their turn comes.
 pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, Failure> {
+    let places = &places.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
         return Ok(Request::Files(Source::Listed(missed::read(list, places).await?)));
     }
@@ -55,9 +56,9 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         (End::Standard, _) if arguments.manner.prints_events() => {
             return Err(Failure::Usage("--events - would end up among the data: name a file".into()));
         }
-        _ if arguments.manner.checksum.is_some() || arguments.skip_existing => {
+        _ if needs_two_files(arguments) => {
             return Err(Failure::Usage(
-                "`-` has nothing to compare with: --checksum and --skip-existing need two files".into(),
+                "`-` is no file: --checksum, --skip-existing, --failed-to, --third-party and -r need two".into(),
             ));
         }
         (End::Standard, [End::Place(from)]) => return Ok(Request::ToOutput(from.clone())),
@@ -86,6 +87,13 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         }
     }
     Ok(Request::Files(Source::Named(jobs)))
+}
+
+/// Whether something was asked for that a pipe cannot give.
+fn needs_two_files(arguments: &Copy) -> bool {
+    let Manner { checksum, failed_to, third_party, .. } = &arguments.manner;
+    let goes_elsewhere = *third_party != WhenThirdParty::Never;
+    checksum.is_some() || failed_to.is_some() || goes_elsewhere || arguments.skip_existing || arguments.recursive
 }
 
 /// Whether other places of a source were named where there can be some.
@@ -141,7 +149,7 @@ async fn of_metalink(from: &Place, to: &Place, into: bool, places: &Places) -> R
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let jobs = described.into_iter().map(|file| {
-        let sources = file.sources.iter().map(|url| places.remote(url)).collect::<Result<Vec<_>, _>>()?;
+        let sources = file.sources.iter().map(|url| places.source_in(from, url)).collect::<Result<Vec<_>, _>>()?;
         let from = together(sources, Known { size: file.size, digests: file.digests })?;
         let to = match into {
             true => file.name.split('/').try_fold(to.clone(), |to, name| to.join(name.as_bytes()))?,

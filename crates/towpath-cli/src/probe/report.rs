@@ -161,7 +161,7 @@ fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
 fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
     let verdicts = verdicts(legs).into_iter().map(|(way, verdict)| (way.to_owned(), verdict.into()));
     let skipped = legs.skipped.iter().map(|(leg, why)| {
-        json!({"leg": leg, "reason": why.to_string(), "error": why.fault().phrase(), "blame": why.blame().to_string()})
+        json!({"leg": leg, "reason": why.to_string(), "error": why.fault().name(), "at_fault": why.blame().to_string()})
     });
     let unasked = legs.unasked.iter().map(|(leg, why)| json!({"leg": leg, "reason": why}));
     let storages = storages(legs).into_iter().map(|(name, line)| storage(name, line));

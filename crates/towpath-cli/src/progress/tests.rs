@@ -6,6 +6,7 @@ const ADVANCE: Advance = Advance {
     found_files: 20_000,
     is_all_found: false,
     ended_files: 12_345,
+    skipped_files: 0,
     moved_bytes: 3 << 30,
     ahead_bytes: 5 << 30,
     verified_bytes: 1 << 30,

@@ -94,3 +94,6 @@ impl Observer for Watcher {
         self.0.wrote(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,12 +83,17 @@ fn two_links_to_a_directory_above_are_not_followed_again_and_again_from_afar() {
     directory.link("s/d/self", ".");
     directory.link("s/d/up", "..");
     let served = directory.serve();
-    let [root, _] = served.urls();
+    let [root, http] = served.urls();
     let outcome = directory.run(&format!("cp -r {root}/s t")).expect(5);
     assert!(outcome.stderr.contains("this link is not followed"), "{outcome:?}");
     assert_eq!(directory.names("t/d"), ["e", "file", "self", "up"]);
     assert_eq!(directory.names("t/d/e/d"), ["file"]);
     assert!(!directory.host("t/d/self/self").exists() && !directory.host("t/d/up/d").exists());
+    // By HTTP nobody tells one directory from another.
+    let outcome = directory.run(&format!("cp -r {http}/s u")).expect(5);
+    assert!(outcome.stderr.contains("it must be a link to a directory above"), "{outcome:?}");
+    assert_eq!(directory.get("u/d/self/self/self/file"), "content");
+    assert!(!directory.host("u/d/self/self/self/self/self").exists());
 }
 
 #[test]

@@ -1,7 +1,13 @@
 //! What could not be copied: told, counted, listed, and tried again.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+use std::{
+    ffi::OsStr,
+    io::{BufRead as _, BufReader},
+    os::unix::ffi::OsStrExt as _,
+    process::Stdio,
+};
 
+use rustix::process::{Pid, Signal, kill_process};
 use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome};
@@ -47,6 +53,81 @@ fn what_was_missed_is_tried_again_with_the_command_that_is_told() {
             directory.put(&format!("t/s/{name}/in"), "the way");
         }
         std::fs::create_dir_all(directory.host("t/s").join(not_text)).unwrap();
+    }
+}
+
+#[test]
+fn without_a_list_the_command_that_is_told_copies_what_was_missing() {
+    let directory = Directory::new();
+    directory.put("s'/one", "content");
+    directory.put("s'/two", "content");
+    for (line, told) in [
+        ("cp -r s' t", r"towpath cp --skip-existing -r 's'\''' t"),
+        ("sync s' t/s'", r"towpath sync 's'\''' 't/s'\'''"),
+    ] {
+        directory.put("t/s'/one/in", "the way");
+        let outcome = directory.run(line).expect(5);
+        assert!(outcome.stderr.contains(&format!("to try them again: {told}\n")), "{outcome:?}");
+        directory.run("rm -r t/s'/one").expect(0);
+        again(&directory, &outcome).expect(0);
+        assert_eq!(directory.get("t/s'/one"), "content", "{line}");
+        directory.run("rm -r t").expect(0);
+    }
+    let outcome = directory.run("cp s'/three t").expect(3);
+    assert!(!outcome.stderr.contains("to try them again"), "of one file all is said: {outcome:?}");
+}
+
+/// It may be the one that is being read.
+#[test]
+fn an_interrupted_copy_leaves_an_earlier_list_as_it_was() {
+    let directory = Directory::new();
+    directory.put("large", &"x".repeat(8 << 20));
+    directory.put("lost", "earlier");
+    let line = "cp --limit 8Mbit --events - --failed-to lost large copy";
+    let mut command = directory.command(line.split(' '));
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(events.any(|event| event.unwrap().contains("file_begin")));
+    assert!(directory.host("lost.part").exists());
+    kill_process(Pid::from_child(&process), Signal::INT).unwrap();
+    let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(130);
+    assert!(outcome.stderr.contains("lost was not written"), "{outcome:?}");
+    assert!(outcome.stderr.contains("interrupted; what is missing is copied"), "{outcome:?}");
+    assert_eq!(directory.get("lost"), "earlier");
+    assert!(!directory.host("lost.part").exists());
+}
+
+#[test]
+fn a_list_that_cannot_be_written_hides_nothing() {
+    let directory = Directory::new();
+    directory.put("s/a", "new");
+    directory.put("s/b", "new");
+    directory.put("t/s/a", "old");
+    directory.link("lost.part", "/dev/full");
+    let outcome = directory.run("cp -r --failed-to lost s t").expect(6);
+    assert!(outcome.stderr.contains("lost: the list cannot be written: No space left"), "{outcome:?}");
+    let command = "to try them again: towpath cp --skip-existing -r --failed-to lost s t";
+    assert!(outcome.stderr.contains(command), "{outcome:?}");
+    assert_eq!(directory.names(""), ["s", "t"]);
+
+    std::fs::create_dir(directory.host("lost")).unwrap();
+    let outcome = directory.run("cp --failed-to lost s/a copy").expect(5);
+    assert!(outcome.stderr.contains("lost: the list cannot be written: Is a directory"), "{outcome:?}");
+    assert_eq!(directory.get("copy"), "new");
+    assert_eq!(directory.names(""), ["copy", "lost", "s", "t"]);
+}
+
+#[test]
+fn a_list_is_there_also_if_the_output_cannot_be_written() {
+    let directory = Directory::new();
+    directory.put("s/file", "content");
+    directory.run("cp -r s t").expect(0);
+    for line in ["cp --json --skip-existing --failed-to lost s/file t/file", "sync --json --failed-to lost s t"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = directory.command(line.split(' ')).stdout(full).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(9), "{line}");
+        assert_eq!(directory.get("lost"), "", "{line}");
+        directory.run("rm lost").expect(0);
     }
 }
 
@@ -189,5 +270,6 @@ fn of_trees_it_is_said_that_the_list_is_not_complete() {
     let sources: Vec<_> = (0..40).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
     let outcome = directory.run(&format!("cp -r --files 2 --failed-to lost {} t", sources.join(" "))).expect(8);
     assert!(outcome.stderr.contains("lost is not complete"), "{outcome:?}");
-    assert!(outcome.stderr.contains("the same command with --skip-existing"), "{outcome:?}");
+    let command = "to try them again: towpath cp --skip-existing -r --files 2 --failed-to lost root://";
+    assert!(outcome.stderr.contains(command), "{outcome:?}");
 }

@@ -9,6 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use towpath_proto::fault::TABLE;
 use towpath_store::sys::clock;
 
 use super::{
@@ -102,7 +103,10 @@ fn what_is_not_permitted_is_said_and_the_rest_is_done() {
     let served = Served::start(&directory.host(""));
     let document = json(&directory.run(&format!("probe {} --seconds 1 --write --json", served.urls()[1])).expect(0));
     assert_eq!(unmeasured(&document), ["network up", "storage read", "storage write"]);
-    assert!(document["not_measured"][0]["reason"].as_str().unwrap().contains("anonymous"), "{document}");
+    let refused = &document["not_measured"][0];
+    assert!(refused["reason"].as_str().unwrap().contains("anonymous"), "{document}");
+    assert!(TABLE.iter().any(|row| refused["error"] == row.name), "{document}");
+    assert!(refused["at_fault"].is_string(), "{document}");
     let outcome = directory.run(&format!("probe {} --seconds 1 --direction up", served.urls()[1])).expect(4);
     assert!(outcome.stderr.contains("anonymous"), "{outcome:?}");
 }

@@ -1,6 +1,14 @@
 //! One file from several sources, named one by one or by a Metalink.
 
-use super::program::{Directory, Served};
+use std::sync::{Arc, Mutex};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use towpath_store::sys::net;
+
+use super::program::{Directory, Outcome, Served};
 
 /// Many pieces, and text, so that it can be compared as such.
 fn content() -> String {
@@ -102,6 +110,90 @@ fn a_metalink_is_followed() {
     assert!(refused.stderr.contains("leads elsewhere"), "{refused:?}");
     sites.directory.run("cp -q --as-is out.meta4 into").expect(0);
     assert_eq!(sites.directory.get("into/out.meta4"), sites.directory.get("out.meta4"));
+}
+
+/// A server that takes note of the headers that come. To whoever has a token it gives one content under all names but `/f.meta4`.
+struct Doorkeeper {
+    url: String,
+    headers: Arc<Mutex<Vec<String>>>,
+}
+
+impl Doorkeeper {
+    fn start(metalink: String) -> Self {
+        let listener = net::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let headers: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&headers);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream, metalink.clone(), Arc::clone(&seen)));
+            }
+        });
+        Self { url, headers }
+    }
+
+    /// Whether a token has come since this was asked before.
+    fn saw_token(&self) -> bool {
+        let headers = std::mem::take(&mut *self.headers.lock().unwrap());
+        headers.iter().any(|header| header.contains("authorization: bearer hush"))
+    }
+}
+
+async fn answer(mut stream: TcpStream, metalink: String, seen: Arc<Mutex<Vec<String>>>) {
+    let mut request = Vec::new();
+    let header = loop {
+        if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+            return;
+        }
+        let text = String::from_utf8_lossy(&request).to_lowercase();
+        let Some((header, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = header.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+            break header.to_owned();
+        }
+    };
+    let (status, content) = match header.split_whitespace().collect::<Vec<_>>()[..] {
+        ["get" | "head", "/f.meta4", ..] => ("200 OK", metalink),
+        ["get" | "head", ..] if header.contains("authorization: ") => ("200 OK", "content".to_owned()),
+        ["get" | "head", ..] => ("401 Unauthorized", String::new()),
+        _ => ("405 Method Not Allowed", String::new()),
+    };
+    let length = content.len();
+    let body = if header.starts_with("head") { "" } else { content.as_str() };
+    seen.lock().unwrap().push(header);
+    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+fn metalink(url: &str) -> String {
+    format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><url>{url}</url></file></metalink>")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_metalink_leads_the_token_nowhere_unless_it_is_trusted() {
+    let other = Doorkeeper::start(String::new());
+    let home = Doorkeeper::start(metalink(&format!("{}/f", other.url)));
+    let directory = Directory::new();
+    directory.put("at-home.meta4", &metalink(&format!("{}/f", home.url)));
+    let run = |line: &str| {
+        let output = directory.command(line.split(' ')).env("BEARER_TOKEN", "hush").output().unwrap();
+        Outcome::from(output)
+    };
+    let metalink = format!("{}/f.meta4", home.url);
+    let refused = run(&format!("cp --failed-to lost {metalink} copy")).expect(4);
+    assert!(refused.stderr.contains("--trust-metalink"), "{refused:?}");
+    assert!(home.saw_token() && !other.saw_token(), "{refused:?}");
+    // A list of what was missed does not lead it there either.
+    run("cp --retry-from lost --failed-to lost").expect(4);
+    assert!(!other.saw_token());
+    run("cp --retry-from lost --trust-metalink").expect(0);
+    assert!(other.saw_token());
+    assert_eq!(directory.get("copy"), "content");
+    run(&format!("cp -f --trust-metalink {metalink} copy")).expect(0);
+    assert!(other.saw_token() && home.saw_token());
+    // One from this machine has no server that it came from.
+    run("cp -f at-home.meta4 copy").expect(4);
+    assert!(!home.saw_token());
 }
 
 #[test]

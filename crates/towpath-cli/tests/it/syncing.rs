@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::fs::{self, Mode, OFlags};
+use serde_json::Value;
 use towpath_store::sys::disk;
 
 use super::program::Directory;
@@ -101,6 +102,16 @@ fn a_destination_becomes_as_the_source_is_and_stays_so() {
             assert!(again.stdout.contains("\"files\":0") && again.stdout.contains("\"same\":4"), "{line}: {again:?}");
         }
     });
+}
+
+#[test]
+fn programs_are_told_where_its_time_went() {
+    let directory = tree();
+    let told = directory.run("sync --json --events events s t").expect(0).stdout;
+    for lines in [told, directory.get("events")] {
+        let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        assert!(last["explained"]["seconds"].is_f64() && last["explained"]["spent"].is_array(), "{last}");
+    }
 }
 
 #[test]

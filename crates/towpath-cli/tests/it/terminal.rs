@@ -135,6 +135,16 @@ fn what_fails_is_said_above() {
     );
 }
 
+/// A terminal would show something after 0.2 s; this takes more than one.
+#[test]
+fn where_there_is_no_terminal_only_the_end_is_told() {
+    let outcome = files(1).run("cp --limit 16Mbit s/file-0 copy").expect(0);
+    assert_eq!(outcome.stdout, "");
+    assert!(!outcome.stderr.contains(|c: char| c.is_control() && c != '\n'), "{outcome:?}");
+    let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
+    assert!(line.starts_with("1 files, 3.00 MiB in "), "{line}");
+}
+
 #[test]
 fn nobody_who_wants_quiet_is_shown_anything() {
     let seen = Terminal::new(24, 100).run(&files(3), "cp -q -r --limit 200Mbit s t", None, 0);

@@ -1,13 +1,18 @@
 //! `towpath wan`: an emulator of its own for each test. Needs root; skipped, with a word on why, where there is none.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
     process::{Child, Command, Output, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{OFlags, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::{Value, json};
 
-use super::program::towpath;
+use super::program::{Directory, Outcome, towpath};
 
 /// The address of the second host.
 const SECOND: &str = "198.18.0.2";
@@ -35,6 +40,11 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+/// Whether something is there by which others find an emulator of that name.
+fn is_known(name: &str) -> bool {
+    ["sock", "lock"].iter().any(|end| Path::new("/run/towpath-wan").join(format!("{name}.{end}")).exists())
+}
+
 #[test]
 fn an_emulator_is_made_steered_and_ended() {
     if !is_root() {
@@ -45,21 +55,30 @@ fn an_emulator_is_made_steered_and_ended() {
         let (verb, rest) = arguments.split_first().unwrap();
         run(["wan", verb, "--name", &name].into_iter().chain(rest.iter().copied()))
     };
-    let up = wan(&["up", "--rtt", "2ms", "--rate", "500Mbit", "--cc", "reno"]);
-    assert_eq!(text(&up), "hosts: 1 198.18.0.1, 2 198.18.0.2\n");
+    let link = "--rtt 2ms --rate 500Mbit --queue bdp --jitter 1ms --reorder 0.125 --reorder-by 2ms";
+    let flags = format!("up {link} --hosts 3 --access 800Mbit --cc reno");
+    let up = wan(&flags.split(' ').collect::<Vec<_>>());
+    assert_eq!(text(&up), "hosts: 1 198.18.0.1, 2 198.18.0.2, 3 198.18.0.3\n");
     assert_eq!(wan(&["up"]).status.code(), Some(2), "the name is taken");
 
     let control = wan(&["exec", "1", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control"]);
     assert_eq!(text(&control), "reno\n");
     assert_eq!(wan(&["exec", "1", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
-    assert_eq!(wan(&["exec", "3", "--", "true"]).status.code(), Some(2));
+    assert_eq!(wan(&["exec", "4", "--", "true"]).status.code(), Some(2));
 
-    assert!(wan(&["set", "--pair", "1-2", "--one-way", "--loss", "0.25", "--outage", "1ms"]).status.success());
-    let stats: serde_json::Value = serde_json::from_slice(&wan(&["stats", "--json"]).stdout).unwrap();
-    let losses: Vec<_> =
-        stats["links"].as_array().unwrap().iter().map(|link| link["settings"]["loss"].clone()).collect();
-    assert_eq!(losses, [0.25, 0.0]);
-    assert_eq!(stats["links"][0]["settings"]["delay_ms"], 1.0);
+    let set = "set --pair 1-2 --one-way --loss 0.25 --queue 5MB --outage 1ms";
+    assert!(wan(&set.split(' ').collect::<Vec<_>>()).status.success());
+    let stats: Value = serde_json::from_slice(&wan(&["stats", "--json"]).stdout).unwrap();
+    let (pairs, access) = stats["links"].as_array().unwrap().split_at(6);
+    let mut pair = json!({
+        "rate": "500Mbit", "delay_ms": 1.0, "queue": "bdp", "loss": 0.0, "loss_burst": 1.0,
+        "jitter_ms": 1.0, "reorder": 0.125, "reorder_by_ms": 2.0,
+    });
+    assert!(pairs[1..].iter().all(|link| link["settings"] == pair), "{pairs:?}");
+    (pair["loss"], pair["queue"]) = (json!(0.25), json!("5000000B"));
+    assert_eq!(pairs[0]["settings"], pair);
+    assert_eq!(access.len(), 6);
+    assert!(access.iter().all(|link| link["settings"]["rate"] == "800Mbit"), "{access:?}");
     assert!(text(&wan(&["stats"])).contains("1 to 2: "));
 
     assert!(wan(&["down"]).status.success());
@@ -88,9 +107,52 @@ fn a_signal_ends_the_emulator_with_all_that_runs_in_its_hosts() {
     assert_eq!(holder.wait().unwrap().code(), Some(143));
     assert!(!inside.wait().unwrap().success());
     assert_eq!(run(["wan", "stats", "--name", &name]).status.code(), Some(2), "it is gone");
-    for end in ["sock", "lock"] {
-        assert!(!std::path::Path::new("/run/towpath-wan").join(format!("{name}.{end}")).exists(), "{end}");
+    assert!(!is_known(&name));
+}
+
+#[test]
+fn a_signal_ends_a_command_with_its_emulator() {
+    if !is_root() {
+        return;
     }
+    let mut command = towpath(["wan", "run", "--", "sh", "-c", "sleep 600 & echo here; wait"]);
+    let mut runner = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(runner.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "here\n");
+    let name = format!("run-{}", runner.id());
+    assert!(is_known(&name));
+    kill_process(Pid::from_child(&runner), Signal::TERM).unwrap();
+    assert_eq!(runner.wait().unwrap().code(), Some(143));
+    assert!(!is_known(&name));
+    fcntl_setfl(output.get_ref(), OFlags::NONBLOCK).unwrap();
+    assert_eq!(output.read(&mut [0]).unwrap(), 0, "nobody is left who could write");
+}
+
+#[test]
+fn what_a_killed_emulator_leaves_is_removed_by_the_next_one() {
+    if !is_root() {
+        return;
+    }
+    let (mut killed, line) = started(["wan", "run", "--", "sh", "-c", "echo here; exec sleep 600"]);
+    assert_eq!(line, "here\n");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(run(["wan", "run", "--", "true"]).status.success());
+    assert!(!is_known(&format!("run-{}", killed.id())));
+}
+
+/// It has nothing to do with the output.
+#[test]
+fn a_process_that_cannot_be_started_is_told_as_such() {
+    let directory = Directory::new();
+    std::fs::copy(env!("CARGO_BIN_EXE_towpath"), directory.host("towpath")).unwrap();
+    // The program has lost its name when it is to be started anew.
+    let script = "exec 3< towpath; rm towpath; exec /proc/self/fd/3 wan up";
+    let mut shell = Command::new("sh");
+    let outcome = Outcome::from(shell.args(["-c", script]).current_dir(directory.host("")).output().unwrap()).expect(8);
+    assert!(outcome.stderr.contains("cannot start the process that holds the emulator: "), "{outcome:?}");
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Copies by the engine of `towpath serve`, between two servers.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_server::{
+    ServeConfig, Server,
+    config::{AnonymousRule, Right},
+    units::Span,
+};
+use towpath_store::{
+    CreateOptions, Expectation, StorePath,
+    memory::MemoryStore,
+    sys::{clock, net},
+};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    pattern::Pattern,
+};
+
+use super::*;
+
+/// More than comes with the metadata.
+const SIZE: usize = 1_000_003;
+
+/// The time between two markers.
+const MARKERS: Duration = Duration::from_millis(20);
+
+/// A server of `store` on a port of its own, at which everybody may do everything. It ends with the test's runtime.
+fn serve(store: Arc<dyn Store>) -> SocketAddr {
+    let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
+    let everything = vec![Right::Read, Right::Modify];
+    config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: everything }];
+    config.third_party.anonymous = true;
+    config.third_party.allow = vec!["127.0.0.1".into()];
+    config.third_party.markers = Span(MARKERS);
+    let server = Server::bind_with(store, Some(Arc::new(Engine { ca: None })), &config).unwrap();
+    let address = server.addresses()[0];
+    tokio::spawn(server.run());
+    address
+}
+
+/// A store with a file at `/file`.
+async fn store_with_file() -> Arc<dyn Store> {
+    let store = MemoryStore::new(1 << 30);
+    let path = StorePath::parse(b"/file").unwrap();
+    let file = store.create(&Caller::local(), &path, CreateOptions::default()).await.unwrap();
+    file.write(0, Pattern::new(7).bytes(0, SIZE)).await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+    Arc::new(store)
+}
+
+/// The bytes that markers have told so far.
+fn counts(told: &[u8]) -> Vec<usize> {
+    let told = String::from_utf8_lossy(told);
+    let count = |line: &str| line.strip_prefix("Stripe Bytes Transferred: ")?.strip_suffix('\n')?.parse().ok();
+    told.split_inclusive('\n').filter_map(count).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn markers_count_what_has_been_written() {
+    let source = serve(store_with_file().await);
+    let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
+    let destination = serve(Arc::new(store.clone()));
+    let held = store.hold("write");
+    let start = clock::now();
+    let mut client = net::connect(destination).await.unwrap();
+    let copy =
+        format!("COPY /copy HTTP/1.1\r\nHost: here\r\nConnection: close\r\nSource: http://{source}/file\r\n\r\n");
+    client.write_all(copy.as_bytes()).await.unwrap();
+    // What is to be written has been read.
+    held.reached().await;
+    // So many markers may have come before that, and no more.
+    let before = start.elapsed().as_millis() / MARKERS.as_millis() + 1;
+    let mut told = Vec::new();
+    while counts(&told).len() as u128 <= before {
+        assert!(client.read_buf(&mut told).await.unwrap() > 0, "{}", String::from_utf8_lossy(&told));
+    }
+    assert!(counts(&told).iter().all(|bytes| *bytes == 0), "{}", String::from_utf8_lossy(&told));
+    drop(held);
+    client.read_to_end(&mut told).await.unwrap();
+    assert_eq!(counts(&told).last(), Some(&SIZE));
+    assert!(String::from_utf8_lossy(&told).contains("\nsuccess: Created\n"));
+}

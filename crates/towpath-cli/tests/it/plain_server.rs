@@ -1,0 +1,139 @@
+//! A web server of one file, as there are many: it knows ranges and entity tags, and nothing of towpath. It tells what it sent.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_store::sys::net;
+use towpath_testkit::pattern::Pattern;
+
+/// What is made, and sent, at a time.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// One version of the file.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
+    pub(super) etag: &'static str,
+    pub(super) content: Pattern,
+}
+
+/// A part of the file that was sent, perhaps not to its end.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Where it begins.
+    pub(super) first: u64,
+    /// The condition on which it was asked for.
+    pub(super) if_match: Option<String>,
+    /// What was sent of it.
+    pub(super) bytes: u64,
+}
+
+/// The server, until it is dropped. Every path is its file.
+pub(super) struct PlainServer {
+    port: u16,
+    file: Arc<File>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl PlainServer {
+    /// Serves a file of `size` bytes. To be called within a runtime.
+    pub(super) fn start(size: u64, version: Version) -> Self {
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let file = Arc::new(File { size, version: Mutex::new(version), parts: Mutex::default() });
+        let served = Arc::clone(&file);
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let served = Arc::clone(&served);
+                // A client that leaves is no error.
+                tokio::spawn(async move { served.serve(stream).await });
+            }
+        });
+        Self { port, file, _serving: AbortOnDropHandle::new(serving) }
+    }
+
+    /// Where the file is.
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/large", self.port)
+    }
+
+    /// The file is another version from now on.
+    pub(super) fn change(&self, version: Version) {
+        *self.file.version.lock().unwrap() = version;
+    }
+
+    /// All that was sent so far.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        self.file.parts.lock().unwrap().clone()
+    }
+}
+
+/// What is served.
+struct File {
+    size: u64,
+    version: Mutex<Version>,
+    parts: Mutex<Vec<Part>>,
+}
+
+impl File {
+    async fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        while let Some((range, if_match)) = next_request(&mut stream).await? {
+            let Version { etag, content } = *self.version.lock().unwrap();
+            if if_match.as_deref().is_some_and(|wanted| wanted != etag) {
+                stream.write_all(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n").await?;
+                continue;
+            }
+            let range = range.start..range.end.min(self.size);
+            let number = self.note(Part { first: range.start, if_match, bytes: 0 });
+            let (first, last, size) = (range.start, range.end - 1, self.size);
+            let length = range.end - range.start;
+            let head = format!(
+                "HTTP/1.1 206 Partial Content\r\nETag: {etag}\r\nContent-Range: bytes {first}-{last}/{size}\r\n\
+                 Content-Length: {length}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            for offset in range.clone().step_by(CHUNK_BYTES as usize) {
+                let length = CHUNK_BYTES.min(range.end - offset);
+                stream.write_all(&content.bytes(offset, length as usize)).await?;
+                self.parts.lock().unwrap()[number].bytes += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a part, and gives its number.
+    fn note(&self, part: Part) -> usize {
+        let mut parts = self.parts.lock().unwrap();
+        parts.push(part);
+        parts.len() - 1
+    }
+}
+
+/// The range that is asked for next, and on what condition. What is no request for one range gets no answer.
+async fn next_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<(Range<u64>, Option<String>)>> {
+    let (mut range, mut if_match, mut line) = (None, None, String::new());
+    while stream.read_line(&mut line).await? > 2 {
+        if let Some((name, value)) = line.trim_end().split_once(": ") {
+            match name.to_ascii_lowercase().as_str() {
+                "range" => range = range_of(value),
+                "if-match" => if_match = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        line.clear();
+    }
+    Ok(range.map(|range| (range, if_match)))
+}
+
+fn range_of(value: &str) -> Option<Range<u64>> {
+    let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
+    Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1)
+}
