@@ -17,10 +17,11 @@ from _pytest.runner import runtestprotocol
 
 from clients import Clients
 from credentials import Authority, Issuer
-from servers import Server, crashing, hand_over, start_nginx, start_seaweed, start_towpath, start_xrootd
+from servers import Server, crashing, hand_over, start_nginx, start_rclone, start_seaweed, start_towpath, start_xrootd
 from table import Table
 
 AUDIENCE = "https://towpath.test"
+PEER_AUDIENCE = "https://peer.towpath.test"
 STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER")
 
 
@@ -189,22 +190,36 @@ def tls_peer_server(base, authority, binary):
 @pytest.fixture(scope="session")
 def token_server(base, authority, issuer, binary):
     """towpath with TLS on which nothing is allowed without a token."""
-    text = f"""
+    config = towpath_tokens(authority, issuer, AUDIENCE)
+    server = start_towpath(binary, base / "token-server", config=config, writable=False, tls=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def token_peer_server(base, authority, issuer, binary):
+    """A second one, which wants tokens of its own: those for the first are for another audience."""
+    config = towpath_tokens(authority, issuer, PEER_AUDIENCE)
+    server = start_towpath(binary, base / "token-peer", config=config, writable=False, tls=True)
+    yield server
+    server.stop()
+
+
+def towpath_tokens(authority: Authority, issuer: Issuer, audience: str) -> str:
+    """towpath's settings by which nothing is allowed without a token for this audience."""
+    return f"""
 [tls]
 certificate = "{authority.certificate}"
 key = "{authority.key}"
 required = true
 [access]
 anonymous = []
-audiences = ["{AUDIENCE}"]
+audiences = ["{audience}"]
 [[access.issuers]]
 issuer = "{issuer.url}"
 base_path = "/"
 keys = "{issuer.keys}"
-"""
-    server = start_towpath(binary, base / "token-server", config=text, writable=False, tls=True)
-    yield server
-    server.stop()
+{third_party(authority, anonymous=False)}"""
 
 
 def towpath_tls(authority: Authority) -> str:
@@ -212,9 +227,10 @@ def towpath_tls(authority: Authority) -> str:
     return f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n{third_party(authority)}'
 
 
-def third_party(authority: Authority) -> str:
+def third_party(authority: Authority, anonymous: bool = True) -> str:
     """towpath's settings that let third-party copies lead to this machine."""
-    return f'[third_party]\nanonymous = true\nallow = ["127.0.0.1"]\nca = "{authority.file}"\n'
+    who = "anonymous = true\n" if anonymous else ""
+    return f'[third_party]\n{who}allow = ["127.0.0.1"]\nca = "{authority.file}"\n'
 
 
 def xrootd_tls(authority: Authority) -> str:
@@ -274,6 +290,14 @@ def nginx_tls_server(base, authority):
 
 
 @pytest.fixture(scope="session")
+def rclone_server(base):
+    """rclone's WebDAV server."""
+    server = start_rclone(base / "rclone")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def seaweed_server(base):
     """SeaweedFS, which speaks S3."""
     server = start_seaweed(base / "seaweedfs")
@@ -314,11 +338,13 @@ tls_peer_area = pytest.fixture(_area_fixture("tls_peer_server"), name="tls_peer_
 xrootd_tpc_area = pytest.fixture(_area_fixture("xrootd_tpc_server"), name="xrootd_tpc_area")
 tls_area = pytest.fixture(_area_fixture("tls_server"), name="tls_area")
 token_area = pytest.fixture(_area_fixture("token_server"), name="token_area")
+token_peer_area = pytest.fixture(_area_fixture("token_peer_server"), name="token_peer_area")
 xrootd_area = pytest.fixture(_area_fixture("xrootd_server"), name="xrootd_area")
 xrootd_tls_area = pytest.fixture(_area_fixture("xrootd_tls_server"), name="xrootd_tls_area")
 xrootd_unix_area = pytest.fixture(_area_fixture("xrootd_unix_server"), name="xrootd_unix_area")
 nginx_area = pytest.fixture(_area_fixture("nginx_server"), name="nginx_area")
 nginx_tls_area = pytest.fixture(_area_fixture("nginx_tls_server"), name="nginx_tls_area")
+rclone_area = pytest.fixture(_area_fixture("rclone_server"), name="rclone_area")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""The servers of the tests: towpath, XRootD, nginx and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
+"""The servers of the tests: towpath, XRootD, nginx, rclone and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
 
-A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx` or `start_seaweed`, which return when it answers, and ended by
-`stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
+A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone` or `start_seaweed`, which return when it answers,
+and ended by `stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
 """
 
 import json
@@ -196,6 +196,22 @@ def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, **unprivileged())
     server = Server("nginx", directory / "export", port, process, log, port, tls=certificate is not None)
+    wait_for_port(server, port)
+    return server
+
+
+def start_rclone(directory: Path) -> Server:
+    """rclone's WebDAV server on `directory/export`."""
+    (directory / "export").mkdir(parents=True, exist_ok=True)
+    hand_over(directory)
+    port, log = free_port(), directory / "log"
+    # Tests put files behind its back, so it must keep no listings.
+    command = ["rclone", "serve", "webdav", directory / "export", "--addr", f"{HOST}:{port}", "--config", "", "--dir-cache-time", "0s"]
+    with log.open("wb") as sink:
+        environment = {**os.environ, "HOME": str(directory)}
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+                                   **unprivileged())
+    server = Server("rclone", directory / "export", port, process, log)
     wait_for_port(server, port)
     return server
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from clients import adler32, content, eventually
+from conftest import AUDIENCE, PEER_AUDIENCE
 from servers import HOST
 
 SIZE = 20_000_123
@@ -169,6 +170,36 @@ def test_active_pull(ends, clients):
 def test_active_push(ends, clients):
     _, body = copy(ends.source, "file", clients, Destination=ends.destination.http("copy"))
     assert body.rstrip().endswith("success: Created") and ends.arrived()
+
+
+@pytest.mark.parametrize("mode", [
+    pytest.param(mode, marks=pytest.mark.pair("curl", f"COPY ({mode}) with a token for each server: a wrong one for the other is refused by it"))
+    for mode in ("pull", "push")
+])
+def test_tokens(token_area, token_peer_area, issuer, clients, mode):
+    data = content(SIZE)
+    token_area.put("file", data)
+    reads = {"scope": f"storage.read:{token_area.path}", "audience": AUDIENCE}
+    writes = {"scope": f"storage.modify:{token_peer_area.path}", "audience": PEER_AUDIENCE}
+    if mode == "pull":
+        area, name, own, other, where = token_peer_area, "copy", writes, reads, {"Source": token_area.http("file")}
+    else:
+        area, name, own, other, where = token_area, "file", reads, writes, {"Destination": token_peer_area.http("copy")}
+
+    def verdict(forwarded: dict | None) -> str:
+        tokens = {"Authorization": own} | ({"TransferHeaderAuthorization": forwarded} if forwarded else {})
+        fields = {field: f"Bearer {issuer.wlcg(**token)}" for field, token in tokens.items()}
+        status, body = copy(area, name, clients, **where, **fields)
+        assert status == 202, body
+        return body.rstrip().split("\n")[-1]
+
+    right = other["scope"].split(":")[0]
+    for wrong, status in ((None, 401), (other | {"audience": own["audience"]}, 401), (other | {"scope": f"{right}:/elsewhere"}, 403)):
+        refused = verdict(wrong)
+        assert refused.startswith("failure: ") and f"answered {status} " in refused, refused
+        assert eventually(lambda: not token_peer_area.left_over()) and not (token_peer_area.local / "copy").exists()
+    assert verdict(other) == "success: Created"
+    assert (token_peer_area.local / "copy").read_bytes() == data
 
 
 @pytest.mark.pair("curl", "COPY from a private address is refused (403), unless it is allowed")

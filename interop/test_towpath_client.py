@@ -1,4 +1,4 @@
-"""The towpath client against servers of others, XRootD 5.5 and nginx, and against our own."""
+"""The towpath client against servers of others, XRootD 5.5, nginx and rclone, and against our own."""
 
 import hashlib
 import json
@@ -17,6 +17,7 @@ XROOTD = [("xrootd_area", "root", "xrootd 5.5 root://"), ("xrootd_tls_area", "ro
 XROOTD_UNIX = [("xrootd_unix_area", "root", "xrootd 5.5 root:// with unix authentication")]
 XROOTD_HTTP = [("xrootd_area", "http", "xrootd 5.5 http://")]
 NGINX = [("nginx_area", "http", "nginx http://"), ("nginx_tls_area", "http", "nginx https://")]
+RCLONE = [("rclone_area", "http", "rclone serve webdav http://")]
 OURS = [("area", "root", "towpath root://"), ("tls_area", "root", "towpath roots://"),
         ("area", "http", "towpath http://"), ("tls_area", "http", "towpath https://")]
 
@@ -73,7 +74,7 @@ def json_lines(result: Result) -> list[dict]:
     return [json.loads(line) for line in result.lines]
 
 
-@against(XROOTD + XROOTD_UNIX + XROOTD_HTTP + NGINX + OURS, "cp down and up")
+@against(XROOTD + XROOTD_UNIX + XROOTD_HTTP + NGINX + RCLONE + OURS, "cp down and up")
 def test_copy(remote, here):
     data = content(SIZE)
     remote.area.put("file", data)
@@ -83,7 +84,7 @@ def test_copy(remote, here):
     assert (remote.area.local / "up").read_bytes() == data
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cp of an empty file")
+@against(XROOTD + XROOTD_HTTP + NGINX + RCLONE + OURS, "cp of an empty file")
 def test_copy_empty(remote, here):
     (here / "empty").write_bytes(b"")
     remote.towpath("cp", here / "empty", remote.url("empty"))
@@ -92,7 +93,7 @@ def test_copy_empty(remote, here):
     assert (here / "back").read_bytes() == b""
 
 
-@against(XROOTD + OURS, "cp -r down and up")
+@against(XROOTD + RCLONE + OURS, "cp -r down and up")
 def test_copy_tree(remote, here):
     write(here / "tree", files())
     remote.towpath("cp", "-r", here / "tree", remote.url())
@@ -101,7 +102,7 @@ def test_copy_tree(remote, here):
     assert tree(here / "back") == files()
 
 
-@against(XROOTD + OURS, "sync up and down, twice, with --delete")
+@against(XROOTD + RCLONE + OURS, "sync up and down, twice, with --delete")
 def test_sync(remote, here):
     def synchronise(*ends) -> dict:
         return json_lines(remote.towpath("sync", "--delete", "--json", *ends))[-1]
@@ -129,7 +130,7 @@ def test_sync(remote, here):
 
 
 # XrdHttp 5.5 takes no chunked upload whose chunks are larger than its buffer.
-@against(XROOTD + NGINX + OURS, "cp from standard input, to standard output")
+@against(XROOTD + NGINX + RCLONE + OURS, "cp from standard input, to standard output")
 def test_copy_streams(remote):
     data = content(9_000_123)
     remote.towpath("cp", "-", remote.url("file"), stdin=data)
@@ -137,7 +138,7 @@ def test_copy_streams(remote):
     assert remote.towpath("cp", remote.url("file"), "-").out == data
 
 
-@against(XROOTD + NGINX + OURS, "cp over a file needs -f")
+@against(XROOTD + NGINX + RCLONE + OURS, "cp over a file needs -f")
 def test_copy_existing(remote, here):
     old, new = content(5000, 1), content(3000, 2)
     remote.area.put("file", old)
@@ -149,7 +150,7 @@ def test_copy_existing(remote, here):
     assert (remote.area.local / "file").read_bytes() == new
 
 
-@against(XROOTD + NGINX + OURS, "a missing file is refused, nothing is left")
+@against(XROOTD + NGINX + RCLONE + OURS, "a missing file is refused, nothing is left")
 def test_missing(remote, here):
     refused = remote.towpath("cp", remote.url("absent"), here / "file", status=3)
     assert b"no such file" in refused.err.lower()
@@ -163,7 +164,7 @@ def test_missing_told_badly(remote, here):
     assert list(here.iterdir()) == []
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "cat, cat --range")
+@against(XROOTD + XROOTD_HTTP + NGINX + RCLONE + OURS, "cat, cat --range")
 def test_cat(remote):
     data = content(9_000_123)
     remote.area.put("file", data)
@@ -172,7 +173,7 @@ def test_cat(remote):
     assert remote.towpath("cat", "--range", "-17", remote.url("file")).out == data[-17:]
 
 
-@against(XROOTD + XROOTD_HTTP + OURS, "ls, ls -l, ls -R --json")
+@against(XROOTD + XROOTD_HTTP + RCLONE + OURS, "ls, ls -l, ls -R --json")
 def test_list(remote):
     write(remote.area.local, {"a/b/deep": b"12345", "top": b"123"})
     remote.area.put("top", b"123")
@@ -182,7 +183,7 @@ def test_list(remote):
     assert found["a/b/deep"] == ("file", 5) and found["top"] == ("file", 3) and found["a/b"][0] == "directory"
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "stat")
+@against(XROOTD + XROOTD_HTTP + NGINX + RCLONE + OURS, "stat")
 def test_stat(remote):
     remote.area.put("file", content(12_345))
     (found,) = json_lines(remote.towpath("stat", "--json", remote.url("file")))
@@ -198,7 +199,7 @@ def test_sum(remote):
         assert remote.towpath("sum", "--algorithm", algorithm, remote.url("file")).text.split()[0] == expected
 
 
-@against(XROOTD + OURS, "mkdir -p, mv, rm -r")
+@against(XROOTD + RCLONE + OURS, "mkdir -p, mv, rm -r")
 def test_names(remote):
     data = content(1000)
     remote.towpath("mkdir", "-p", remote.url("a/b/c"))
@@ -227,7 +228,7 @@ def test_space(remote):
     assert 0 < found["free"]
 
 
-@against(XROOTD + XROOTD_HTTP + NGINX + OURS, "ping")
+@against(XROOTD + XROOTD_HTTP + NGINX + RCLONE + OURS, "ping")
 def test_ping(remote):
     (found,) = json_lines(remote.towpath("ping", "--json", "-c", "3", remote.url()))
     assert found["count"] == 3 and 0 < found["min_ms"] <= found["max_ms"]
