@@ -10,6 +10,9 @@ import subprocess
 
 from contenders import Machine
 
+RESULTS = "bench/results"
+"""Below the top of the checkout."""
+
 
 def circumstances(machine: Machine) -> dict[str, object]:
     """Those of now."""
@@ -26,11 +29,17 @@ def circumstances(machine: Machine) -> dict[str, object]:
 
 
 def version(machine: Machine) -> str:
-    """What the program says of itself, and the commit that is checked out where the benchmark lies, if any."""
+    """What the program says of itself, and the commit that is checked out where the benchmark lies, if any. Results that changed do not count."""
     said = subprocess.run([machine.towpath_binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    describe = ["git", "-C", pathlib.Path(__file__).parent, "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
-    return f"{said} ({commit})" if commit else said
+    commit = git("rev-parse", "--short", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude,top){RESULTS}")
+    return f"{said} ({commit}{'-dirty' if changed else ''})" if commit else said
+
+
+def git(*words: str) -> str:
+    """What git says of the checkout that the benchmark lies in; nothing if there is none."""
+    command = ["git", "-C", pathlib.Path(__file__).parent, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def told(all_of_them: list[dict]) -> str:
