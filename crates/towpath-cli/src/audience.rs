@@ -104,7 +104,8 @@ impl Audience {
         for Share { from, bytes, error } in job.from.shares() {
             tracing::info!(%from, bytes, "a source of several");
             if let Some(error) = error {
-                let is_stranger = from.caller.is_nobody && error.kind() == Kind::Denied;
+                // Some hide from strangers that there is anything.
+                let is_stranger = from.caller.is_nobody && matches!(error.kind(), Kind::Denied | Kind::NotFound);
                 let advice = if is_stranger { "; --trust-metalink shows it your credentials" } else { "" };
                 let message = format!("source {from} was left out: {error}{advice}");
                 complain(&message);

@@ -159,9 +159,17 @@ async fn run_pipe(
     total: &mut Total,
 ) -> Result<(), Failure> {
     let watch = Watch::begin(mover);
-    let copied = audience.during(mover.progress(), copying).await??;
+    let outcome = audience.during(mover.progress(), copying).await?;
     mover.remember().await;
-    (total.files, total.bytes, total.account) = (1, copied.bytes, Some(watch.account()));
+    total.account = Some(watch.account());
+    match outcome {
+        Ok(copied) => (total.files, total.bytes) = (1, copied.bytes),
+        Err(failure) if failure.is_broken_pipe() => return Err(failure),
+        Err(failure) => {
+            failure.print();
+            total.misses.tally.add(failure.exit_code());
+        }
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::{
 use tokio_util::task::TaskTracker;
 use towpath_client::{Client, ClientOptions, s3::S3Options};
 use towpath_mover::Place;
-use towpath_proto::url::{Endpoint, Location, Url};
+use towpath_proto::url::{Endpoint, Family, Location, Url};
 use towpath_store::{
     Caller, Error, Store, StorePath,
     local::{LocalOptions, LocalStore},
@@ -145,10 +145,12 @@ impl Places {
                 store
             }
         };
-        let separator = if url.scheme().family() == towpath_proto::url::Family::Xrootd { "/" } else { "" };
-        let user = url.user().map(|user| format!("{user}@")).unwrap_or_default();
+        let separator = if url.scheme().family() == Family::Xrootd { "/" } else { "" };
+        // Over HTTP nobody logs in by it, and it may be a secret.
+        let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
+        let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());
-        let is_bucket = url.scheme().family() == towpath_proto::url::Family::S3;
+        let is_bucket = url.scheme().family() == Family::S3;
         // A bucket is as a server of its own: the same path in two of them is not the same file.
         let host = if is_bucket { prefix.as_str() } else { url.host() };
         let server = (host.into(), url.port());
@@ -172,8 +174,8 @@ impl Places {
     }
 }
 
-/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and of one that cannot be read not what stands before an
-/// `@`. These may be secrets.
+/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and before an `@` only the user of XRootD's protocol, who logs in by
+/// that name. All else may be secret.
 pub(crate) fn shown(typed: &OsStr) -> String {
     let text = typed.to_string_lossy();
     let location = Location::from_argument(typed);
@@ -181,11 +183,13 @@ pub(crate) fn shown(typed: &OsStr) -> String {
         return text.into_owned();
     }
     let url = text.split('?').next().unwrap_or_default();
-    let behind_user = url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
-    match behind_user.filter(|_| location.is_err()) {
-        Some((scheme, rest)) => format!("{scheme}://***@{rest}"),
-        None => url.to_owned(),
-    }
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let behind_user = match &location {
+        Ok(Location::Remote(url)) if url.scheme().family() == Family::Xrootd => None,
+        Ok(_) => rest.split_once('@').filter(|(user, _)| !user.contains('/')),
+        Err(_) => rest.rsplit_once('@'),
+    };
+    behind_user.map_or_else(|| url.to_owned(), |(_, rest)| format!("{scheme}://***@{rest}"))
 }
 
 /// An absolute path without `..`. What stands before the last one is resolved by the system, for which `..` of a link is above the directory
@@ -259,6 +263,7 @@ mod tests {
             ("root://host:99999//f?authz=hush", "root://host:99999//f"),
             ("root://alice:hush@host//f?authz=hush", "root://***@host//f"),
             ("s3://bucket/key?hush", "s3://bucket/key"),
+            ("https://hush@host/a@b", "https://***@host/a@b"),
             ("ftp://alice:hu/sh@host", "ftp://***@host"),
         ] {
             assert_eq!(shown(OsStr::new(typed)), printed);

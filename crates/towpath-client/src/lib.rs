@@ -95,7 +95,7 @@ impl Client {
         self.xrootd.are_used()
     }
 
-    /// Makes room for others at HTTP and S3 sites: from now on each is asked at most 8 questions at a time. Uploads that are sent while they are
+    /// Makes room for others at HTTP and S3 sites: from now on each is asked at most 8 questions at a time. Listings, and uploads that are sent while they are
     /// written come on top, each over a connection of its own.
     pub fn be_nice(&self) {
         self.http.be_nice();

@@ -2,14 +2,15 @@
 //!
 //! Names are compared first; directories that have several names (links, mounts) are told by what the store says of them.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, iter};
 
 use towpath_store::{Error, Fault, Metadata, Result, StorePath};
 
 use crate::{Job, Place};
 
-/// How often a path may have the name of a directory that cannot be told from others: two links to one above lead to a few hundred directories then.
-const MOST_TIMES_NAMED: usize = 4;
+/// How often a path below the root of a copy may have the name of a directory that cannot be told from others, before its time is compared with that of
+/// the last one of its name. Trees whose directories are numbers, as those of OME-Zarr (`0/0/0/0/0/0`), have a name six times or seven.
+const MOST_TIMES_NAMED: usize = 8;
 
 /// Refuses two sources that would get one name, and a destination that is its source or lies in it.
 pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
@@ -55,19 +56,16 @@ pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata) -> Re
 
 /// Whether a directory has the name of one above it, as all have on a way without end. Listings of remote stores do not always tell links.
 pub(super) fn repeats_a_name(path: &StorePath) -> bool {
-    times_named(path) > 1
-}
-
-/// How often the last name of `path` stands in it.
-fn times_named(path: &StorePath) -> usize {
-    path.name().map_or(0, |last| path.components().filter(|name| *name == last).count())
+    let mut names = path.components().rev();
+    let last = names.next();
+    names.any(|name| Some(name) == last)
 }
 
 /// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.
 pub(super) async fn refuse_endless_link(link: &Job, ends: &Job) -> Result<()> {
     let target = link.from.store.stat(&link.from.caller, &link.from.path).await?;
-    if target.file_id.is_none() && times_named(&link.from.path) > MOST_TIMES_NAMED {
-        let message = "it is not followed: its path has its name so often that it must be a link to a directory above; if it is none, copy it by itself";
+    if target.file_id.is_none() && seems_endless(link, ends, &target).await? {
+        let message = "it is not followed: its path has its name so often, and the same time, that it must be a link to a directory above; if it is none, copy it by itself";
         return Err(refused(message.into(), &link.from.path));
     }
     let parent = link.from.path.parent().map(|path| link.from.with_path(path));
@@ -79,6 +77,20 @@ pub(super) async fn refuse_endless_link(link: &Job, ends: &Job) -> Result<()> {
         return Err(refused("this link is not followed: it leads to a directory above".into(), &link.from.path));
     }
     Ok(())
+}
+
+/// Whether a directory that cannot be told from others has the name of many above it, and the time of the last of them.
+async fn seems_endless(link: &Job, ends: &Job, target: &Metadata) -> Result<bool> {
+    let path = &link.from.path;
+    let is_below = |above: &StorePath| above.is_within(&ends.from.path) && *above != ends.from.path;
+    let above = iter::successors(path.parent(), StorePath::parent).take_while(is_below);
+    let named: Vec<_> = above.filter(|above| above.name() == path.name()).collect();
+    match named.first() {
+        Some(last) if named.len() >= MOST_TIMES_NAMED && target.mtime_ns.is_some() => {
+            Ok(link.from.store.stat(&link.from.caller, last).await?.mtime_ns == target.mtime_ns)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Refuses to replace a remote file by itself under another name: many servers empty it before the first byte of the new one comes. A local one

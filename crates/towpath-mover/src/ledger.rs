@@ -222,7 +222,8 @@ struct Sum {
     control: Control,
     most_send_buffer: u64,
     most_receive_buffer: u64,
-    far_processor_percent: u64,
+    /// As the shares are, weighted.
+    far_processor: f64,
 }
 
 impl Sum {
@@ -235,7 +236,6 @@ impl Sum {
         };
         self.most_send_buffer = self.most_send_buffer.max(sender.most_send_buffer);
         self.most_receive_buffer = self.most_receive_buffer.max(receiver.most_receive_buffer);
-        self.far_processor_percent = self.far_processor_percent.max(far.processor_percent);
         let round_trip = [near.min_rtt, sender.min_rtt].into_iter().filter(|rtt| !rtt.is_zero()).min();
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
         // Of bytes that do not go out the kernel here knows why; of those that do not come it knows nothing.
@@ -258,6 +258,7 @@ impl Sum {
             self.shares.by_buffer += weight * shares.by_buffer;
             self.shares.opening += weight * shares.opening;
             self.shares.resent += weight * shares.resent;
+            self.far_processor += weight * far.processor_percent.min(100) as f64 / 100.0;
         }
     }
 
@@ -281,7 +282,7 @@ impl Sum {
             control: self.control,
             most_send_buffer: self.most_send_buffer,
             most_receive_buffer: self.most_receive_buffer,
-            far_processor: self.far_processor_percent.min(100) as f64 / 100.0,
+            far_processor: self.far_processor / told,
         }
     }
 }

@@ -20,8 +20,8 @@ pub struct Trees {
     pub filter: Filter,
     /// Permission bits that no directory gets, whatever its source says.
     pub umask: u32,
-    /// What the destination lists with the size and time of its source is left alone, and only counted ([`crate::Advance::skipped_files`]). To be
-    /// used with [`crate::Options::skip_existing`], which asks of single files what listings leave open.
+    /// What the destination lists with the size and time of its source (where it keeps no times of sources: with one that is not older) is left alone, and only
+    /// counted ([`crate::Advance::skipped_files`]). To be used with [`crate::Options::skip_existing`], which asks of single files what listings leave open.
     pub skip_existing: bool,
 }
 

@@ -40,6 +40,11 @@ impl Buffers {
         Some(Room { _permit: permit })
     }
 
+    /// Whether less than a quarter is free.
+    pub fn is_short(&self) -> bool {
+        self.free.available_permits() < self.units as usize / 4
+    }
+
     fn units_for(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
     }

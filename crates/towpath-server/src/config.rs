@@ -192,7 +192,7 @@ pub struct Limits {
     pub handshake: Span,
     /// How long a connection may be silent.
     pub idle: Span,
-    /// How long a client may take no byte of an answer, leave a piece of one in memory, or send no byte of its own request, before it is dropped.
+    /// How long a client may take no byte of an answer, leave a piece of one in memory that others lack, or send no byte of its own request, before it is dropped.
     pub stall: Span,
 }
 

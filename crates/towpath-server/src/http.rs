@@ -42,7 +42,7 @@ mod uploads;
 mod verb;
 mod wire;
 
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
@@ -148,11 +148,16 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
+/// How often to look whether others lack the memory that a client leaves untaken.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
 /// Ends when the client is late.
 async fn watch(link: &Link, limits: &Limits) -> Late {
     loop {
         match link.pulse.late(limits) {
             Ok(again) => tokio::time::sleep(again).await,
+            // Memory that nobody lacks may stay where it is.
+            Err(Late::Keeping) if !link.is_short_of_memory() => tokio::time::sleep(MEMORY_LOOK).await,
             Err(late) => return late,
         }
     }

@@ -276,8 +276,8 @@ async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progr
     }
 }
 
-/// The account of one copy: one line in the log and one count in the metrics, when it has ended. Dropped before that, it counts as cancelled by the
-/// client.
+/// The account of one copy: one line in the log and one count in the metrics, when it has ended. Dropped before that, it was cancelled: by the client, or
+/// because the server stops.
 struct Account {
     service: Arc<Service>,
     copy: ThirdPartyCopy,
@@ -287,8 +287,12 @@ struct Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let cancelled = || Err(Error::new(Fault::Cancelled, "the client has left, or does not want it any more"));
-        let outcome = self.outcome.take().unwrap_or_else(cancelled);
+        let unfinished = || match () {
+            () if std::thread::panicking() => Error::new(Fault::Internal, "it ended by a defect"),
+            () if self.service.stopping.is_cancelled() => Error::new(Fault::Cancelled, "the server stops"),
+            () => Error::new(Fault::Cancelled, "the client has left, or does not want it any more"),
+        };
+        let outcome = self.outcome.take().unwrap_or_else(|| Err(unfinished()));
         let (direction, bytes) = (self.copy.direction, self.progress.written());
         let fault = outcome.as_ref().err().map(Error::fault);
         self.service.metrics.copied(direction, fault, bytes);

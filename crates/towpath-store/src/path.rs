@@ -135,9 +135,10 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Whether a terminal obeys a character rather than shows it: control characters, and those that change the direction of writing.
+/// Whether a terminal obeys a character rather than shows it: control characters, and those that turn the direction of writing. (Marks of direction,
+/// U+200E and U+200F, turn nothing, and are usual in names.)
 pub fn is_obeyed(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A name or path as people see it: bytes that are not UTF-8, and characters that a terminal [obeys](is_obeyed), are shown escaped.

@@ -127,7 +127,8 @@ fn remove_abandoned(directory: &Path) {
     for entry in directory.read_dir().into_iter().flatten().flatten() {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix(OWN_PREFIX)?.strip_suffix(".lock"));
-        if number.is_none_or(|number| number.parse::<u32>().is_err()) {
+        // One that begins has its lock not quite yet.
+        if number.is_none_or(|number| number.parse::<u32>().is_err() || Path::new("/proc").join(number).exists()) {
             continue;
         }
         let socket = entry.path().with_extension("sock");

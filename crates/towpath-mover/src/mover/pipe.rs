@@ -3,11 +3,14 @@
 //! A pipe gives nothing twice, so that nothing goes on where it ended. What was given to one cannot be taken back: that it is not what the
 //! source promised is told when all of it has passed.
 
-use std::{io, ops::Range, pin::pin};
+use std::{io, pin::pin};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream, try_join};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    sync::mpsc,
+};
 use towpath_proto::checksum::{Agreement, Algorithm, Digests, Hasher};
 use towpath_store::{
     Blame, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, WriteHandle,
@@ -26,9 +29,16 @@ use crate::{
 /// What is computed of bytes that nobody has promised anything of.
 const COMPUTED: Algorithm = Algorithm::Crc32c;
 
+/// A piece of a file, with what it holds until it has been given away.
+struct Piece<'a> {
+    data: Bytes,
+    room: Room,
+    stay: Stay<'a>,
+}
+
 impl Mover {
-    /// Makes the file `to` of what `input` gives until its end. Nothing is visible unless all of it arrived, and is what passed here as far as the
-    /// destination can tell. Dropping the future leaves nothing.
+    /// Makes the file `to` of what `input` gives until its end. Nothing is visible unless all of it arrived; a destination on this machine, and a towpath server,
+    /// compare it with the CRC32C of what passed here. Dropping the future leaves nothing.
     ///
     /// # Errors
     /// Those of the store; `Io` if the input cannot be read.
@@ -42,6 +52,8 @@ impl Mover {
             CreateOptions { overwrite: self.options.overwrite, parents: true, digests, ..CreateOptions::default() };
         let target = to.store.create(&to.caller, &to.path, options).await?;
         drop(opening);
+        // As long as there is input nobody knows how much more will come.
+        let list = self.progress.list();
         let part = self.progress.find(None);
         let mut passed = Hasher::new(digests);
         if let Err(error) = self.write_all(input, &*target, &mut passed, &part).await {
@@ -49,9 +61,13 @@ impl Mover {
             let _ = target.abort().await;
             return Err(error.at(&to.path));
         }
+        drop(list);
         let (bytes, computed) = (passed.bytes(), passed.finish());
         let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
-        let expected = Expectation { size: Some(bytes), digests: computed.clone(), mtime_ns: None };
+        // Others would read the file once more for it, or must not.
+        let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
+        let promised = if is_checked_on_its_way { computed.clone() } else { Digests::default() };
+        let expected = Expectation { size: Some(bytes), digests: promised, mtime_ns: None };
         let arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
         Ok(self.passed(start, bytes, computed.shared_with(&arrived.digests)))
     }
@@ -85,7 +101,7 @@ impl Mover {
         .await
     }
 
-    /// Gives the file `from` to `put`, piece after piece in order.
+    /// Gives the file `from` to `put`, piece after piece in order; the next ones come meanwhile.
     ///
     /// # Errors
     /// Those of the store and of `put`; `Changed` if the file did, and `ChecksumMismatch` if what was given is not what the source promises.
@@ -101,32 +117,38 @@ impl Mover {
         let stay = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
-        let source = &*source;
         let (metadata, mut first) = try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize))?;
         let Metadata { size, digests: promised, .. } = metadata;
         first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         self.limit.pass(first.len() as u64).await;
         let part = self.progress.find(Some(size));
         let mut passed = Hasher::new(promised.algorithms());
-        let rest = extents::pieces(extents::missing(size, &[]), first.len() as u64, PIECE_BYTES);
-        let rest = stream::iter(rest)
-            .then(|piece| async {
-                let length = piece.end - piece.start;
-                let room = self.room(length, Turn::Piece).await;
-                self.limit.pass(length).await;
-                (piece, room)
-            })
-            .map(|(piece, room)| self.read_piece_of(source, piece, room))
-            .buffered(usize::MAX);
-        let mut pieces = pin!(stream::once(async { Ok((first, room, stay)) }).chain(rest));
-        while let Some((piece, room, mut stay)) = pieces.try_next().await.map_err(|error| error.at(&from.path))? {
-            stay.pass(Stage::Write);
-            let length = piece.len() as u64;
-            passed.update(&piece);
-            put(piece).await?;
-            part.moved(length);
-            room.leave();
-        }
+        // Not bounded: each piece has its room.
+        let (sender, mut arrived) = mpsc::unbounded_channel();
+        let reading = async {
+            let sender = sender;
+            let mut rest = pin!(self.rest_of(&*source, size, first.len() as u64));
+            let mut next = Some(Piece { data: first, room, stay });
+            while let Some(piece) = next {
+                if sender.send(piece).is_err() {
+                    break;
+                }
+                next = rest.try_next().await.map_err(|error| error.at(&from.path))?;
+            }
+            Ok(())
+        };
+        let putting = async {
+            while let Some(Piece { data, room, mut stay }) = arrived.recv().await {
+                stay.pass(Stage::Write);
+                let length = data.len() as u64;
+                passed.update(&data);
+                put(data).await?;
+                part.moved(length);
+                room.leave();
+            }
+            Ok::<_, E>(())
+        };
+        try_join!(reading, putting)?;
         if passed.bytes() != size {
             return Err(shorter().at(&from.path).into());
         }
@@ -142,16 +164,29 @@ impl Mover {
         Ok(self.passed(start, size, computed))
     }
 
-    async fn read_piece_of(
-        &self,
-        source: &dyn ReadHandle,
-        piece: Range<u64>,
-        room: Room,
-    ) -> Result<(Bytes, Room, Stay<'_>)> {
-        let length = piece.end - piece.start;
-        let stay = self.stages.enter(Stage::Read, length);
-        let data = source.read(piece.start, length as usize).await?;
-        if data.len() as u64 == length { Ok((data, room, stay)) } else { Err(shorter()) }
+    /// What a file of `size` has from `first_bytes` on, in order.
+    fn rest_of<'a>(
+        &'a self,
+        source: &'a dyn ReadHandle,
+        size: u64,
+        first_bytes: u64,
+    ) -> impl Stream<Item = Result<Piece<'a>>> {
+        stream::iter(extents::pieces(extents::missing(size, &[]), first_bytes, PIECE_BYTES))
+            .then(move |range| async move {
+                let length = range.end - range.start;
+                let room = self.room(length, Turn::Piece).await;
+                self.limit.pass(length).await;
+                (range, room)
+            })
+            .map(move |(range, room)| async move {
+                let length = range.end - range.start;
+                let mut stay = self.stages.enter(Stage::Read, length);
+                let data = source.read(range.start, length as usize).await?;
+                // From now on it waits for its turn.
+                stay.pass(Stage::Write);
+                if data.len() as u64 == length { Ok(Piece { data, room, stay }) } else { Err(shorter()) }
+            })
+            .buffered(usize::MAX)
     }
 
     /// A file has passed, with digests on which both ends agree.

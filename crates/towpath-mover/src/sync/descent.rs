@@ -11,7 +11,7 @@ use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath, gone};
 
 use super::{
     Extra, Pass, Purpose, Step, Sync,
-    names::{Ahead, Names, list_ahead},
+    names::{Ahead, Look, Names, list_ahead},
     task::{Below, Task},
 };
 use crate::{
@@ -178,18 +178,16 @@ impl Descent {
     /// Goes through one directory; gives those in it.
     async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
-        let is_looked_at = directory.found.is_some();
+        let look = match self.sync.purpose {
+            _ if directory.found.is_none() => Look::Not,
+            // Each file that is not found this way is asked for before it is copied.
+            Purpose::CopyMissing => Look::Cheap,
+            Purpose::Alike | Purpose::CopyAll => Look::Whole,
+        };
         let listed = match self.sync.ends.counterpart(directory.path.clone()) {
             Ok(job) => {
                 let ahead = directory.ahead.take();
-                match Names::list(&job, ahead, is_looked_at, &self.large).await {
-                    // A copy needs no destination that can be listed: each file is asked for there before it begins.
-                    Err(_) if is_looked_at && self.sync.purpose == Purpose::CopyMissing => {
-                        Names::list(&job, None, false, &self.large).await
-                    }
-                    listed => listed,
-                }
-                .map(|names| (job, names))
+                Names::list(&job, ahead, look, &self.large).await.map(|names| (job, names))
             }
             Err(error) => Err(error),
         };

@@ -14,6 +14,20 @@ const SMALL: usize = 32 << 10;
 /// The entries at one end: a hundred bytes each, at most, with a name of twenty.
 type Entries = Vec<(Box<[u8]>, Known)>;
 
+/// How the destination is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Not at all.
+    Not,
+    /// All of it.
+    Whole,
+    /// As far as that is cheaper than a question for each file of the source: what cannot be listed, or is much larger, is as if it had nothing.
+    Cheap,
+}
+
+/// A destination so many times larger than the source is not cheap to list.
+const CHEAP: usize = 4;
+
 /// What one directory holds at both ends.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
@@ -29,8 +43,9 @@ pub(super) struct Both<'a> {
     pub(super) name: &'a [u8],
     pub(super) source: Option<Known>,
     pub(super) found: Option<Known>,
-    /// One end has things of two kinds under this name, as a bucket can have an object and a prefix; of which only one is told.
-    pub(super) is_ambiguous: bool,
+    /// Whether the source, and the destination, have things of two kinds under this name, as a bucket can have an object and a prefix; of which only one is
+    /// told.
+    pub(super) are_ambiguous: [bool; 2],
 }
 
 impl<'a> Names<'a> {
@@ -39,15 +54,16 @@ impl<'a> Names<'a> {
     ///
     /// # Errors
     /// Those of the listings.
-    pub(super) async fn list(
-        ends: &Job,
-        ahead: Option<Ahead>,
-        is_looked_at: bool,
-        large: &'a Semaphore,
-    ) -> Result<Self> {
+    pub(super) async fn list(ends: &Job, ahead: Option<Ahead>, look: Look, large: &'a Semaphore) -> Result<Self> {
+        let found = |most| async move {
+            match look {
+                Look::Not => Ok(Some(Entries::new())),
+                Look::Whole => entries(&ends.to, most).await,
+                Look::Cheap => Ok(Some(entries(&ends.to, most).await.ok().flatten().unwrap_or_default())),
+            }
+        };
         let list = |most| async move {
-            let found = async { if is_looked_at { entries(&ends.to, most).await } else { Ok(Some(Entries::new())) } };
-            Ok::<_, Error>(match try_join!(entries(&ends.from, most), found)? {
+            Ok::<_, Error>(match try_join!(entries(&ends.from, most), found(most))? {
                 (Some(source), Some(found)) => Some((source, found)),
                 _ => None,
             })
@@ -64,7 +80,14 @@ impl<'a> Names<'a> {
         // half-way, with a server that loses its patience.
         let given_up = || Error::new(Fault::Cancelled, "the listing was given up");
         let turn = large.acquire().await.map_err(|_| given_up())?;
-        let (source, found) = list(usize::MAX).await?.ok_or_else(given_up)?;
+        let (source, found) = match look {
+            Look::Cheap => {
+                let source = entries(&ends.from, usize::MAX).await?.ok_or_else(given_up)?;
+                let found = found(CHEAP * source.len()).await?.unwrap_or_default();
+                (source, found)
+            }
+            Look::Not | Look::Whole => list(usize::MAX).await?.ok_or_else(given_up)?,
+        };
         Ok(Self { source, found, _turn: Some(turn) })
     }
 
@@ -82,11 +105,8 @@ impl<'a> Names<'a> {
             let ours = if order.is_le() { source.next() } else { None };
             let theirs = if order.is_ge() { found.next() } else { None };
             let (name, _) = ours.or(theirs)?;
-            let mut is_ambiguous = false;
-            for end in [&mut source, &mut found] {
-                is_ambiguous |= end.next_if(|(next, _)| next == name).is_some();
-            }
-            Some(Both { name, source: ours.map(|ours| ours.1), found: theirs.map(|theirs| theirs.1), is_ambiguous })
+            let are_ambiguous = [&mut source, &mut found].map(|end| end.next_if(|(next, _)| next == name).is_some());
+            Some(Both { name, source: ours.map(|ours| ours.1), found: theirs.map(|theirs| theirs.1), are_ambiguous })
         })
     }
 }
@@ -158,7 +178,7 @@ mod tests {
         let [file, directory] = [FileKind::File, FileKind::Directory].map(|kind| (Box::from(*b"x"), known(kind)));
         let other = (Box::from(*b"y"), known(FileKind::File));
         let names = Names { source: vec![file.clone(), other], found: vec![file, directory], _turn: None };
-        let told: Vec<_> = names.beside().map(|both| (both.name.to_vec(), both.is_ambiguous)).collect();
-        assert_eq!(told, [(b"x".to_vec(), true), (b"y".to_vec(), false)]);
+        let told: Vec<_> = names.beside().map(|both| (both.name.to_vec(), both.are_ambiguous)).collect();
+        assert_eq!(told, [(b"x".to_vec(), [false, true]), (b"y".to_vec(), [false, false])]);
     }
 }

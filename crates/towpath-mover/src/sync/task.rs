@@ -60,7 +60,12 @@ impl Descent {
             Err(_) if entry.source.is_none() => return None,
             Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
         };
-        if entry.is_ambiguous {
+        let is_copy = self.sync.purpose != Purpose::Alike;
+        if is_copy && entry.source.is_none() {
+            return None;
+        }
+        let [is_ambiguous, is_found_ambiguous] = entry.are_ambiguous;
+        if is_ambiguous || (is_found_ambiguous && !is_copy) {
             let error = Error::new(Fault::InvalidArgument, "a file and a directory have this name: neither is touched");
             return Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }));
         }
@@ -69,7 +74,7 @@ impl Descent {
         let is_directory = source.kind == FileKind::Directory;
         // What is in the way of a copy says so itself.
         let is_compared =
-            |found: &Known| self.sync.purpose == Purpose::Alike || (found.kind == FileKind::Directory) == is_directory;
+            |found: &Known| !is_copy || ((found.kind == FileKind::Directory) == is_directory && !is_found_ambiguous);
         let found = entry.found.filter(is_compared);
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
         let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));

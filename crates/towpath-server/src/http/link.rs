@@ -63,6 +63,11 @@ impl Link {
         !self.encrypted && version < http::Version::HTTP_2
     }
 
+    /// Whether little is left of the memory that all connections share.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.all.is_short()
+    }
+
     /// Memory for `bytes`, once this connection and all of them have room for it.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         // First its own: a connection that has used up its share must not queue for everybody's.

@@ -25,9 +25,12 @@ const MAX_KEY_BYTES: usize = 128;
 /// Grants at once. They live for a minute, so this is some 60 copies begun each second.
 const MAX_GRANTS: usize = 4096;
 
-/// Grants at once of one [`Granter`]: two copies begun each second by a transfer service, none of which is fetched within the minute. Others have room as
+/// Grants at once of one [`Granter`] without a token: two copies begun each second, none of which is fetched within the minute. Others have room as
 /// long as fewer than 32 do that.
 const MAX_GRANTS_OF_ONE: usize = 128;
+
+/// The same of one with a token, as a transfer service has.
+const MAX_GRANTS_OF_PERSON: usize = 1024;
 
 /// How long a grant holds if its client does not say, and at most. XRootD: 7 and 15 s.
 const USUAL_TTL: Duration = Duration::from_secs(60);
@@ -159,8 +162,9 @@ impl Rendezvous {
             return Err(Error::new(Fault::AlreadyExists, "the key of the third-party copy is in use"));
         }
         let granter = grant.granter();
-        if grants.values().filter(|other| other.granter() == granter).count() >= MAX_GRANTS_OF_ONE {
-            let message = format!("{MAX_GRANTS_OF_ONE} copies that you prepared wait to be fetched: try again later");
+        let most = if granter.person.is_anonymous() { MAX_GRANTS_OF_ONE } else { MAX_GRANTS_OF_PERSON };
+        if grants.values().filter(|other| other.granter() == granter).count() >= most {
+            let message = format!("{most} copies that you prepared wait to be fetched: try again later");
             return Err(Error::new(Fault::Overloaded, message).blamed_on(Blame::Caller));
         }
         if grants.len() >= MAX_GRANTS {

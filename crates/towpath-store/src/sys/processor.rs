@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     fs,
     num::NonZero,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -13,6 +16,8 @@ use super::clock::{self, Instant};
 
 /// The shortest time over which [`percent_wanted_lately`] looks: asking costs some microseconds for each thread.
 const LATELY: Duration = Duration::from_millis(200);
+/// What was seen over a longer time says nothing of now.
+const LONG_AGO: Duration = Duration::from_secs(5);
 
 /// For how long each thread of this process, by its number, has run or waited for a processor since it began. Empty if the system does not
 /// tell (`/proc/PID/task/TID/schedstat` of Linux).
@@ -36,24 +41,26 @@ pub fn share_wanted(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration
     hottest.max(all / processors() as f64).min(1.0)
 }
 
-/// The same in per cent, since it was asked the last time, or the time before if that was less than a fifth of a second ago.
+/// The same in per cent, between the last two times that it was asked, a fifth of a second apart or more. Nothing is known after a long time in which nobody asked.
 pub fn percent_wanted_lately() -> u64 {
     struct Last {
         at: Instant,
         threads: HashMap<u32, Duration>,
-        percent: u64,
     }
     static LAST: OnceLock<Mutex<Last>> = OnceLock::new();
-    let begin = || Mutex::new(Last { at: clock::now(), threads: time_wanted(), percent: 0 });
-    let mut last = LAST.get_or_init(begin).lock().unwrap_or_else(PoisonError::into_inner);
+    static PERCENT: AtomicU64 = AtomicU64::new(0);
+    let begin = || Mutex::new(Last { at: clock::now(), threads: time_wanted() });
+    // Who finds somebody else looking takes what was seen before.
+    let Ok(mut last) = LAST.get_or_init(begin).try_lock() else { return PERCENT.load(Relaxed) };
     let now = clock::now();
     let passed = now.saturating_duration_since(last.at);
     if passed >= LATELY {
         let threads = time_wanted();
-        let percent = (100.0 * share_wanted(&last.threads, &threads, passed.as_secs_f64())) as u64;
-        *last = Last { at: now, threads, percent };
+        let share = share_wanted(&last.threads, &threads, passed.as_secs_f64());
+        PERCENT.store(if passed > LONG_AGO { 0 } else { (100.0 * share) as u64 }, Relaxed);
+        *last = Last { at: now, threads };
     }
-    last.percent
+    PERCENT.load(Relaxed)
 }
 
 /// Processors that this process may use, at least one.

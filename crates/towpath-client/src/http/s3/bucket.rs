@@ -245,7 +245,7 @@ impl Bucket {
         match self.ask(caller, &self.place(key, ""), &question).await {
             Ok(answer) => answer.discard().await,
             Err(error) if error.fault() == Fault::NotFound => {}
-            Err(error) if error.fault() == Fault::Changed => {
+            Err(error) if matches!(error.fault(), Fault::Changed | Fault::Locked) => {
                 tracing::warn!(key, "an object was replaced before it could be removed: the new one stays");
             }
             // As Amazon itself answered until 2025.

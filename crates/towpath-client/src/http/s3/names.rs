@@ -226,15 +226,24 @@ impl Bucket {
 
     /// Removes the objects whose keys begin with `prefix` and that were copied.
     async fn remove_copied(&self, caller: &Caller, prefix: &str, copied: &Copied) -> Result<()> {
+        let mut staying = 0;
         let mut pages = std::pin::pin!(listing::keys(self, caller, prefix));
         while let Some(mut page) = pages.try_next().await? {
+            let all = page.len();
             page.retain(|object| copied.has(object));
+            staying += all - page.len();
             let removals = stream::iter(page).map(|object| async move {
                 // Nothing of a marker can be lost, and servers differ in what they call its version.
                 let version = listing::metadata_of(&object).version.filter(|_| !is_marker(&object));
                 self.delete_version(caller, text(&object.key)?, version.as_ref()).await
             });
             removals.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        }
+        if staying > 0 {
+            tracing::warn!(
+                prefix,
+                "{staying} objects came or were replaced while the others were moved: they keep the old name"
+            );
         }
         Ok(())
     }

@@ -288,7 +288,8 @@ impl Upload {
     /// The error of an upload after which there is an object that `metadata` describe, and that is not what was sent. It is removed if it `is_ours`.
     async fn refused(&self, is_ours: bool, metadata: &Metadata, error: Error) -> Error {
         if !is_ours {
-            let message = "the object that has the key now is not what was sent, and may be another's";
+            let message =
+                format!("{}; it has no version that was told, so it may be another's, and stays", error.message());
             return Error::new(Fault::Changed, message);
         }
         let Target { bucket, caller, key, .. } = &self.target;

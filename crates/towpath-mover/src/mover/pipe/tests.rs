@@ -70,6 +70,27 @@ async fn pieces_of_a_pipe_are_written_side_by_side() {
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }
 
+/// Who reads the pipe takes a piece at a time.
+#[tokio::test]
+async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
+    let store = Arc::new(FaultStore::new(memory(), Faults::default()));
+    let from: Arc<dyn Store> = Arc::clone(&store) as _;
+    put(&from, "/large", Pattern::new(1).bytes(0, 12 << 20)).await;
+    let before = store.calls();
+    let mut given = 0;
+    let copied: Result<Copied> = mover()
+        .drain(&place(&from, "/large"), async |piece: Bytes| {
+            // The file is opened, described, and read in seven pieces.
+            while store.calls() < before + 9 {
+                tokio::task::yield_now().await;
+            }
+            given += piece.len();
+            Ok(())
+        })
+        .await;
+    assert_eq!((copied.unwrap().bytes, given), (12 << 20, 12 << 20));
+}
+
 #[tokio::test]
 async fn what_cannot_be_written_leaves_nothing() {
     let store = memory();
