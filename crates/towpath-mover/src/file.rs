@@ -158,15 +158,7 @@ pub(crate) async fn copy(
     if mover.options.overwrite == Overwrite::Replace {
         beside(clash::refuse_itself(job, &metadata), first.as_mut()).await?;
     }
-    let options = CreateOptions {
-        overwrite: mover.options.overwrite,
-        parents: true,
-        mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
-        size_hint: Some(metadata.size),
-        mtime_ns: metadata.mtime_ns,
-        digests: metadata.digests.algorithms(),
-        resume: resume_key(job, &metadata),
-    };
+    let options = create_options(job, mover, &metadata);
     let may_go_on = options.resume.is_some();
     let target = beside(begin(job, mover, &mut stay, options), first.as_mut()).await;
     // Of a file that may go on nobody knows yet what is there of it.
@@ -226,6 +218,19 @@ pub(crate) async fn copy(
         room.leave();
     }
     Ok(copied)
+}
+
+/// How the copy of a source that `metadata` describe is made.
+fn create_options(job: &Job, mover: &Mover, metadata: &Metadata) -> CreateOptions {
+    CreateOptions {
+        overwrite: mover.options.overwrite,
+        parents: true,
+        mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
+        size_hint: Some(metadata.size),
+        mtime_ns: metadata.mtime_ns,
+        digests: metadata.digests.algorithms(),
+        resume: resume_key(job, metadata),
+    }
 }
 
 /// Adds what an earlier start was promised. What the source says by now counts: it may be another version.
@@ -346,9 +351,14 @@ async fn move_rest(
         .await
 }
 
+/// The error of a read that gave less than there was.
+pub(crate) fn shorter() -> Error {
+    Error::new(Fault::Changed, "its size changed while it was read")
+}
+
 async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<()> {
     if piece.len() as u64 != length {
-        return Err(Error::new(Fault::Changed, "its size changed while it was read").at(&job.from.path));
+        return Err(shorter().at(&job.from.path));
     }
     if length > 0 {
         target.write(offset, Bytes::from(piece)).await?;

@@ -187,7 +187,7 @@ impl Mover {
 
     /// Lets a file begin. It waits for nothing that it holds a part of, so that no files wait for each other.
     async fn admitted(&self, job: &Job) -> Admitted {
-        self.ends.get_or_init(|| self.recall(paths::ends(job.from.at(), job.to.at()))).await;
+        self.recall(job.from.at(), job.to.at()).await;
         let gathered = match job.to.store.capabilities().write_any_order {
             true => None,
             false => Some(self.gathered.room(self.gathered_bytes(job), Turn::File).await),
@@ -253,18 +253,22 @@ impl Mover {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Begins with what is known of the path, and gives its name.
-    async fn recall(&self, ends: String) -> String {
-        // One that makes room for others begins with little, whatever there is.
-        if let Some(file) = self.options.paths.clone().filter(|_| !self.options.nice) {
-            let name = ends.clone();
-            let read = move || paths::recall(&file, &name, clock::unix_s());
-            if let Ok(Some(lesson)) = spawn_blocking(read).await {
-                tracing::debug!(path = ends, ?lesson, "known from another copy");
-                self.pace.begin_with(lesson);
+    /// Begins with what is known of the path between these ends, each as [`crate::Place::at`] has it, unless another file did so before.
+    async fn recall(&self, from: &str, to: &str) {
+        let begin = async || {
+            let ends = paths::ends(from, to);
+            // One that makes room for others begins with little, whatever there is.
+            if let Some(file) = self.options.paths.clone().filter(|_| !self.options.nice) {
+                let name = ends.clone();
+                let read = move || paths::recall(&file, &name, clock::unix_s());
+                if let Ok(Some(lesson)) = spawn_blocking(read).await {
+                    tracing::debug!(path = ends, ?lesson, "known from another copy");
+                    self.pace.begin_with(lesson);
+                }
             }
-        }
-        ends
+            ends
+        };
+        self.ends.get_or_init(begin).await;
     }
 
     /// Writes down what the path taught, for the next copy over it. One that was limited, or nice, has not seen what there is.

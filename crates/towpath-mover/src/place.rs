@@ -105,6 +105,11 @@ impl Place {
         self.server.is_some()
     }
 
+    /// Whether what is written there is checked on its way, as this machine and our own servers do. Known when an upload has begun.
+    pub(crate) fn checks_on_the_way(&self) -> bool {
+        !self.is_remote() || self.store.capabilities().resume
+    }
+
     /// The entry `name` of this directory.
     ///
     /// # Errors

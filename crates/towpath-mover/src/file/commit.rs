@@ -49,11 +49,10 @@ pub(super) async fn commit(
 fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
     let error = replicas::with_givers(job, error);
-    let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
     if error.fault() == Fault::ChecksumMismatch && error.blame() == Blame::Network {
         return Failure::Unlike { error: error.at(&to.path), promised };
     }
-    if error.fault() != Fault::ChecksumMismatch || !is_checked_on_its_way {
+    if error.fault() != Fault::ChecksumMismatch || !to.checks_on_the_way() {
         return Failure::Final(error.at(&to.path));
     }
     let message = format!("what came from there is not what it promises: {}", error.message());

@@ -20,8 +20,7 @@ use towpath_store::{
 use super::{FILE_BYTES, Mover};
 use crate::{
     Copied, Part, Place, Route, extents,
-    file::{FIRST_BYTES, PIECE_BYTES},
-    paths,
+    file::{FIRST_BYTES, PIECE_BYTES, shorter},
     stage::{Stage, Stay},
     window::{Room, Turn},
 };
@@ -44,7 +43,7 @@ impl Mover {
     /// Those of the store; `Io` if the input cannot be read.
     pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &Place) -> Result<Copied> {
         let start = clock::now();
-        self.ends.get_or_init(|| self.recall(paths::ends("", to.at()))).await;
+        self.recall("", to.at()).await;
         self.note_ends([false, to.is_remote()]);
         let opening = self.stages.enter(Stage::Open, FILE_BYTES);
         let digests = [COMPUTED].into_iter().collect();
@@ -65,8 +64,7 @@ impl Mover {
         let (bytes, computed) = (passed.bytes(), passed.finish());
         let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
         // Others would read the file once more for it, or must not.
-        let is_checked_on_its_way = !to.is_remote() || to.store.capabilities().resume;
-        let promised = if is_checked_on_its_way { computed.clone() } else { Digests::default() };
+        let promised = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
         let expected = Expectation { size: Some(bytes), digests: promised, mtime_ns: None };
         let arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
         Ok(self.passed(start, bytes, computed.shared_with(&arrived.digests)))
@@ -111,16 +109,17 @@ impl Mover {
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
     ) -> Result<Copied, E> {
         let start = clock::now();
-        self.ends.get_or_init(|| self.recall(paths::ends(from.at(), ""))).await;
+        self.recall(from.at(), "").await;
         self.note_ends([from.is_remote(), false]);
         let room = self.room(FIRST_BYTES, Turn::File).await;
-        let stay = self.stages.enter(Stage::Open, FIRST_BYTES);
+        let mut stay = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
         let (metadata, mut first) = try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize))?;
         let Metadata { size, digests: promised, .. } = metadata;
         first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         self.limit.pass(first.len() as u64).await;
+        stay.pass(Stage::Write);
         let part = self.progress.find(Some(size));
         let mut passed = Hasher::new(promised.algorithms());
         // Not bounded: each piece has its room.
@@ -138,8 +137,7 @@ impl Mover {
             Ok(())
         };
         let putting = async {
-            while let Some(Piece { data, room, mut stay }) = arrived.recv().await {
-                stay.pass(Stage::Write);
+            while let Some(Piece { data, room, stay: _stay }) = arrived.recv().await {
                 let length = data.len() as u64;
                 passed.update(&data);
                 put(data).await?;
@@ -208,10 +206,6 @@ async fn read_piece(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
 
 fn unreadable(error: &io::Error) -> Error {
     Error::new(Fault::Io, format!("what is to be written there cannot be read: {error}"))
-}
-
-fn shorter() -> Error {
-    Error::new(Fault::Changed, "its size changed while it was read")
 }
 
 fn blame(from: &Place) -> Blame {
