@@ -21,6 +21,10 @@ use crate::ClientOptions;
 /// The most connections for bulk data to one site.
 pub const MAX_LANES: usize = 64;
 
+/// So often in a row a connection sends again what nobody acknowledges before it is compared with a new one: after a second and a half, and on long
+/// paths seven round trips. That so many are lost by chance is next to impossible.
+const CUT_RESENDS: u8 = 3;
+
 /// Makes the connections of one client, and keeps an eye on them.
 #[derive(Debug)]
 pub(crate) struct Dialer {
@@ -39,6 +43,7 @@ pub(crate) struct Tap {
     port: u16,
     /// A second descriptor of the socket.
     socket: OwnedFd,
+    options: Arc<ClientOptions>,
     /// Bytes of file data that are asked for, or offered, and not there.
     underway: Arc<AtomicUsize>,
     /// What the server said of its end.
@@ -121,6 +126,7 @@ impl Dialer {
             host: host.into(),
             port,
             socket,
+            options: Arc::clone(&self.options),
             underway: Arc::clone(underway),
             far: Mutex::default(),
             _suiting: suiting,
@@ -153,6 +159,13 @@ impl Tap {
             info: net::tcp_info(&self.socket).ok()?,
             far: *self.far(),
         })
+    }
+
+    /// Whether nothing that is sent over the connection comes there any more, while a new connection does: its way is cut, or somebody on it has
+    /// forgotten it. If new ones do not come there either, the network is out, and this connection as good as any when it is back.
+    pub(crate) async fn is_cut_off(&self) -> bool {
+        let is_unheard = || net::vain_resends(&self.socket).is_ok_and(|resends| resends >= CUT_RESENDS);
+        is_unheard() && connect(&self.host, self.port, &self.options).await.is_ok() && is_unheard()
     }
 
     /// Takes note of what the server says of its end. Whether it does.
@@ -206,7 +219,11 @@ pub(crate) fn timed_out(server: impl fmt::Display, what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
     use towpath_proto::reach::Reach;
+    use towpath_testkit::socket::deafen;
 
     use super::*;
 
@@ -224,6 +241,28 @@ mod tests {
         assert!(matches!(seen.as_slice(), [one] if &*one.host == "127.0.0.1" && one.port == port), "{seen:?}");
         drop(tap);
         assert!(dialer.connections().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_cut_connection_is_told_from_a_network_that_is_out() {
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialer = Dialer::new(Arc::new(ClientOptions::default()));
+        let (mut stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        stream.write_all(b"it arrives").await.unwrap();
+        far.readable().await.unwrap();
+        assert!(!tap.is_cut_off().await);
+        deafen(&far);
+        stream.write_all(b"it does not").await.unwrap();
+        let cut = async {
+            while !tap.is_cut_off().await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), cut).await.expect("it is noticed");
+        drop(listener);
+        assert!(!tap.is_cut_off().await, "a new one would not arrive either");
     }
 
     #[tokio::test]

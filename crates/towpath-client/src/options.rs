@@ -23,8 +23,9 @@ pub struct ClientOptions {
     pub headers: HeaderMap,
     /// How long to wait for a connection: TCP, and TLS where it is spoken, for each address of the host.
     pub connect_timeout: Duration,
-    /// How long a connection with requests underway may bring nothing before it is asked for a sign of life (`ping`); after the same
-    /// time again it counts as lost.
+    /// How long a connection with requests underway may bring nothing, or next to nothing of an answer: over HTTP once, over xroot, where signs of life
+    /// are asked for meanwhile (`ping`), twice as long. Then it counts as lost. One whose bytes nobody acknowledges is left much sooner, if another one can be
+    /// made.
     pub stall: Duration,
     /// How long a storage may take over what is slow by nature (recall from tape, checksums), and how long all the waits together
     /// that it asks for may be.
@@ -40,6 +41,9 @@ pub struct ClientOptions {
     /// the cores, at most four: the others write and verify meanwhile.
     pub connections: usize,
 }
+
+/// What must come of an answer within the time of a stall, in bytes: a server that sends less only keeps us waiting.
+pub(crate) const LEAST_PROGRESS_BYTES: usize = 4 << 10;
 
 impl Default for ClientOptions {
     fn default() -> Self {

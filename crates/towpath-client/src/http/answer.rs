@@ -14,9 +14,7 @@ use super::{
     pool::{Connection, Pool},
     pursuit::Failure,
 };
-
-/// What must come within the time of a stall: a server that sends less only keeps us waiting.
-const LEAST_PROGRESS_BYTES: usize = 4 << 10;
+use crate::options::LEAST_PROGRESS_BYTES;
 
 /// What is read of a body that nobody wants, so that its connection can be used again.
 const DISCARDED_BYTES: usize = 64 << 10;

@@ -1,6 +1,7 @@
 //! Against the reference server, over a network that breaks connections.
 
 use std::{
+    os::fd::{AsRawFd as _, RawFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,9 +18,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use towpath_client::ClientOptions;
-use towpath_store::{Blame, CreateOptions, Fault, OpenOptions, sys::net};
+use towpath_store::{
+    Blame, CreateOptions, Fault, OpenOptions,
+    sys::{disk, net},
+};
+use towpath_testkit::socket::deafen;
 
-use crate::peer::{Xrootd, caller, content, options, path, store_at};
+use crate::{
+    own::serve_directory,
+    peer::{Xrootd, caller, content, options, path, store_at},
+};
 
 /// A way to a server that breaks: connection number `n` is cut after `cuts[n]` bytes of the server; further ones are not.
 pub(crate) struct Proxy {
@@ -28,10 +36,11 @@ pub(crate) struct Proxy {
 }
 
 /// What went over one connection.
-#[derive(Default)]
 struct Passed {
     /// Bytes of the client.
     sent: AtomicUsize,
+    /// From the client.
+    socket: RawFd,
     is_cut: AtomicBool,
     /// It is to be cut.
     cut: CancellationToken,
@@ -55,7 +64,12 @@ impl Proxy {
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let passed = Arc::new(Passed::default());
+                let passed = Arc::new(Passed {
+                    sent: AtomicUsize::new(0),
+                    socket: client.as_raw_fd(),
+                    is_cut: AtomicBool::new(false),
+                    cut: CancellationToken::new(),
+                });
                 let mut counted = counted.lock().unwrap();
                 tokio::spawn(relay(client, server, cuts(counted.len()), Arc::clone(&passed)));
                 counted.push(passed);
@@ -72,6 +86,11 @@ impl Proxy {
     /// Cuts a connection now.
     pub(crate) fn cut_now(&self, number: usize) {
         self.connections.lock().unwrap()[number].cut.cancel();
+    }
+
+    /// From now on nothing that the client sends over a connection, which must be open, arrives, and nobody tells it.
+    pub(crate) fn deafen(&self, number: usize) {
+        deafen(&self.connections.lock().unwrap()[number].socket);
     }
 
     /// Connections that were cut.
@@ -123,6 +142,25 @@ async fn a_download_survives_lost_connections() {
     let pieces = tokio::time::timeout(Duration::from_secs(60), futures::future::try_join_all(reads)).await;
     assert!(pieces.expect("the client hangs").unwrap().concat() == data);
     assert_eq!(proxy.sent().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_whose_way_is_cut_is_left_for_another_one() {
+    const PIECE: usize = 1_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let data = content(40 * PIECE);
+    disk::write(&directory.path().join("f"), &data).unwrap();
+    let proxy = Proxy::start(serve_directory(&directory), Vec::new());
+    let store = store_at("root", proxy.port, one_connection());
+    let file = store.open(&caller(), &path("/f"), OpenOptions::default()).await.unwrap();
+    assert_eq!(file.read(0, 10).await.unwrap(), content(10));
+    proxy.deafen(0);
+    let reads = (0..40).map(|number| file.read((number * PIECE) as u64, PIECE));
+    // Without a word from the network it would be silent for twice the time of a stall.
+    let time = options().stall;
+    let pieces = tokio::time::timeout(time, futures::future::try_join_all(reads)).await;
+    assert!(pieces.expect("it is waited for").unwrap().concat() == data);
+    assert_eq!(proxy.sent().len(), 3, "one to look whether the server can be reached, and one to go on with");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,8 +67,18 @@ impl Peer {
         (stream_id, request)
     }
 
-    /// The next request and its data.
+    /// The next request and its data. It may be long until it comes, and the client then asks whether anybody is there: that is passed over.
     pub(crate) async fn next_with_data(&mut self) -> (StreamId, Request, BytesMut) {
+        loop {
+            let next = self.next_of_all().await;
+            if next.1.code() != RequestCode::ping {
+                return next;
+            }
+        }
+    }
+
+    /// The next request and its data, whatever it is.
+    pub(crate) async fn next_of_all(&mut self) -> (StreamId, Request, BytesMut) {
         loop {
             if let Some(incoming) = self.framer.next().unwrap() {
                 let mut data = BytesMut::new();

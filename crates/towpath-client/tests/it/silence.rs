@@ -122,7 +122,7 @@ async fn a_server_that_answers_pings_is_waited_for() {
     peer.send().await;
     tokio::time::pause();
     for _ in 0..3 {
-        let (id, request) = peer.next().await;
+        let (id, request, _) = peer.next_of_all().await;
         assert_eq!(request.code(), RequestCode::ping);
         peer.ok(id, &());
         peer.send().await;

@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use control::suit_to_path;
-pub use info::tcp_info;
+pub use info::{tcp_info, vain_resends};
 pub use towpath_proto::tcp::TcpInfo;
 
 /// How many connections the kernel may hold for us before we accept them.

@@ -1,6 +1,9 @@
 //! The bytes that come in, and what their absence means.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bytes::{BufMut, BytesMut};
 use tokio::{
@@ -11,10 +14,13 @@ use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::{Control, Shared};
-use crate::xrootd::flight::reserved;
+use crate::{options::LEAST_PROGRESS_BYTES, xrootd::flight::reserved};
 
 /// How often to look for requests whose time is up: all that are underway are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long nothing may come before a first look at the connection. Each further look comes after twice the time, until an answer does.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// What to do about silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,20 +40,47 @@ struct Liveness {
     heard: Instant,
     /// When an answer came last, or nothing was expected; a `ping` is no answer.
     answered: Instant,
+    /// When so much of an answer had come last as must come within the time of a stall, and what came since, in bytes.
+    progressed: (Instant, usize),
     pinged: bool,
+    /// How long to wait for the next byte before the next look.
+    pause: Duration,
 }
 
 impl Liveness {
-    fn heard(&mut self, now: Instant) {
-        (self.heard, self.pinged) = (now, false);
+    fn new(now: Instant) -> Self {
+        Self { heard: now, answered: now, progressed: (now, 0), pinged: false, pause: FIRST_LOOK }
     }
 
-    /// Nothing came for `stall`. `busy` says that something is expected, `patient` that it may take long.
+    fn heard(&mut self, now: Instant, bytes: usize) {
+        (self.heard, self.pinged) = (now, false);
+        self.progressed.1 += bytes;
+        if self.progressed.1 >= LEAST_PROGRESS_BYTES {
+            self.progressed = (now, 0);
+        }
+    }
+
+    fn answered(&mut self) {
+        (self.answered, self.pause) = (self.heard, FIRST_LOOK);
+    }
+
+    /// An answer has begun: from now on its rest has to come.
+    fn begins(&mut self) {
+        self.progressed = (self.heard, 0);
+    }
+
+    /// Whether the rest of an answer comes so slowly that it might as well not come.
+    fn trickles(&self, stall: Duration) -> bool {
+        self.heard - self.progressed.0 >= stall * 2
+    }
+
+    /// Nothing came for a while. `busy` says that something is expected, `patient` that it may take long.
     fn silence(&mut self, now: Instant, busy: bool, patient: bool, stall: Duration, patience: Duration) -> Verdict {
         if !busy {
-            (self.heard, self.answered, self.pinged) = (now, now, false);
+            *self = Self::new(now);
             return Verdict::Wait;
         }
+        self.pause = (self.pause * 2).min(stall);
         let silence = if patient { patience.max(stall * 2) } else { stall * 2 };
         if now - self.heard >= silence || now - self.answered >= patience.max(stall * 2) {
             return Verdict::Dead;
@@ -63,7 +96,7 @@ pub(super) struct Line<I> {
     control: Control,
     liveness: Liveness,
     /// An answer has begun, and its rest is expected: its request is in no table meanwhile.
-    pub(super) within_answer: bool,
+    within_answer: bool,
     /// When to look for requests whose time is up.
     expires_next: Instant,
 }
@@ -71,19 +104,23 @@ pub(super) struct Line<I> {
 impl<I: AsyncRead + Unpin> Line<I> {
     pub(super) fn new(input: I, shared: Arc<Shared>, control: Control) -> Self {
         let now = clock::now();
-        Self {
-            input,
-            shared,
-            control,
-            liveness: Liveness { heard: now, answered: now, pinged: false },
-            within_answer: false,
-            expires_next: now,
-        }
+        Self { input, shared, control, liveness: Liveness::new(now), within_answer: false, expires_next: now }
     }
 
     /// An answer to a caller's request came.
     pub(super) fn answered(&mut self) {
-        self.liveness.answered = self.liveness.heard;
+        self.liveness.answered();
+    }
+
+    /// The head of an answer came.
+    pub(super) fn begin_answer(&mut self) {
+        self.within_answer = true;
+        self.liveness.begins();
+    }
+
+    /// All of it came.
+    pub(super) fn end_answer(&mut self) {
+        self.within_answer = false;
     }
 
     /// At least one byte and at most `limit` into `target`.
@@ -96,10 +133,13 @@ impl<I: AsyncRead + Unpin> Line<I> {
                 self.shared.expire(now);
             }
             let mut limited = (&mut *target).limit(limit);
-            match timeout(stall, self.input.read_buf(&mut limited)).await {
+            match timeout(self.liveness.pause.min(stall), self.input.read_buf(&mut limited)).await {
                 Ok(Ok(0)) => return Err("the server closed it".into()),
                 Ok(Ok(received)) => {
-                    self.liveness.heard(clock::now());
+                    self.liveness.heard(clock::now(), received);
+                    if self.within_answer && self.liveness.trickles(stall) {
+                        return Err(format!("next to nothing of an answer for {} s", (stall * 2).as_secs()));
+                    }
                     return Ok(received);
                 }
                 Ok(Err(error)) => return Err(error.to_string()),
@@ -119,6 +159,12 @@ impl<I: AsyncRead + Unpin> Line<I> {
                     return Err(format!("no answer for {} s", (clock::now() - self.liveness.answered).as_secs()));
                 }
             }
+            let tap = self.shared.tap.get().and_then(Weak::upgrade);
+            if let Some(tap) = tap
+                && tap.is_cut_off().await
+            {
+                return Err("it is cut off: a new one can be made, but what is sent over it does not arrive".into());
+            }
         }
     }
 }
@@ -137,7 +183,7 @@ mod tests {
     #[test]
     fn silence_is_questioned_once_and_then_ends_the_connection() {
         let start = clock::now();
-        let mut liveness = Liveness { heard: start, answered: start, pinged: false };
+        let mut liveness = Liveness::new(start);
         assert_eq!(after(&mut liveness, start, 30, false), Verdict::Ping);
         assert_eq!(after(&mut liveness, start, 59, false), Verdict::Wait);
         assert_eq!(after(&mut liveness, start, 60, false), Verdict::Dead);
@@ -146,10 +192,10 @@ mod tests {
     #[test]
     fn signs_of_life_without_answers_do_not_last_for_ever() {
         let start = clock::now();
-        let mut liveness = Liveness { heard: start, answered: start, pinged: false };
+        let mut liveness = Liveness::new(start);
         for seconds in (30..600).step_by(30) {
             assert_eq!(after(&mut liveness, start, seconds, false), Verdict::Ping);
-            liveness.heard(start + Duration::from_secs(seconds));
+            liveness.heard(start + Duration::from_secs(seconds), 24);
         }
         assert_eq!(after(&mut liveness, start, 600, false), Verdict::Dead);
     }
@@ -157,9 +203,40 @@ mod tests {
     #[test]
     fn what_takes_long_may_be_silent() {
         let start = clock::now();
-        let mut liveness = Liveness { heard: start, answered: start, pinged: false };
+        let mut liveness = Liveness::new(start);
         assert_eq!(after(&mut liveness, start, 30, true), Verdict::Ping);
         assert_eq!(after(&mut liveness, start, 570, true), Verdict::Wait);
         assert_eq!(after(&mut liveness, start, 600, true), Verdict::Dead);
+    }
+
+    #[test]
+    fn looks_become_rarer_until_an_answer_comes() {
+        let start = clock::now();
+        let mut liveness = Liveness::new(start);
+        let pauses = [2, 6, 14, 30].map(|seconds| {
+            after(&mut liveness, start, seconds, false);
+            liveness.pause.as_secs()
+        });
+        assert_eq!(pauses, [4, 8, 16, 30]);
+        liveness.heard(start + Duration::from_secs(31), 24);
+        assert_eq!(liveness.pause, STALL);
+        liveness.answered();
+        assert_eq!(liveness.pause, FIRST_LOOK);
+    }
+
+    #[test]
+    fn an_answer_may_come_slowly_but_not_byte_by_byte() {
+        let start = clock::now();
+        for (bytes, trickles) in [(1, true), (LEAST_PROGRESS_BYTES / 3, true), (LEAST_PROGRESS_BYTES / 2, false)] {
+            let mut liveness = Liveness::new(start);
+            // It waited for long before.
+            liveness.heard(start + Duration::from_secs(100), 24);
+            liveness.begins();
+            for seconds in [129, 158, 187] {
+                assert!(!liveness.trickles(STALL), "{bytes} {seconds}");
+                liveness.heard(start + Duration::from_secs(seconds), bytes);
+            }
+            assert_eq!(liveness.trickles(STALL), trickles, "{bytes}");
+        }
     }
 }

@@ -83,9 +83,9 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         loop {
             let step = match self.framer.next() {
                 Ok(Some(head)) => {
-                    self.line.within_answer = true;
+                    self.line.begin_answer();
                     let step = self.response(head).await;
-                    self.line.within_answer = false;
+                    self.line.end_answer();
                     step
                 }
                 Ok(None) => self.fill().await,

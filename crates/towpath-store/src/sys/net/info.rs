@@ -25,6 +25,16 @@ pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
     Ok(TcpInfo { control, most_send_buffer, most_receive_buffer, ..from_bytes(&bytes) })
 }
 
+/// How often in a row the kernel has sent the oldest bytes again that are not acknowledged, each time after twice the wait: it begins with a round trip
+/// and at least a fifth of a second. It is the other end's kernel that acknowledges, whatever its program does.
+///
+/// # Errors
+/// The system's: it is no TCP socket.
+pub fn vain_resends(socket: &impl AsRawFd) -> io::Result<u8> {
+    let [.., resends] = option::<3>(socket, libc::TCP_INFO)?;
+    Ok(resends)
+}
+
 /// Gives the connection `socket` another congestion control.
 ///
 /// # Errors
