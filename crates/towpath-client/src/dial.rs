@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -23,7 +23,10 @@ pub const MAX_LANES: usize = 64;
 
 /// So often in a row a connection sends again what nobody acknowledges before it is compared with a new one: after a second and a half, and on long
 /// paths seven round trips. That so many are lost by chance is next to impossible.
-const CUT_RESENDS: u8 = 3;
+const DOUBTED_RESENDS: u8 = 3;
+
+/// So often it does so after a new one came through until it counts as cut off: the first time may have been a moment ago.
+const CUT_RESENDS: u8 = 2;
 
 /// Makes the connections of one client, and keeps an eye on them.
 #[derive(Debug)]
@@ -44,12 +47,25 @@ pub(crate) struct Tap {
     /// A second descriptor of the socket.
     socket: OwnedFd,
     options: Arc<ClientOptions>,
+    /// How often it had sent again in vain when a new connection came through; zero if none has been tried.
+    compared: AtomicU8,
     /// Bytes of file data that are asked for, or offered, and not there.
     underway: Arc<AtomicUsize>,
     /// What the server said of its end.
     far: Mutex<Option<TcpInfo>>,
     /// Keeps its congestion control suited to the path.
     _suiting: AbortOnDropHandle<()>,
+}
+
+/// What has become of the way that a connection takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Nothing is known against it.
+    Good,
+    /// What is sent is not acknowledged.
+    Doubtful,
+    /// It is not, though the server can be reached.
+    Cut,
 }
 
 /// What a connection that lives is doing.
@@ -127,6 +143,7 @@ impl Dialer {
             port,
             socket,
             options: Arc::clone(&self.options),
+            compared: AtomicU8::new(0),
             underway: Arc::clone(underway),
             far: Mutex::default(),
             _suiting: suiting,
@@ -161,11 +178,25 @@ impl Tap {
         })
     }
 
-    /// Whether nothing that is sent over the connection comes there any more, while a new connection does: its way is cut, or somebody on it has
-    /// forgotten it. If new ones do not come there either, the network is out, and this connection as good as any when it is back.
-    pub(crate) async fn is_cut_off(&self) -> bool {
-        let is_unheard = || net::vain_resends(&self.socket).is_ok_and(|resends| resends >= CUT_RESENDS);
-        is_unheard() && connect(&self.host, self.port, &self.options).await.is_ok() && is_unheard()
+    /// Whether what is sent over the connection does not come there any more, though a new connection does. If new ones do not come there either, the network
+    /// is out, and this connection as good as any when it is back: it then has until it has sent again twice.
+    pub(crate) async fn way(&self) -> Way {
+        let resends = net::vain_resends(&self.socket).unwrap_or(0);
+        let compared = self.compared.load(Ordering::Relaxed);
+        match resends {
+            ..DOUBTED_RESENDS => {
+                self.compared.store(0, Ordering::Relaxed);
+                Way::Good
+            }
+            _ if compared > 0 && resends >= compared.saturating_add(CUT_RESENDS) => Way::Cut,
+            _ => {
+                if compared == 0 && connect(&self.host, self.port, &self.options).await.is_ok() {
+                    let resends = net::vain_resends(&self.socket).unwrap_or(0);
+                    self.compared.store(resends, Ordering::Relaxed);
+                }
+                Way::Doubtful
+            }
+        }
     }
 
     /// Takes note of what the server says of its end. Whether it does.
@@ -244,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_connection_is_told_from_a_network_that_is_out() {
+    async fn a_connection_that_is_cut_off_is_noticed() {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let dialer = Dialer::new(Arc::new(ClientOptions::default()));
@@ -252,17 +283,36 @@ mod tests {
         let (far, _) = listener.accept().await.unwrap();
         stream.write_all(b"it arrives").await.unwrap();
         far.readable().await.unwrap();
-        assert!(!tap.is_cut_off().await);
+        assert_eq!(tap.way().await, Way::Good);
         deafen(&far);
         stream.write_all(b"it does not").await.unwrap();
-        let cut = async {
-            while !tap.is_cut_off().await {
+        let becomes = async |way| {
+            while tap.way().await != way {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(Duration::from_secs(60), cut).await.expect("it is noticed");
+        timeout(Duration::from_secs(60), becomes(Way::Doubtful)).await.expect("it is noticed");
+        timeout(Duration::from_secs(60), becomes(Way::Cut)).await.expect("it is told from a slow one");
+    }
+
+    #[tokio::test]
+    async fn a_network_that_is_out_cuts_nothing() {
+        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialer = Dialer::new(Arc::new(ClientOptions::default()));
+        let (mut stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
         drop(listener);
-        assert!(!tap.is_cut_off().await, "a new one would not arrive either");
+        deafen(&far);
+        stream.write_all(b"it does not arrive").await.unwrap();
+        let unheard = async || {
+            while net::vain_resends(&stream).unwrap() < DOUBTED_RESENDS + CUT_RESENDS {
+                assert_ne!(tap.way().await, Way::Cut);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), unheard()).await.expect("it is sent again");
+        assert_eq!(tap.way().await, Way::Doubtful, "a new one would not arrive either");
     }
 
     #[tokio::test]

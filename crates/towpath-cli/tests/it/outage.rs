@@ -20,7 +20,7 @@ const PATTERN: Pattern = Pattern::new(23);
 
 /// What each copy has moved when the outage begins. At this rate none comes to its end before the slowest is so far.
 const BEFORE: u64 = 1_000_000;
-const LIMIT: &str = "25Mbit";
+const LIMIT: &str = "15Mbit";
 
 /// Two hosts and the path between them, until it is dropped: what runs in the hosts is killed then.
 struct Lab {

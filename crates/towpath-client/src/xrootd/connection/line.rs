@@ -1,6 +1,7 @@
 //! The bytes that come in, and what their absence means.
 
 use std::{
+    io,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::{Control, Shared};
-use crate::{options::LEAST_PROGRESS_BYTES, xrootd::flight::reserved};
+use crate::{dial::Way, options::LEAST_PROGRESS_BYTES, xrootd::flight::reserved};
 
 /// How often to look for requests whose time is up: all that are underway are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -134,37 +135,59 @@ impl<I: AsyncRead + Unpin> Line<I> {
             }
             let mut limited = (&mut *target).limit(limit);
             match timeout(self.liveness.pause.min(stall), self.input.read_buf(&mut limited)).await {
-                Ok(Ok(0)) => return Err("the server closed it".into()),
-                Ok(Ok(received)) => {
-                    self.liveness.heard(clock::now(), received);
-                    if self.within_answer && self.liveness.trickles(stall) {
-                        return Err(format!("next to nothing of an answer for {} s", (stall * 2).as_secs()));
-                    }
-                    return Ok(received);
-                }
-                Ok(Err(error)) => return Err(error.to_string()),
-                Err(_) => {}
-            }
-            let (busy, patient) = self.shared.expects();
-            match self.liveness.silence(clock::now(), busy || self.within_answer, patient, stall, self.shared.patience)
-            {
-                Verdict::Wait => {}
-                Verdict::Ping => {
-                    let mut ping = BytesMut::new();
-                    Request::from(Ping).encode(reserved::PING, &mut ping);
-                    // The writer outlives the reader.
-                    let _ = self.control.send(ping.freeze());
-                }
-                Verdict::Dead => {
-                    return Err(format!("no answer for {} s", (clock::now() - self.liveness.answered).as_secs()));
-                }
+                Ok(received) => return self.heard(received),
+                Err(_) => self.look()?,
             }
             let tap = self.shared.tap.get().and_then(Weak::upgrade);
-            if let Some(tap) = tap
-                && tap.is_cut_off().await
-            {
-                return Err("it is cut off: a new one can be made, but what is sent over it does not arrive".into());
+            let way = async || match &tap {
+                Some(tap) => tap.way().await,
+                None => Way::Good,
+            };
+            tokio::select! {
+                biased;
+                // It may come while that is found out.
+                received = self.input.read_buf(&mut limited) => return self.heard(received),
+                way = way() => match way {
+                    Way::Good => {}
+                    Way::Doubtful => self.liveness.pause = FIRST_LOOK,
+                    Way::Cut => {
+                        return Err("it is cut off: what is sent over it does not arrive, though the server can be reached".into());
+                    }
+                },
             }
+        }
+    }
+
+    /// Takes note of what came.
+    fn heard(&mut self, received: io::Result<usize>) -> Result<usize, String> {
+        match received {
+            Ok(0) => Err("the server closed it".into()),
+            Ok(received) => {
+                self.liveness.heard(clock::now(), received);
+                let stall = self.shared.stall;
+                if self.within_answer && self.liveness.trickles(stall) {
+                    return Err(format!("next to nothing of an answer for {} s", (stall * 2).as_secs()));
+                }
+                Ok(received)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Decides what to do about silence.
+    fn look(&mut self) -> Result<(), String> {
+        let (busy, patient) = self.shared.expects();
+        let (stall, patience) = (self.shared.stall, self.shared.patience);
+        match self.liveness.silence(clock::now(), busy || self.within_answer, patient, stall, patience) {
+            Verdict::Wait => Ok(()),
+            Verdict::Ping => {
+                let mut ping = BytesMut::new();
+                Request::from(Ping).encode(reserved::PING, &mut ping);
+                // The writer outlives the reader.
+                let _ = self.control.send(ping.freeze());
+                Ok(())
+            }
+            Verdict::Dead => Err(format!("no answer for {} s", (clock::now() - self.liveness.answered).as_secs())),
         }
     }
 }
