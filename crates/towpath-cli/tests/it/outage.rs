@@ -20,7 +20,7 @@ const PATTERN: Pattern = Pattern::new(23);
 
 /// What each copy has moved when the outage begins. At this rate none comes to its end before the slowest is so far.
 const BEFORE: u64 = 1_000_000;
-const LIMIT: &str = "15Mbit";
+const LIMIT: &str = "25Mbit";
 
 /// Two hosts and the path between them, until it is dropped: what runs in the hosts is killed then.
 struct Lab {
@@ -132,7 +132,9 @@ fn copies_outlive_losses_and_an_outage() {
         }
     }
     let lost = lab.lost();
-    assert!(lost.len() == 2 && lost.as_flattened().iter().all(|packets| *packets > 0), "{lost:?}");
+    // A server that is asked nothing while the outage lasts has nothing to lose in it.
+    let has_lost = |what: usize| lost.iter().filter(|counts| counts[what] > 0).count();
+    assert!(lost.len() == 2 && has_lost(0) >= 1 && has_lost(1) == 2, "{lost:?}");
     drop(lab);
     server.wait().unwrap();
 }
