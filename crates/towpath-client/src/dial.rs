@@ -252,7 +252,7 @@ pub(crate) fn timed_out(server: impl fmt::Display, what: &str) -> Error {
 mod tests {
     use std::time::Duration;
 
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
     use towpath_proto::reach::Reach;
     use towpath_testkit::socket::deafen;
 
@@ -274,13 +274,19 @@ mod tests {
         assert!(dialer.connections().is_empty());
     }
 
-    #[tokio::test]
-    async fn a_connection_that_is_cut_off_is_noticed() {
+    /// A connection and both its ends, and the server that took it and would take more.
+    async fn connected() -> (TcpListener, TcpStream, Arc<Tap>, TcpStream) {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let dialer = Dialer::new(Arc::new(ClientOptions::default()));
-        let (mut stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
+        let (stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
         let (far, _) = listener.accept().await.unwrap();
+        (listener, stream, tap, far)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_cut_off_is_noticed() {
+        let (_listener, mut stream, tap, far) = connected().await;
         stream.write_all(b"it arrives").await.unwrap();
         far.readable().await.unwrap();
         assert_eq!(tap.way().await, Way::Good);
@@ -297,11 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_network_that_is_out_cuts_nothing() {
-        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let dialer = Dialer::new(Arc::new(ClientOptions::default()));
-        let (mut stream, tap) = dialer.connect("127.0.0.1", port, &Arc::default()).await.unwrap();
-        let (far, _) = listener.accept().await.unwrap();
+        let (listener, mut stream, tap, far) = connected().await;
         drop(listener);
         deafen(&far);
         stream.write_all(b"it does not arrive").await.unwrap();
