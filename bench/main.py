@@ -88,7 +88,7 @@ def size(text: str) -> int:
     return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
 
 
-def round_trips(text: str) -> frozenset[float]:
+def numbers(text: str) -> frozenset[float]:
     """Numbers with commas between."""
     return frozenset(map(float, text.split(",")))
 
@@ -100,7 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", required=True, type=pathlib.Path)
     parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, or over emulated paths (as root)")
     parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
-    parser.add_argument("--paths", type=round_trips, help="of the suite wan only those with these round trips in ms, put beside what is there of others: 0,10,50")
+    parser.add_argument("--paths", type=numbers, help="of the suite wan only those with these round trips in ms, or shares of loss, put beside what is there of others: 0,10,1e-4")
     parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
     parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark itself; --size and the like still hold")
     parser.add_argument("--size", type=size, help="of the large file; over loopback half of it for uploads, a quarter over TLS and on disk [4GiB]")
@@ -129,7 +129,7 @@ def prepared(options: argparse.Namespace) -> Iterator[Settings]:
             files=options.files or ((1_000 if quick else 10_000) if loopback else None),
             entries=options.entries or (5_000 if quick else 100_000),
             load_s=options.seconds or (0.5 if quick else 1.0),
-            rtts_ms=options.paths,
+            paths=options.paths,
         )
 
 
@@ -142,7 +142,7 @@ def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) 
     took_s = round(time.monotonic() - start)
     record = {"job": name, "quick": settings.quick, "took_s": took_s, "circumstances": before, **outcome}
     path = results / f"{name}.json"
-    if settings.rtts_ms and "cells" in record and path.exists():
+    if settings.paths and "cells" in record and path.exists():
         record = merged(json.loads(path.read_text()), record)
     path.write_text(json.dumps(record, indent=1) + "\n")
     (results / "README.md").write_text(suite.document(results))

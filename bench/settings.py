@@ -40,8 +40,8 @@ class Settings:
     """Entries of the directory that is listed, and directories of the tree."""
     load_s: float
     """How long one sample of the load generator takes."""
-    rtts_ms: frozenset[float] | None = None
-    """Round trips of the emulated paths that are run; all of a job's if none."""
+    paths: frozenset[float] | None = None
+    """The emulated paths that are run: those with one of these round trips in ms, or shares of lost segments; all of a job's if none."""
 
     def is_full(self, parent: pathlib.Path, tls: bool = False) -> bool:
         """Whether a job has all contenders: in memory and without TLS."""

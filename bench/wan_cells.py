@@ -95,9 +95,9 @@ def served(settings: Settings, path: NetworkPath, roots: dict[str, pathlib.Path]
 
 def cells(settings: Settings, paths: Sequence[NetworkPath], roots: dict[str, pathlib.Path], repetitions: int, contenders_at: ContendersAt) -> list[dict]:
     """What came out over each path that was asked for, with the circumstances of its own."""
-    chosen = [path for path in paths if settings.rtts_ms is None or path.rtt_ms in settings.rtts_ms]
+    chosen = [path for path in paths if settings.paths is None or path.is_one_of(settings.paths)]
     if not chosen:
-        raise RuntimeError(f"none of its paths was asked for: they have {', '.join(f'{path.rtt_ms:g}' for path in paths)} ms")
+        raise RuntimeError(f"none of its paths was asked for: they have {', '.join(f'{path.rtt_ms:g} ms with loss {path.loss:g}' for path in paths)}")
     found = []
     for path in chosen:
         with served(settings, path, roots) as (over, machine, servers):

@@ -75,6 +75,10 @@ class NetworkPath:
         """What decides about losses, and about the order of contenders: another one for each path."""
         return zlib.crc32(repr(self).encode())
 
+    def is_one_of(self, figures: frozenset[float]) -> bool:
+        """Whether one of them is its round trip in ms, or its share of lost segments if it loses some."""
+        return self.rtt_ms in figures or (self.loss > 0 and self.loss in figures)
+
     def options(self) -> list[str]:
         rate = ["--rate", self.rate] if self.rate else []
         chance = ["--loss", str(self.loss), "--seed", str(self.seed)]
