@@ -15,6 +15,7 @@ from small_files import CURL_PARALLEL, curl_list, fresh, same_tree
 from wan_cells import Scale, cells, received_of, timed, verified
 from wan_files import Tree
 from wan_lab import Lab, NetworkPath
+from warm_memory import WarmMemory
 
 KINDS = ("towpath", "xrootd6", "nginx", "gridftp")
 Row = tuple[str, str, Program]
@@ -169,20 +170,11 @@ def keep_digests(machine: Machine, file: pathlib.Path) -> KeptDigests:
         return KeptDigests(machine, servers["towpath"], file)
 
 
-def warm(directory: pathlib.Path, size: int) -> None:
-    """Fetches as much memory as the target needs: hosts of virtual machines take back what is free, and each page then costs who touches it first."""
-    filler = directory / "filler"
-    with filler.open("wb") as file:
-        for _ in range(0, size, MIB):
-            file.write(bytes(MIB))
-    filler.unlink()
-
-
 def large(
     settings: Settings, paths: Sequence[NetworkPath], parent: pathlib.Path, size: int, scale: Scale, rows_of: RowsOf = large_rows
 ) -> dict:
     """One file over each path, from `parent` to `parent`."""
-    with scratch(str(parent), "wan") as directory:
+    with scratch(str(parent), "wan") as directory, WarmMemory() as memory:
         source, target = directory / "source" / "large.bin", directory / "target" / "large.bin"
         source.parent.mkdir()
         write_pattern(source, size)
@@ -194,7 +186,7 @@ def large(
             if parent == settings.disk:
                 evict(source)
             else:
-                warm(target.parent, size)
+                memory.hold()
 
         def contender(name: str, server: Server, program: Program, over: Lab) -> Contender:
             run = timed(name, program, server, over, scale.limit_s, size, received_of(size))

@@ -4,7 +4,13 @@
 //! The life of one: [`Left::find`] finds and locks the staged file of the key and of who asks; [`Left::prove`] reads the blocks that its
 //! journal names; [`Left::take_up`] cuts and empties the rest of the file, and begins a new journal with what was proven.
 
-use std::fs::File;
+use std::{
+    fs::File,
+    iter,
+    panic::resume_unwind,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use rustix::{
     fs::{self, FallocateFlags},
@@ -26,6 +32,12 @@ use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey};
 
 /// How much is read at a time.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// A thread more for so much of it,
+const THREAD_BYTES: u64 = 16 << 20;
+
+/// up to so many: others copy meanwhile.
+const MOST_THREADS: usize = 4;
 
 /// The bytes that `fstat` counts a block as, on every file system.
 const STATUS_BLOCK_BYTES: u64 = 512;
@@ -84,25 +96,52 @@ impl Left {
         Ok(u64::try_from(inode.status().st_blocks).unwrap_or(0).saturating_mul(STATUS_BLOCK_BYTES))
     }
 
-    /// The blocks that are as the journal says, with `algorithms` of each. What cannot be read is not. Memory: the records of a journal,
-    /// and one piece.
+    /// The blocks that are as the journal says, with `algorithms` of each. What cannot be read is not. Several threads read much of it, side by side:
+    /// nothing is copied meanwhile. Memory: the records of a journal, and one piece for each thread.
     pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
-        let mut proven: Vec<Extent> = Vec::new();
-        let (mut end, mut separate) = (0, 0);
-        for record in &self.records {
-            // Of ranges that overlap one is enough: mostly they are one block, and a part of it that was noted before.
+        let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
+        let threads = usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, most_threads());
+        // Of ranges that overlap, which mostly are one block and a part of it that was noted before, one thread reads what is needed.
+        let ranges = Mutex::new(self.records.chunk_by(|one, next| next.offset < one.end()));
+        let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let read = || -> Result<Vec<Extent>> {
+            let mut proven = Vec::new();
+            while let Some(range) = next() {
+                self.prove_range(range, algorithms, cancelled, &mut proven)?;
+            }
+            Ok(proven)
+        };
+        let parts = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
+            let own = read();
+            let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            iter::once(own).chain(joined).collect::<Result<Vec<_>>>()
+        })?;
+        let mut proven = parts.concat();
+        proven.sort_unstable_by_key(Extent::offset);
+        keep_the_first(&mut proven);
+        Ok(proven)
+    }
+
+    /// Adds the blocks of `range` that are right, of those that overlap the first.
+    fn prove_range(
+        &self,
+        range: &[Record],
+        algorithms: Algorithms,
+        cancelled: &Cancelled,
+        proven: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let mut end = 0;
+        for record in range {
             if record.offset < end {
                 continue;
             }
-            let Some(extent) = read_back(self.staged.file(), record, algorithms, cancelled)? else { continue };
-            separate += usize::from(proven.is_empty() || extent.offset() > end);
-            if separate > MAX_PRESENT_EXTENTS {
-                break;
+            if let Some(extent) = read_back(self.staged.file(), record, algorithms, cancelled)? {
+                end = extent.end();
+                proven.push(extent);
             }
-            end = extent.end();
-            proven.push(extent);
         }
-        Ok(proven)
+        Ok(())
     }
 
     /// Begins with what was `proven`: the file holds that, zeros between, and nothing behind.
@@ -153,6 +192,25 @@ fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &C
     let digests = hasher.finish();
     let is_right = digests.get(Algorithm::Crc32c).is_some_and(|found| found.to_integer() == u64::from(record.crc32c));
     Ok(Extent::from_digests(record.offset, record.length.into(), &digests).filter(|_| is_right))
+}
+
+/// How many threads at most read what one upload left.
+fn most_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
+}
+
+/// Drops, of `extents` in order, those that overlap one before, and what is behind the most separate ones that an upload may begin with.
+fn keep_the_first(extents: &mut Vec<Extent>) {
+    let (mut end, mut separate) = (0, 0);
+    extents.retain(|extent| {
+        let follows = separate > 0 && extent.offset() == end;
+        let is_kept = extent.offset() >= end && (follows || separate < MAX_PRESENT_EXTENTS);
+        if is_kept {
+            separate += usize::from(!follows);
+            end = extent.end();
+        }
+        is_kept
+    });
 }
 
 /// Cuts `file` behind the last extent, and makes holes of what lies between them. Where that cannot be, those behind the first gap are given up.

@@ -44,7 +44,11 @@ pub(crate) fn options(size: u64) -> CreateOptions {
 }
 
 async fn create(store: &LocalStore) -> Result<Arc<dyn WriteHandle>> {
-    store.create(&Caller::local(), &path("/file"), options(SIZE)).await
+    create_of(store, SIZE).await
+}
+
+async fn create_of(store: &LocalStore, size: u64) -> Result<Arc<dyn WriteHandle>> {
+    store.create(&Caller::local(), &path("/file"), options(size)).await
 }
 
 pub(crate) async fn write(file: &dyn WriteHandle, start: u64, end: u64) {
@@ -120,6 +124,21 @@ async fn only_a_damaged_block_is_written_again() {
         "it is as if it had never been written"
     );
     finish(&directory, &*file, SIZE).await;
+}
+
+/// So much that several threads read it back.
+#[tokio::test]
+async fn of_much_only_the_damaged_blocks_are_written_again() {
+    let (directory, size) = (Directory::new(), 50 * MIB);
+    let file = create_of(&directory.store, size).await.unwrap();
+    write(&*file, 0, 49 * MIB).await;
+    drop(file);
+    let (staged, _) = left(&directory);
+    [0, 20 * MIB + 7, 48 * MIB].into_iter().for_each(|offset| damage(&staged, offset));
+    let file = create_of(&directory.store, size).await.unwrap();
+    let present = ranges(&file.present().await.unwrap());
+    assert_eq!(present, [(MIB, 20 * MIB), (21 * MIB, 48 * MIB)]);
+    finish(&directory, &*file, size).await;
 }
 
 #[tokio::test]
