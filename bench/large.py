@@ -14,6 +14,7 @@ from contenders import RCLONE_STREAMS, Machine
 from digests import KeptDigests
 from harness import CHECK_LIMIT_S, Contender, Program, Server, contender, interleave, run_client, scratch
 from settings import Settings
+from warm_memory import WarmMemory
 
 Row = tuple[str, str, Program]
 """A contender's name, the kind of its server, and its command."""
@@ -105,7 +106,7 @@ def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
     size = source.stat().st_size
     kinds = ["towpath", "xrootd6", "nginx", *(["xrootd5"] if full else [])]
     roots = dict.fromkeys(kinds, source.parent) | ({} if tls else {"bare": source})
-    with scratch(str(parent), "down") as directory, settings.machine.serving(roots, tls) as servers:
+    with scratch(str(parent), "down") as directory, settings.machine.serving(roots, tls) as servers, WarmMemory() as memory:
         target = directory / "target.bin"
         clients = Clients(settings.machine)
         rows = own_downloads(clients, servers, source.name, target)
@@ -119,6 +120,8 @@ def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
             digests.forget() if name.endswith(UNKNOWN) else digests.know()
             if parent == settings.disk:
                 evict(source)
+            else:
+                memory.hold()
 
         check = functools.partial(same_file, source, target)
         contenders = [contender(name, program, servers[kind], functools.partial(before, name), check) for name, kind, program in rows]
@@ -157,7 +160,7 @@ def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
         roots = {kind: directory / kind for kind in ("towpath", "xrootd6", "nginx", *(["xrootd5"] if full else []))}
         for root in roots.values():
             root.mkdir()
-        with settings.machine.serving(roots, tls) as servers:
+        with settings.machine.serving(roots, tls) as servers, WarmMemory() as memory:
             clients = Clients(settings.machine)
             rows = own_uploads(clients, servers, source) + (further_uploads(clients, servers, source) if full else [])
 
@@ -167,6 +170,8 @@ def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
                     (root / "up").unlink(missing_ok=True)
                 if parent == settings.disk:
                     evict(source)
+                else:
+                    memory.hold()
 
             contenders: list[Contender] = []
             for name, kind, program in rows:
