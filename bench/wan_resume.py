@@ -23,6 +23,7 @@ from small_files import fresh
 from wan_cells import PathSample, Scale, cells, received_of, timed, verified
 from wan_lab import Lab, NetworkPath
 from wan_transfers import KINDS, aria2, know_digests, rclone
+from warm_memory import WarmMemory
 
 KILLS = 3
 LOOK_S = 0.1
@@ -135,13 +136,16 @@ def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> Pa
 
 def resume(settings: Settings, paths: Sequence[NetworkPath], size: int, scale: Scale) -> dict:
     """One file over each path, in memory, undisturbed and killed."""
-    with scratch(str(settings.memory), "wan") as directory:
+    with scratch(str(settings.memory), "wan") as directory, WarmMemory() as memory:
         source, target = directory / "source" / "large.bin", directory / "target" / "large.bin"
         source.parent.mkdir()
         write_pattern(source, size)
         (source.parent / START).write_bytes(b"1")
         know_digests(settings.machine, source.parent, [source.name, START])
-        before = functools.partial(fresh, target.parent)
+
+        def before() -> None:
+            fresh(target.parent)
+            memory.hold()
 
         def contender(name: str, run: Callable[[], PathSample], file: str) -> Contender:
             return Contender(name, verified(run, functools.partial(same_file, source.parent / file, target.parent / file)), before)

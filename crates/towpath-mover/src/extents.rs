@@ -1,6 +1,6 @@
 //! Which bytes of a file are still to be moved, and in which pieces.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use towpath_proto::checksum::Extent;
 
@@ -22,12 +22,22 @@ pub(crate) fn missing(size: u64, present: &[Extent]) -> Vec<Range<u64>> {
     missing
 }
 
-/// `ranges`, without what lies before `from`, cut into pieces of at most `length` bytes.
-pub(crate) fn pieces(ranges: Vec<Range<u64>>, from: u64, length: u64) -> impl Iterator<Item = Range<u64>> + Send {
-    ranges.into_iter().flat_map(move |range| {
-        let end = range.end;
-        let offsets = (range.start.max(from)..end).step_by(usize::try_from(length).unwrap_or(usize::MAX));
-        offsets.map(move |offset| offset..end.min(offset.saturating_add(length)))
+/// `ranges`, without what lies before `from`, cut into pieces of at most as many bytes as `length` says when each is taken; one at least.
+pub(crate) fn pieces(
+    ranges: Vec<Range<u64>>,
+    from: u64,
+    length: impl Fn() -> u64 + Send,
+) -> impl Iterator<Item = Range<u64>> + Send {
+    let mut ranges =
+        ranges.into_iter().map(move |range| range.start.max(from)..range.end).filter(|range| !range.is_empty());
+    let mut rest = 0..0;
+    iter::from_fn(move || {
+        if rest.is_empty() {
+            rest = ranges.next()?;
+        }
+        let piece = rest.start..rest.end.min(rest.start.saturating_add(length().max(1)));
+        rest.start = piece.end;
+        Some(piece)
     })
 }
 
@@ -61,7 +71,7 @@ mod tests {
         fn each_byte_is_present_or_in_one_piece(present in extents(), size in 0..600_u64, from in 0..100_u64, length in 1..40_u64) {
             let from = from.min(size);
             let all: Vec<_> = present.iter().map(extent).collect();
-            let pieces: Vec<_> = pieces(missing(size, &all), from, length).collect();
+            let pieces: Vec<_> = pieces(missing(size, &all), from, || length).collect();
             prop_assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.end - piece.start <= length));
             prop_assert!(pieces.is_sorted_by(|a, b| a.end <= b.start));
             for byte in from..size {

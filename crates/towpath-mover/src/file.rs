@@ -13,8 +13,8 @@ use futures::{
 use tokio::time::sleep;
 use towpath_proto::checksum::Digests;
 use towpath_store::{
-    CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, ReadHandle, Result, ResumeKey, Space, WriteHandle,
-    sys::clock,
+    CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result, ResumeKey, Space,
+    WriteHandle, sys::clock,
 };
 
 use self::commit::commit;
@@ -26,8 +26,12 @@ use crate::{
     window::{Room, Turn},
 };
 
-/// Bytes of one piece: large enough that a request costs nothing beside its data, small enough to stay in a processor's cache.
-pub(crate) const PIECE_BYTES: u64 = 2 << 20;
+/// Bytes of one piece, unless the source is asked for more at once.
+pub(crate) const PIECE_BYTES: u64 = READ_BYTES as u64;
+
+/// So many pieces at least fill the window.
+const LEAST_PIECES: u64 = 32;
+
 /// Bytes asked for together with the metadata: all of a small file.
 pub(crate) const FIRST_BYTES: u64 = 256 << 10;
 
@@ -193,7 +197,9 @@ pub(crate) async fn copy(
             }
             Ok(())
         };
-        let rest = move_rest(job, &*source, &*target, extents::pieces(missing, next, PIECE_BYTES), mover, part);
+        let longest = job.from.store.capabilities().read_bytes as u64;
+        let length = || (mover.window_bytes() / LEAST_PIECES).min(longest).max(PIECE_BYTES);
+        let rest = move_rest(job, &*source, &*target, extents::pieces(missing, next, length), mover, part);
         future::try_join(head, rest).await?;
         look_again(job, mover, &*source, &metadata).await
     };

@@ -134,6 +134,11 @@ impl Mover {
         })
     }
 
+    /// How much may be in flight now, in bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window.limit()
+    }
+
     /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
     /// Dropping the future ends the copy, and leaves nothing.
     ///

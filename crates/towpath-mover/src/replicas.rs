@@ -128,6 +128,7 @@ impl Store for Replicas {
             copy: false,
             attributes: false,
             set_mtime: false,
+            read_bytes: towpath_store::READ_BYTES,
             vector_ranges: 1024,
             vector_range_bytes: 2 << 20,
             digests: Algorithm::ALL.into_iter().collect(),

@@ -29,5 +29,5 @@ pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, 
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use store::{
     ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
-    Place, ReadHandle, Store, VectorReads, WriteHandle,
+    Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,
 };

@@ -61,7 +61,7 @@ use self::{
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::writeback,
+    Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::writeback,
 };
 
 /// How sure a finished upload is to survive a power failure.
@@ -489,6 +489,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         copy: write,
         attributes: attributes::are_supported(&Inode::of(root.directory())?),
         set_mtime: write,
+        read_bytes: READ_BYTES,
         vector_ranges: vector::RANGES,
         vector_range_bytes: vector::BATCH_BYTES,
         digests: Algorithm::ALL.into_iter().collect(),

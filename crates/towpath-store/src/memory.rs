@@ -24,7 +24,7 @@ use towpath_proto::checksum::{Algorithm, Digest, Digests, Hasher};
 use self::handle::{MemoryFile, MemoryWriter};
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata,
-    OpenOptions, Overwrite, ReadHandle, Result, Space, Store, StorePath, VersionTag, WriteHandle,
+    OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, VersionTag, WriteHandle,
     attribute::check_attribute, sys::clock,
 };
 
@@ -176,6 +176,7 @@ impl Store for MemoryStore {
             copy: true,
             attributes: true,
             set_mtime: true,
+            read_bytes: READ_BYTES,
             vector_ranges: 1024,
             vector_range_bytes: usize::MAX,
             digests: Algorithm::ALL.into_iter().collect(),

@@ -323,6 +323,9 @@ impl Place<'_> {
     }
 }
 
+/// The bytes of one read that cost nothing beside them, and still stay in a processor's cache.
+pub const READ_BYTES: usize = 2 << 20;
+
 /// What a store can do. A face answers 'unsupported' from this, and a mover plans by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
@@ -342,6 +345,8 @@ pub struct Capabilities {
     pub attributes: bool,
     /// Modification times can be set, as far as is known: a store far away may find out only when it is asked for something.
     pub set_mtime: bool,
+    /// The most bytes worth asking for in one of many reads that are under way: [`READ_BYTES`], or more where each has a connection of its own.
+    pub read_bytes: usize,
     /// The most ranges worth sending in one vector read.
     pub vector_ranges: usize,
     /// The longest range in a vector read, in bytes.

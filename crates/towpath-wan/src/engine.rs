@@ -4,7 +4,7 @@
 //! is due, a device has something, or somebody asks. There is no busy loop, and nothing is decided here.
 
 use std::{
-    io,
+    io, mem,
     num::NonZeroU64,
     os::fd::OwnedFd,
     sync::{Arc, mpsc},
@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
 use rustix::{
+    buffer::spare_capacity,
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     io::Errno,
     process::setpriority_process,
@@ -29,11 +29,8 @@ use crate::{
     segment::MOST_BYTES,
 };
 
-/// Memory for packets is taken in blocks, from which packets are split without a copy.
-const BLOCK_BYTES: usize = 1 << 20;
-
-/// Smaller packets are copied out of their block: acknowledgements under way would each hold a whole one.
-const LEAST_SPLIT_BYTES: usize = 4 << 10;
+/// Smaller packets are copied: acknowledgements under way would each hold the room for a whole super-packet.
+const LEAST_WHOLE_BYTES: usize = MOST_BYTES / 2;
 
 /// Packets read from one device before the others, and what is due, have their turn.
 const READS_IN_A_ROW: usize = 32;
@@ -114,7 +111,7 @@ impl Engine {
             devices: devices.into_iter().map(Some).collect(),
             wake: Arc::clone(&wake),
             asked,
-            block: BytesMut::new(),
+            room: Vec::with_capacity(MOST_BYTES),
             lead_ns: 0,
             least_late_ns: 0,
             waking_ns: 0,
@@ -163,9 +160,14 @@ fn wake(eventfd: &OwnedFd) {
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 
-/// The packet at the start of the block.
-fn take_out(block: &mut BytesMut, bytes: usize) -> BytesMut {
-    if bytes < LEAST_SPLIT_BYTES { BytesMut::from(&block[..bytes]) } else { block.split_to(bytes) }
+/// The packet that was read into `room`, which is empty then.
+fn take_out(room: &mut Vec<u8>) -> Vec<u8> {
+    if room.len() >= LEAST_WHOLE_BYTES {
+        return mem::replace(room, Vec::with_capacity(MOST_BYTES));
+    }
+    let packet = room.as_slice().to_vec();
+    room.clear();
+    packet
 }
 
 /// What the thread works with.
@@ -175,7 +177,8 @@ struct Carrier {
     devices: Vec<Option<OwnedFd>>,
     wake: Arc<OwnedFd>,
     asked: mpsc::Receiver<Request>,
-    block: BytesMut,
+    /// Empty, with room for one packet.
+    room: Vec<u8>,
     /// How much too late the timer wakes this thread, smoothed.
     lead_ns: u64,
     /// By how much the timer at least was late of late: so long waking takes, whatever wakes.
@@ -235,14 +238,11 @@ impl Carrier {
     }
 
     fn collect_one(&mut self, host: HostIndex) -> bool {
-        if self.block.len() < MOST_BYTES {
-            self.block = BytesMut::zeroed(BLOCK_BYTES);
-        }
         let Some(place) = self.devices.get_mut(host.at()) else { return false };
         let Some(device) = place else { return false };
-        match rustix::io::read(device, &mut self.block[..MOST_BYTES]) {
-            Ok(bytes) => {
-                let packet = take_out(&mut self.block, bytes);
+        match rustix::io::read(device, spare_capacity(&mut self.room)) {
+            Ok(_) => {
+                let packet = take_out(&mut self.room);
                 self.network.arrive(now_ns() - self.waking_ns, host, packet);
                 true
             }
@@ -327,12 +327,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_packet_holds_no_block() {
-        let mut block = BytesMut::zeroed(BLOCK_BYTES);
-        let small = take_out(&mut block, 60);
-        assert_eq!((small.len(), block.len()), (60, BLOCK_BYTES));
-        assert!(small.capacity() < LEAST_SPLIT_BYTES);
-        let large = take_out(&mut block, MOST_BYTES);
-        assert_eq!((large.len(), block.len()), (MOST_BYTES, BLOCK_BYTES - MOST_BYTES));
+    fn a_small_packet_holds_no_more_than_it_is() {
+        let mut room = Vec::with_capacity(MOST_BYTES);
+        room.extend_from_slice(&[7; 60]);
+        let small = take_out(&mut room);
+        assert_eq!((small.as_slice(), small.capacity()), (&[7; 60][..], 60));
+        assert_eq!((room.len(), room.capacity()), (0, MOST_BYTES));
+        room.resize(MOST_BYTES, 8);
+        assert_eq!(take_out(&mut room), [8; MOST_BYTES]);
+        assert_eq!((room.len(), room.capacity()), (0, MOST_BYTES));
     }
 }

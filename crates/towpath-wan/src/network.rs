@@ -173,7 +173,7 @@ impl Network {
     }
 
     /// Sends on its way what the host `from` gave at `now_ns`.
-    pub(crate) fn arrive(&mut self, now_ns: u64, from: HostIndex, bytes: bytes::BytesMut) {
+    pub(crate) fn arrive(&mut self, now_ns: u64, from: HostIndex, bytes: Vec<u8>) {
         let Ok(packet) = Packet::parse(bytes) else {
             self.counters.malformed_packets += 1;
             return;

@@ -14,8 +14,6 @@ use std::{
     ops::Range,
 };
 
-use bytes::BytesMut;
-
 /// Bytes of the virtio-net header before each packet: the ten of the form without the count of buffers.
 pub(crate) const VNET_BYTES: usize = 10;
 
@@ -91,7 +89,7 @@ pub(crate) enum Malformed {
 /// A packet between two hosts, with its virtio-net header.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     train: Train,
     /// Bytes of the IP header with its extensions.
     ip_header_bytes: usize,
@@ -100,7 +98,7 @@ pub(crate) struct Packet {
 
 impl Packet {
     /// Takes what a TUN device gave.
-    pub(crate) fn parse(bytes: BytesMut) -> Result<Self, Malformed> {
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, Malformed> {
         let (vnet, ip) = bytes.split_at_checked(VNET_BYTES).ok_or(Malformed::Truncated)?;
         let destination = destination(ip).ok_or(Malformed::Truncated)?;
         let kind = vnet[1];
@@ -146,7 +144,7 @@ impl Packet {
         debug_assert!(run.start < run.end && run.end <= self.train.segments, "{run:?} of {:?}", self.train);
         let header_end = VNET_BYTES + self.train.header_bytes as usize;
         let payload = self.train.payload(run);
-        let mut bytes = BytesMut::with_capacity(header_end + payload.len());
+        let mut bytes = Vec::with_capacity(header_end + payload.len());
         bytes.extend_from_slice(&self.bytes[..header_end]);
         bytes.extend_from_slice(&self.bytes[header_end + payload.start..header_end + payload.end]);
         let train = Train { segments: run.end - run.start, payload_bytes: payload.len() as u32, ..self.train };

@@ -127,6 +127,7 @@ impl Store for XrootdStore {
             copy: false,
             attributes: true,
             set_mtime: self.origin.sites.is_known_to_be_ours(&self.origin.place),
+            read_bytes: towpath_store::READ_BYTES,
             vector_ranges: vector::MAX_ELEMENTS,
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,

@@ -169,7 +169,7 @@ impl Mover {
         size: u64,
         first_bytes: u64,
     ) -> impl Stream<Item = Result<Piece<'a>>> {
-        stream::iter(extents::pieces(extents::missing(size, &[]), first_bytes, PIECE_BYTES))
+        stream::iter(extents::pieces(extents::missing(size, &[]), first_bytes, || PIECE_BYTES))
             .then(move |range| async move {
                 let length = range.end - range.start;
                 let room = self.room(length, Turn::Piece).await;

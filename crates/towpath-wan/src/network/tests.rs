@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use bytes::BytesMut;
 use proptest::prelude::*;
 
 use super::*;
@@ -16,8 +15,8 @@ fn host(number: u8) -> HostIndex {
 }
 
 /// An IPv4 packet of 1500 bytes that carries a number.
-fn packet(to: Ipv4Addr, number: u32) -> BytesMut {
-    let mut bytes = BytesMut::zeroed(VNET_BYTES + 1500);
+fn packet(to: Ipv4Addr, number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; VNET_BYTES + 1500];
     let ip = &mut bytes[VNET_BYTES..];
     ip[0] = 0x45;
     ip[16..20].copy_from_slice(&to.octets());
@@ -100,7 +99,7 @@ fn what_has_no_host_to_go_to_is_counted() {
     for to in [[224, 0, 0, 22], [198, 18, 0, 3], [198, 18, 1, 2], [198, 18, 0, 1], [198, 18, 0, 0]] {
         network.arrive(0, host(1), packet(to.into(), 0));
     }
-    network.arrive(0, host(1), BytesMut::from(&[0; 11][..]));
+    network.arrive(0, host(1), vec![0; 11]);
     let counters = NetworkCounters { unroutable_packets: 5, malformed_packets: 1, overflow_packets: 0 };
     assert_eq!((network.counters(), network.next_ns()), (counters, None));
 }

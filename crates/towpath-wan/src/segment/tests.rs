@@ -19,7 +19,7 @@ impl Sent {
         if self.is_v6 { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES }
     }
 
-    pub(crate) fn bytes(&self) -> BytesMut {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let tcp_bytes = 20 + 4 * usize::from(self.option_words);
         let start = self.tcp_start();
         let mut ip = vec![0; start + tcp_bytes];
@@ -55,7 +55,7 @@ impl Sent {
         vnet[4..6].copy_from_slice(&self.segment_bytes.to_ne_bytes());
         vnet[6..8].copy_from_slice(&u16::try_from(start).unwrap().to_ne_bytes());
         vnet[8..10].copy_from_slice(&16_u16.to_ne_bytes());
-        let mut bytes = BytesMut::from(&vnet[..]);
+        let mut bytes = vnet.to_vec();
         bytes.extend_from_slice(&ip);
         bytes
     }
@@ -148,7 +148,7 @@ proptest! {
                 prop_assert_eq!(get_u16(ip, 4), sent.identification.wrapping_add(run.start as u16));
             }
             // What the kernel would read from it is a train of that length again.
-            let again = Packet::parse(BytesMut::from(bytes));
+            let again = Packet::parse(bytes.to_vec());
             prop_assert_eq!(again.map(|packet| packet.train.segments), Ok(run.end - run.start));
         }
     }
@@ -171,7 +171,7 @@ proptest! {
             (*gso, *first) = (kind, version << 4 | 5);
             [*low, *high] = u16::from(*low & 63).to_ne_bytes();
         }
-        if let Ok(packet) = Packet::parse(BytesMut::from(&bytes[..])) {
+        if let Ok(packet) = Packet::parse(bytes.to_vec()) {
             for segment in 0..packet.train.segments {
                 prop_assert!(packet.train.wire_bytes(segment) >= 84);
             }
@@ -224,5 +224,5 @@ fn segmentation_that_was_not_offered_is_refused() {
     assert_eq!(edited(0, 0), Err(Malformed::Segmentation));
     assert_eq!(edited(6, 24), Err(Malformed::Headers));
     assert_eq!(edited(VNET_BYTES, 0x95), Err(Malformed::Truncated));
-    assert_eq!(Packet::parse(BytesMut::from(&[0; 12][..])).map(|_| ()), Err(Malformed::Truncated));
+    assert_eq!(Packet::parse(vec![0; 12]).map(|_| ()), Err(Malformed::Truncated));
 }

@@ -23,7 +23,10 @@ use super::{
     parts::Target,
     upload::Upload,
 };
-use crate::{digest::compute, http::vector};
+use crate::{
+    digest::compute,
+    http::{read, vector},
+};
 
 /// A bucket as a store. Directories are prefixes of keys; `docs/s3.md` tells what follows from that.
 #[derive(Clone)]
@@ -86,6 +89,7 @@ impl Store for S3Store {
             copy: true,
             attributes: false,
             set_mtime: false,
+            read_bytes: read::MOST_BYTES,
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
