@@ -57,6 +57,14 @@ def evict(file: pathlib.Path) -> None:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def begin_alike(settings: Settings, parent: pathlib.Path, source: pathlib.Path, memory: WarmMemory) -> None:
+    """Lets nothing of an earlier run help or hinder the next: on disk the source is read anew, in memory there is some at hand."""
+    if parent == settings.disk:
+        evict(source)
+    else:
+        memory.hold()
+
+
 def own_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
     """What is measured everywhere: each client with its own server, and the most important cross pairs."""
     root = {kind: server.root(name) for kind, server in servers.items()}
@@ -118,10 +126,7 @@ def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
         def before(name: str) -> None:
             target.unlink(missing_ok=True)
             digests.forget() if name.endswith(UNKNOWN) else digests.know()
-            if parent == settings.disk:
-                evict(source)
-            else:
-                memory.hold()
+            begin_alike(settings, parent, source, memory)
 
         check = functools.partial(same_file, source, target)
         contenders = [contender(name, program, servers[kind], functools.partial(before, name), check) for name, kind, program in rows]
@@ -168,10 +173,7 @@ def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
                 # Not only the one that is written next: the room is needed.
                 for root in roots.values():
                     (root / "up").unlink(missing_ok=True)
-                if parent == settings.disk:
-                    evict(source)
-                else:
-                    memory.hold()
+                begin_alike(settings, parent, source, memory)
 
             contenders: list[Contender] = []
             for name, kind, program in rows:

@@ -30,7 +30,7 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
   it lost, or handed over late by more than 0.1 ms and 2 % of the round trip on average. **`†`** failed, or brought something else, after the samples that its figure is of; `–` has none. What
   was wrong is said below the table. Where that befell towpath, or it was cut off and a rate is asked for, the target is not met.
 - Sources and targets are in memory (tmpfs), but for `leaf`, `leaf-minute` and `checksum`, which go from disk to disk. Hosts take back what is free of
-  a virtual machine's memory; here it took up to five times as long to have it again as to write it. So before each large file in memory all that is free is held, and
+  a virtual machine's memory; here a copy of 4 GiB took up to four times as long for it. So before each large file in memory all that is free is held, and
   let go while a run needs it (for `light` and `loss` as much was written and freed before each run, for `resume` nothing was done).
 - Contenders took turns over each path, and what they brought was compared with the source each time that they came to their end. towpath, first in each table, has no option but `-r`; of its
   peers some have none, and the others those that suit the job; curl and aria2c have the list of URLs too. Over XRootD both towpath and xrdcp check what comes; curl, aria2c, rclone and

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contenders import RCLONE_STREAMS, Machine
 from digests import KeptDigests, make_known
 from harness import Contender, Program, Server, scratch
-from large import UNKNOWN, evict, same_file
+from large import UNKNOWN, begin_alike, same_file
 from settings import MIB, Settings, write_pattern
 from small_files import CURL_PARALLEL, curl_list, fresh, same_tree
 from wan_cells import Scale, cells, received_of, timed, verified
@@ -183,10 +183,7 @@ def large(
         def before(name: str) -> None:
             fresh(target.parent)
             digests.forget() if name.endswith(UNKNOWN) else digests.know()
-            if parent == settings.disk:
-                evict(source)
-            else:
-                memory.hold()
+            begin_alike(settings, parent, source, memory)
 
         def contender(name: str, server: Server, program: Program, over: Lab) -> Contender:
             run = timed(name, program, server, over, scale.limit_s, size, received_of(size))

@@ -8,7 +8,8 @@ import pathlib
 import threading
 from typing import Self
 
-GIB = 1 << 30
+from settings import GIB
+
 CHUNK = GIB // 16
 LEAST_FREE = GIB
 """Less than this is free while a run takes what was let go: so it is never free for long."""

@@ -197,9 +197,8 @@ pub(crate) async fn copy(
             }
             Ok(())
         };
-        let longest = job.from.store.capabilities().read_bytes as u64;
-        let length = || (mover.window_bytes() / LEAST_PIECES).min(longest).max(PIECE_BYTES);
-        let rest = move_rest(job, &*source, &*target, extents::pieces(missing, next, length), mover, part);
+        let pieces = extents::pieces(missing, next, || piece_bytes(job, mover));
+        let rest = move_rest(job, &*source, &*target, pieces, mover, part);
         future::try_join(head, rest).await?;
         look_again(job, mover, &*source, &metadata).await
     };
@@ -325,6 +324,12 @@ fn resume_key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
     };
     let (from, to) = (job.from.to_string(), job.to.to_string());
     Some(ResumeKey::of(&[from.as_bytes(), &metadata.size.to_le_bytes(), version.as_bytes(), to.as_bytes()]))
+}
+
+/// How long the next piece is, if there is so much.
+fn piece_bytes(job: &Job, mover: &Mover) -> u64 {
+    let longest = job.from.store.capabilities().read_bytes as u64;
+    (mover.window_bytes() / LEAST_PIECES).min(longest).max(PIECE_BYTES)
 }
 
 /// Moves pieces, as many at once as the window has room for.

@@ -11,7 +11,6 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    thread,
     time::Duration,
 };
 
@@ -22,7 +21,10 @@ use tokio::{
 
 use crate::{
     Error, Fault, Result,
-    sys::clock::{self, Instant},
+    sys::{
+        clock::{self, Instant},
+        processor::processors,
+    },
 };
 
 /// For so many calls at once that the pool may run, one long job.
@@ -59,7 +61,7 @@ impl DiskPool {
     /// A pool that runs `jobs` calls at once, at least one.
     pub(super) fn new(jobs: usize) -> Self {
         let most = jobs.max(1);
-        let few = thread::available_parallelism().map_or(1, usize::from).min(most);
+        let few = processors().min(most);
         let state = State { jobs: VecDeque::new(), taken: 0, threads: 0, needed: None, is_watched: false };
         Self {
             line: Arc::new(Line { state: Mutex::new(state), few, most }),

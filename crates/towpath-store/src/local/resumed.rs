@@ -28,7 +28,7 @@ use super::{
     root::Parent,
     staging::Staged,
 };
-use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey};
+use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, sys::processor::processors};
 
 /// How much is read at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -100,7 +100,8 @@ impl Left {
     /// nothing is copied meanwhile. Memory: the records of a journal, and one piece for each thread.
     pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
-        let threads = usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, most_threads());
+        let threads =
+            usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MOST_THREADS));
         // Of ranges that overlap, which mostly are one block and a part of it that was noted before, one thread reads what is needed.
         let ranges = Mutex::new(self.records.chunk_by(|one, next| next.offset < one.end()));
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -192,11 +193,6 @@ fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &C
     let digests = hasher.finish();
     let is_right = digests.get(Algorithm::Crc32c).is_some_and(|found| found.to_integer() == u64::from(record.crc32c));
     Ok(Extent::from_digests(record.offset, record.length.into(), &digests).filter(|_| is_right))
-}
-
-/// How many threads at most read what one upload left.
-fn most_threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
 }
 
 /// Drops, of `extents` in order, those that overlap one before, and what is behind the most separate ones that an upload may begin with.
