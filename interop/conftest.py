@@ -7,6 +7,7 @@ TOWPATH_INTEROP_SERVER=xrootd (or nginx) puts that server in towpath's place.
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER")
 
 
 def pytest_configure(config):
-    """Registers the table of outcomes."""
+    """Registers the table of outcomes, and lets programs be interrupted also where signals are ignored, as behind `nohup`."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "pair(client, operation, note=None): what the test proves, for docs/interop.md")
     config.table = Table()
     config.pluginmanager.register(config.table)

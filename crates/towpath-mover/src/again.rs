@@ -1,4 +1,4 @@
-//! A file that is copied again: from where it broke off, anew if its source changed, and once more if it arrived damaged.
+//! A file that is copied again: from where it broke off, anew if nothing of it stayed or its source changed, and once more if it arrived damaged.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Starts {
     changes: u32,
     /// Starts in a row that brought nothing.
     losses: usize,
-    /// What was missing when the last one began to move bytes, of one that can go on.
+    /// What was missing when the last one that lost an end began to move bytes.
     missing_bytes: Option<u64>,
     /// How often it has arrived damaged.
     damages: u32,
@@ -77,7 +77,20 @@ impl Starts {
                 self.promised = promised;
                 Ok((Duration::ZERO, error))
             }
-            failure => Err(failure.into()),
+            failure => Err(self.in_doubt(failure.into())),
+        }
+    }
+
+    /// `error`, which ends the copy. Of a file that is there it says if an earlier start may have made it.
+    fn in_doubt(&self, error: Error) -> Error {
+        if error.fault() != Fault::AlreadyExists || self.missing_bytes.is_none() {
+            return error;
+        }
+        let message = format!("{}: this copy may have made it when its connection was lost", error.message());
+        let told = Error::new(error.fault(), message).blamed_on(error.blame());
+        match error.path() {
+            Some(path) => told.at(path),
+            None => told,
         }
     }
 
@@ -131,6 +144,15 @@ mod tests {
         after(&mut starts, broken_off(10));
         assert_eq!(after(&mut starts, Failure::NotBegun(error(Fault::PermissionDenied))), None);
         assert_eq!(after(&mut starts, Failure::Final(error(Fault::Unavailable))), None);
+    }
+
+    #[test]
+    fn what_exists_after_a_loss_may_be_the_copy_itself() {
+        let exists = |starts: &mut Starts| starts.after(Failure::NotBegun(error(Fault::AlreadyExists))).unwrap_err();
+        let mut starts = Starts::default();
+        assert_eq!(exists(&mut starts).message(), "as it was");
+        after(&mut starts, broken_off(10));
+        assert!(exists(&mut starts).message().contains("this copy may have made it"));
     }
 
     #[test]

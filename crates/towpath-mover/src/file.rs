@@ -103,7 +103,7 @@ pub(crate) enum Failure {
     NotBegun(Error),
     /// The source became another version; nothing is left at the destination.
     Changed(Error),
-    /// An end was lost. What came stays at the destination, where so much was missing when the start began to move bytes.
+    /// The destination was lost, or the source while what came stays. So much was missing at the destination when the start began to move bytes.
     BrokenOff { error: Error, missing_bytes: u64 },
     /// What came is not what the source `promised`.
     Unlike { error: Error, promised: Digests },
@@ -125,6 +125,19 @@ impl From<Failure> for Error {
         | Failure::Unlike { error, .. }
         | Failure::Final(error)) = failure;
         error
+    }
+}
+
+/// What ended the way of bytes from end to end.
+struct Broken {
+    error: Error,
+    /// Sources ask again by themselves when they are lost.
+    is_destinations: bool,
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self { error, is_destinations: false }
     }
 }
 
@@ -200,10 +213,9 @@ pub(crate) async fn copy(
         let pieces = extents::pieces(missing, next, || piece_bytes(job, mover));
         let rest = move_rest(job, &*source, &*target, pieces, mover, part);
         future::try_join(head, rest).await?;
-        look_again(job, mover, &*source, &metadata).await
+        Ok(look_again(job, mover, &*source, &metadata).await?)
     };
-    let moved = moved.await;
-    if let Err(error) = moved {
+    if let Err(Broken { error, is_destinations }) = moved.await {
         // What the server is may have been found out only by the upload.
         let stays = may_go_on && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
         if !stays {
@@ -213,7 +225,9 @@ pub(crate) async fn copy(
         let needed_bytes = if stays { part.left_bytes() } else { metadata.size };
         return Err(match explained(job, needed_bytes, error).await {
             error if error.fault() == Fault::Changed => Failure::Changed(error),
-            error if stays && again::is_loss(&error) => Failure::BrokenOff { error, missing_bytes },
+            error if (stays || is_destinations) && again::is_loss(&error) => {
+                Failure::BrokenOff { error, missing_bytes }
+            }
             error => Failure::Final(error),
         });
     }
@@ -340,7 +354,7 @@ async fn move_rest(
     pieces: impl Iterator<Item = Range<u64>> + Send,
     mover: &Mover,
     part: &Part,
-) -> Result<()> {
+) -> Result<(), Broken> {
     stream::iter(pieces)
         .then(|piece| async move {
             let length = piece.end - piece.start;
@@ -367,12 +381,12 @@ pub(crate) fn shorter() -> Error {
     Error::new(Fault::Changed, "its size changed while it was read")
 }
 
-async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<()> {
+async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
     if piece.len() as u64 != length {
-        return Err(shorter().at(&job.from.path));
+        return Err(shorter().at(&job.from.path).into());
     }
-    if length > 0 {
-        target.write(offset, Bytes::from(piece)).await?;
+    if length == 0 {
+        return Ok(());
     }
-    Ok(())
+    target.write(offset, Bytes::from(piece)).await.map_err(|error| Broken { error, is_destinations: true })
 }

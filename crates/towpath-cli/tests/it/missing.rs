@@ -56,6 +56,36 @@ fn what_was_missed_is_tried_again_with_the_command_that_is_told() {
     }
 }
 
+/// Of files in all states: being opened, on their way, being shown.
+#[test]
+fn nothing_is_missed_of_a_tree_whose_server_is_killed_and_starts_again() {
+    const FILES: usize = 1_000;
+    for protocol in 0..2 {
+        let directory = Directory::new();
+        for number in 0..FILES {
+            directory.put(&format!("s/f{number}"), &format!("{number} ").repeat(1_000));
+        }
+        directory.put("t/other", "");
+        let mut served = directory.serve();
+        let url = &served.urls()[protocol];
+        let mut command =
+            directory.command(["cp", "-r", "-f", "--limit", "20Mbit", "--events", "-", "s", &format!("{url}/t")]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut events = BufReader::new(process.stdout.take().unwrap()).lines();
+        for _ in 0..2 {
+            let ended = events.by_ref().filter(|event| event.as_ref().unwrap().contains("file_done")).take(FILES / 4);
+            assert_eq!(ended.count(), FILES / 4, "{url}");
+            served = served.killed_and_started_again(&directory.host(""), &["--writable"]);
+        }
+        events.for_each(|event| drop(event.unwrap()));
+        let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(0);
+        assert!(outcome.stderr.contains("1000 files"), "{outcome:?}");
+        for number in 0..FILES {
+            assert_eq!(directory.get(&format!("t/s/f{number}")), format!("{number} ").repeat(1_000), "{url}");
+        }
+    }
+}
+
 #[test]
 fn without_a_list_the_command_that_is_told_copies_what_was_missing() {
     let directory = Directory::new();

@@ -116,7 +116,18 @@ impl Served {
 
     /// As [`Self::start`], with more flags.
     pub(super) fn start_with(directory: &Path, flags: &[&str]) -> Self {
-        let mut command = towpath(["serve", "--listen", "127.0.0.1:0"]);
+        Self::start_at("127.0.0.1:0", directory, flags)
+    }
+
+    /// Ends at once, and serves at the same address again.
+    pub(super) fn killed_and_started_again(self, directory: &Path, flags: &[&str]) -> Self {
+        let address = self.address.to_string();
+        drop(self);
+        Self::start_at(&address, directory, flags)
+    }
+
+    fn start_at(address: &str, directory: &Path, flags: &[&str]) -> Self {
+        let mut command = towpath(["serve", "--listen", address]);
         command.args(flags).arg(directory).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();

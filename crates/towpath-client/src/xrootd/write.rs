@@ -131,8 +131,9 @@ impl Upload {
         pairs: Option<&str>,
     ) -> Result<Self> {
         let identity = origin.identity(caller);
-        // Opened twice, a file that must not exist would be found to exist.
-        let mut pursuit = origin.pursuit(!flags.contains(OpenFlags::new));
+        // Opened twice, a file that must not exist would be found to exist, where it is not hidden.
+        let hides = origin.sites.at(&origin.place, &identity).is_known_to_be_ours();
+        let mut pursuit = origin.pursuit(hides || !flags.contains(OpenFlags::new));
         loop {
             let site = origin.sites.at(pursuit.place(), &identity);
             let cgi = &pursuit.place().cgi;

@@ -6,7 +6,7 @@ use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Result, WriteHandle};
 
 use super::{Copied, Failure, Route, first_bytes, keep_promise};
-use crate::{Job, Mover, mover::FILE_BYTES, replicas, stage::Stage};
+use crate::{Job, Mover, again, mover::FILE_BYTES, replicas, stage::Stage};
 
 /// Has the destination check and show what was written.
 ///
@@ -34,7 +34,11 @@ pub(super) async fn commit(
     }
     let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
     let mut stay = mover.stages.enter(Stage::Commit, held);
-    let mut arrived = target.commit(expected).await.map_err(|error| judged(job, error, digests.clone()))?;
+    let mut arrived = target.commit(expected).await.map_err(|error| match again::is_loss(&error) {
+        // Whether it is shown nobody knows; who begins anew finds out.
+        true => Failure::BrokenOff { error: error.at(&job.to.path), missing_bytes: size },
+        false => judged(job, error, digests.clone()),
+    })?;
     if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
         && arrived.digests.get(promised.algorithm()).is_none()
     {

@@ -82,6 +82,30 @@ async fn a_copy_whose_destination_is_lost_goes_on() {
     assert!(moved.abs_diff(SIZE as u64) < 32 << 20, "{moved} bytes were moved");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_file_too_small_to_go_on_is_begun_anew_when_its_destination_is_lost() {
+    let from = memory();
+    for size in [0, 10_000, 5 << 20] {
+        put(&from, "/file", PATTERN.bytes(0, size)).await;
+        let flaky = Arc::new(FaultStore::new(memory(), Faults::default()));
+        let lost = [("write", Fault::Unavailable), ("create", Fault::TimedOut), ("commit", Fault::TimedOut)];
+        for (call, fault) in lost {
+            flaky.fail(call, u64::from(call == "create"), fault);
+        }
+        let to = Arc::clone(&flaky) as Arc<dyn Store>;
+        copy(place(&from, "/file"), place(&to, "/copy")).await.unwrap();
+        assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, size));
+        // Nothing of an empty file is written.
+        assert_eq!(flaky.record().len(), if size == 0 { 2 } else { 3 });
+        let place = place(&from, "/file");
+        from.remove_file(&place.caller, &place.path).await.unwrap();
+    }
+    put(&from, "/file", PATTERN.bytes(0, 10_000)).await;
+    let gone = FaultStore::new(memory(), Faults { crash_after: Some(1), ..Faults::default() });
+    let error = copy(place(&from, "/file"), place(&(Arc::new(gone) as _), "/copy")).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Unavailable);
+}
+
 #[tokio::test]
 async fn of_two_copies_into_one_name_one_arrives_whole() {
     let from = memory();
