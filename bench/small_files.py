@@ -6,10 +6,11 @@ import functools
 import os
 import pathlib
 import shutil
+import subprocess
 
 from contenders import RCLONE_TRANSFERS, Machine
 from digests import make_known
-from harness import CHECK_LIMIT_S, Program, Server, contender, interleave, run_client, scratch
+from harness import CHECK_LIMIT_S, Program, Server, contender, interleave, scratch
 from settings import Settings
 
 FILE_BYTES = 10_000
@@ -32,8 +33,15 @@ def make_tree(root: pathlib.Path, files: int) -> None:
         path.write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
 
 
-def same_tree(a: pathlib.Path, b: pathlib.Path) -> None:
-    run_client(Program(("diff", "-rq", str(a), str(b))), limit_s=CHECK_LIMIT_S)
+def same_tree(source: pathlib.Path, arrived: pathlib.Path) -> None:
+    """Fails, with the names, where trees differ."""
+    try:
+        done = subprocess.run(("diff", "-rq", source, arrived), capture_output=True, text=True, timeout=CHECK_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"what arrived could not be compared in {CHECK_LIMIT_S} s") from error
+    if done.returncode != 0:
+        told = (done.stdout + done.stderr).replace(str(source), "source").replace(str(arrived), "arrived")
+        raise RuntimeError(f"what arrived is not the source: {told[:2000]}")
 
 
 def fresh(directory: pathlib.Path, owner: str | None = None) -> None:
