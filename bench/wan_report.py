@@ -31,7 +31,7 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
   was wrong is said below the table. Where that befell towpath, or it was cut off and a rate is asked for, the target is not met.
 - Sources and targets are in memory (tmpfs), but for `leaf`, `leaf-minute` and `checksum`, which go from disk to disk. Hosts take back what is free of
   a virtual machine's memory; here a copy of 4 GiB took up to four times as long for it. So before each large file in memory all that is free is held, and
-  let go while a run needs it (for `light` and `loss` as much was written and freed before each run, for `resume` nothing was done).
+  let go while a run needs it (for `light-cubic` and `loss-cubic` as much was written and freed before each run).
 - Contenders took turns over each path, and what they brought was compared with the source each time that they came to their end. towpath, first in each table, has no option but `-r`; of its
   peers some have none, and the others those that suit the job; curl and aria2c have the list of URLs too. Over XRootD both towpath and xrdcp check what comes; curl, aria2c, rclone and
   globus-url-copy check nothing. globus-url-copy's pipelining (`-pp`) helps only between two servers, which these transfers are not.
