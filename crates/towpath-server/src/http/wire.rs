@@ -194,6 +194,26 @@ fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
     io::Error::other(error)
 }
 
+/// The first bytes of a connection, which tell HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 §3.4) from HTTP/1.1: no method begins with them.
+#[derive(Debug, Default)]
+struct Opening {
+    bytes: [u8; 3],
+    length: usize,
+}
+
+impl Opening {
+    fn take(&mut self, received: &[u8]) {
+        for (place, byte) in self.bytes[self.length..].iter_mut().zip(received) {
+            *place = *byte;
+            self.length += 1;
+        }
+    }
+
+    fn is_of_http2(&self) -> bool {
+        self.bytes == *b"PRI"
+    }
+}
+
 /// A connection that knows spans of files, and tells its pulse what happens.
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -201,13 +221,15 @@ pub(super) struct Wire {
     outbox: Arc<Outbox>,
     pulse: Arc<Pulse>,
     header_bytes: u64,
+    opening: Opening,
 }
 
 impl Wire {
-    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain. A request header of more than
-    /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it.
+    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain. A request header of HTTP/1.1 of more than
+    /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it. (In HTTP/2 the body of a request may come
+    /// before anybody has looked at its header, whose length hyper bounds.)
     pub(super) fn new(socket: Socket, outbox: Arc<Outbox>, pulse: Arc<Pulse>, header_bytes: u64) -> Self {
-        Self { socket, outbox, pulse, header_bytes }
+        Self { socket, outbox, pulse, header_bytes, opening: Opening::default() }
     }
 
     fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -242,8 +264,11 @@ impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
-        let received = buffer.filled().len() - before;
-        if received > 0 && self.pulse.received(received) > self.header_bytes.saturating_mul(2) {
+        let received = buffer.filled().get(before..).unwrap_or_default();
+        self.opening.take(received);
+        let is_too_long =
+            !received.is_empty() && self.pulse.received(received.len()) > self.header_bytes.saturating_mul(2);
+        if is_too_long && !self.opening.is_of_http2() {
             return Poll::Ready(Err(io::Error::other("the request header is far too long")));
         }
         Poll::Ready(Ok(()))

@@ -53,7 +53,7 @@ async fn who_takes_no_byte_is_dropped() {
         match version {
             "HTTP/1.1" => stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap(),
             // The preface, empty settings, and a request for the file; no window is ever opened beyond the first 64 KiB.
-            _ => stream.write_all(&http2_get("/file")).await.unwrap(),
+            _ => stream.write_all(&http2_request("GET", "/file", false)).await.unwrap(),
         }
         while site.service.metrics.dropped.get() == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -91,13 +91,18 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
     assert_eq!(rest_moves().await, 1);
 }
 
-fn http2_get(path: &str) -> Vec<u8> {
-    let mut block = vec![0x82, 0x86, 0x41, 1, b'x', 0x44, path.len() as u8];
-    block.extend_from_slice(path.as_bytes());
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    bytes.extend_from_slice(&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
-    bytes.extend_from_slice(&block);
-    bytes
+/// The preface, empty settings, and a request, whose body may follow.
+fn http2_request(method: &str, path: &str, has_body: bool) -> Vec<u8> {
+    let literal = |name: u8, value: &str| [&[0x40 | name, value.len() as u8], value.as_bytes()].concat();
+    let block = [literal(2, method), vec![0x86], literal(1, "x"), literal(4, path)].concat();
+    let header = http2_frame(1, if has_body { 4 } else { 5 }, &block);
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec(), header].concat()
+}
+
+/// A frame of the first stream.
+fn http2_frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
 }
 
 #[tokio::test]
@@ -126,6 +131,14 @@ async fn long_headers_are_refused() {
     // It is cut off while it is sent.
     let _ = stream.write_all(&endless).await;
     assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+    // In HTTP/2 the body may come before anybody has looked at the header.
+    let body = [(0, 16 << 10), (0, 16 << 10), (1, 0)].map(|(flags, length)| http2_frame(0, flags, &vec![b'x'; length]));
+    let mut stream = site.connect().await;
+    stream.write_all(&[http2_request("PUT", "/file", true), body.concat()].concat()).await.unwrap();
+    while !site.exists("/file").await {
+        let mut answer = [0; 1024];
+        assert_ne!(stream.read(&mut answer).await.unwrap(), 0);
+    }
     let text = site.say(b"no HTTP at all\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
 }
