@@ -81,6 +81,8 @@ pub(crate) enum Addressing {
 pub(crate) enum Command {
     /// Serve a directory over XRootD, HTTP and WebDAV on one port.
     Serve(Serve),
+    /// Say what paths cost, by ALTO (RFC 7285): network and cost maps, and properties of endpoints.
+    Alto(crate::alto::args::Alto),
     /// Copy files and trees between storages, verified.
     Cp(Copy),
     /// Make a destination hold what a source holds, copying only what differs.
@@ -372,7 +374,7 @@ pub(crate) enum ConfigAction {
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
     /// The role.
-    #[arg(value_parser = ["serve"])]
+    #[arg(value_parser = ["serve", "alto"])]
     pub role: String,
     /// Settings (TOML).
     #[arg(long, value_name = "FILE")]

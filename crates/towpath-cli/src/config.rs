@@ -74,6 +74,11 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     Ok(Layered { settings, origins })
 }
 
+/// The variables of this process that are text.
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 fn read(path: &Path) -> Result<Table, ConfigError> {
     let origin = path.display().to_string();
     let bytes =

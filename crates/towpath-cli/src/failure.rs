@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     Config(ConfigError),
     /// The server could not start.
     Start(StartError),
+    /// What is known of the network contradicts itself, or cannot be read; a line each.
+    Facts(String),
     /// The WAN emulator said no.
     Wan(towpath_wan::Error),
     /// A command that was run for the user failed, and has said so itself.
@@ -102,6 +104,7 @@ impl Failure {
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
             Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
             Failure::Start(_) | Failure::System { .. } => Fault::Unavailable.exit_code(),
+            Failure::Facts(_) => Exit::Invalid as u8,
             Failure::Wan(towpath_wan::Error::NeedsRoot) => Fault::PermissionDenied.exit_code(),
             Failure::Wan(towpath_wan::Error::Invalid(_)) => Exit::Usage as u8,
             Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
@@ -126,6 +129,7 @@ impl Failure {
             Failure::Usage(message) => complain(format_args!("{message}\nTry `towpath --help`.")),
             Failure::Config(error) => complain(error),
             Failure::Start(error) => complain(error),
+            Failure::Facts(faults) => faults.lines().for_each(complain),
             Failure::Wan(error) => complain(error),
             Failure::Several { count: 1, .. } | Failure::Command { .. } => {}
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),

@@ -29,9 +29,16 @@ impl Interrupts {
     /// # Errors
     /// The system's.
     pub(crate) fn new() -> Result<Self, Failure> {
+        Self::of(&[Signal::INT, Signal::TERM, Signal::HUP])
+    }
+
+    /// The same for these signals alone.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn of(signals: &[Signal]) -> Result<Self, Failure> {
         let ignored = ignored_signals();
-        let wanted = [Signal::INT, Signal::TERM, Signal::HUP].into_iter();
-        let wanted = wanted.filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let wanted = signals.iter().copied().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
         let streams: std::io::Result<Vec<_>> =
             wanted.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))).collect();
         streams.map(Self).map_err(Failure::system("listen for signals"))

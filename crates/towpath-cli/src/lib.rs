@@ -4,6 +4,7 @@
 //! into stores ([`location`]) and asks them. Data go to the standard output, everything else to the standard error stream. A [`Failure`]
 //! is printed once, here, and becomes the exit code that the error table gives.
 
+mod alto;
 mod args;
 mod audience;
 mod commands;
@@ -93,6 +94,7 @@ fn start(cli: Cli) -> Result<(), Failure> {
 async fn run(cli: Cli) -> Result<(), Failure> {
     let command = match cli.command {
         Command::Serve(arguments) => return serve::serve(&arguments).await,
+        Command::Alto(arguments) => return alto::run(&arguments).await,
         Command::Config(arguments) => return serve::show_config(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
         command => command,
@@ -138,7 +140,9 @@ async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
         Command::Df(arguments) => commands::space(&arguments, places).await,
         Command::Ping(arguments) => commands::ping(&arguments, places).await,
         Command::Probe(arguments) => probe::run(&arguments, places).await,
-        Command::Serve(_) | Command::Config(_) | Command::Wan(_) => Err(Failure::internal("not a client's command")),
+        Command::Serve(_) | Command::Alto(_) | Command::Config(_) | Command::Wan(_) => {
+            Err(Failure::internal("not a client's command"))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use towpath_store::{
 
 use self::transfers::Engine;
 use crate::{
+    alto,
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
     descriptors,
@@ -40,7 +41,11 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let transfers = Engine { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
     // Before anybody is told that the server is there: from now on it stops in good order.
-    let mut interrupts = Interrupts::new()?;
+    run(server, Interrupts::new()?).await
+}
+
+/// Says where it listens, and serves until interrupted.
+pub(crate) async fn run(server: Server, mut interrupts: Interrupts) -> Result<(), Failure> {
     let mut stdout = std::io::stdout();
     for address in server.addresses() {
         writeln!(stdout, "listening on {address}")?;
@@ -66,7 +71,11 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
 /// Prints each setting with its value and where it comes from.
 pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
     let ConfigAction::Show(show) = &arguments.action;
-    let Layered { origins, .. } = load(show.config.as_deref(), Table::new())?;
+    let file = show.config.as_deref();
+    let origins = match &*show.role {
+        "alto" => alto::load(file, Table::new())?.origins,
+        _ => load(file, Table::new())?.origins,
+    };
     let mut stdout = std::io::stdout().lock();
     for (key, (value, origin)) in origins {
         writeln!(stdout, "{key} = {value}  # {origin}")?;
@@ -75,9 +84,7 @@ pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
 }
 
 fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Ok(config::load("serve", file, environment, flags)?)
+    Ok(config::load("serve", file, config::environment(), flags)?)
 }
 
 /// The flags as a layer of settings.

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod alto;
     mod copying;
     mod ending;
     mod events;

@@ -12,6 +12,7 @@
 //! What is not here: how HTTP's values are spelled (`towpath_proto::http`), TLS (the listener).
 
 mod account;
+mod application;
 mod body;
 mod copying;
 mod digests;

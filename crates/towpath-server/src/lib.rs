@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod access_log;
+pub mod application;
 mod buffers;
 pub mod config;
 pub mod http;
@@ -66,6 +67,8 @@ pub enum StartError {
 pub struct Service {
     /// What is served.
     pub store: Arc<dyn Store>,
+    /// What answers HTTP in its place.
+    application: Option<application::Hosted>,
     /// Who may do what.
     pub access: access::Access,
     /// Bounds of one connection and of all.

@@ -20,12 +20,13 @@ use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
 };
-use towpath_store::{Store, sys::net};
+use towpath_store::{Store, memory::MemoryStore, sys::net};
 
 use crate::{
     Buffers, ServeConfig, Service, Socket, StartError,
     access::Access,
     access_log::AccessLog,
+    application::{Application, Hosted},
     http,
     metrics::Metrics,
     third_party::{self, Transfers},
@@ -55,6 +56,14 @@ impl Server {
         Self::bind_with(store, None, config)
     }
 
+    /// As [`Self::bind`], for an application. There are no files then, over any protocol.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_application(application: Arc<dyn Application>, config: &ServeConfig) -> Result<Self, StartError> {
+        Self::bind_service(Arc::new(MemoryStore::new(0)), None, Some(Hosted::new(application)), config)
+    }
+
     /// As [`Self::bind`], for a server that makes third-party copies by `transfers`.
     ///
     /// # Errors
@@ -62,6 +71,15 @@ impl Server {
     pub fn bind_with(
         store: Arc<dyn Store>,
         transfers: Option<Arc<dyn Transfers>>,
+        config: &ServeConfig,
+    ) -> Result<Self, StartError> {
+        Self::bind_service(store, transfers, None, config)
+    }
+
+    fn bind_service(
+        store: Arc<dyn Store>,
+        transfers: Option<Arc<dyn Transfers>>,
+        application: Option<Hosted>,
         config: &ServeConfig,
     ) -> Result<Self, StartError> {
         let listeners = config
@@ -72,6 +90,7 @@ impl Server {
         let metrics = Metrics::default();
         let service = Service {
             store,
+            application,
             access: Access::new(&config.access)?,
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone(), config.probe.clone()),

@@ -7,6 +7,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use towpath_store::sys::disk;
@@ -128,8 +129,13 @@ impl Served {
 
     fn start_at(address: &str, directory: &Path, flags: &[&str]) -> Self {
         let mut command = towpath(["serve", "--listen", address]);
-        command.args(flags).arg(directory).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        command.args(flags).arg(directory);
+        Self::of(command)
+    }
+
+    /// A server that says where it listens.
+    pub(super) fn of(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on ").expect("it says where it listens");
@@ -139,6 +145,11 @@ impl Served {
     /// The storage's URL by xroot and by HTTP; paths follow.
     pub(super) fn urls(&self) -> [String; 2] {
         [format!("root://{}/", self.address), format!("http://{}", self.address)]
+    }
+
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
     }
 
     /// Memory that the process really has (`VmRSS`).

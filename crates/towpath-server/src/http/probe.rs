@@ -118,7 +118,7 @@ fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePe
     let ask: Ask = ask.parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
     let activity = match (ask.direction, exchange.verb) {
         (Direction::Down, Verb::Get) => Activity::Read,
-        (Direction::Up, Verb::Other) => Activity::Create,
+        (Direction::Up, Verb::Post) => Activity::Create,
         _ => return Err(Refusal::bad_request("a probe is a GET downwards, and a POST upwards")),
     };
     // The path may be that of a directory, of which some rights speak as of what is in it.

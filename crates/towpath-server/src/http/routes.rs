@@ -9,6 +9,7 @@ use towpath_store::sys::{net, processor};
 
 use super::{
     account::Account,
+    application,
     body::{Content, Reply},
     copying,
     exchange::Exchange,
@@ -108,6 +109,9 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
     if let Some(path) = probe::path(exchange) {
         return probe::answer(exchange, &path, body).await;
     }
+    if let Some(hosted) = &exchange.service.application {
+        return application::answer(exchange, hosted, body).await;
+    }
     match exchange.verb {
         Verb::Get | Verb::Head => get::answer(exchange).await,
         Verb::Put => put::answer(exchange, body).await,
@@ -120,7 +124,7 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
         Verb::Proppatch => proppatch::answer(exchange, body).await,
         Verb::Lock => locking::lock(exchange, body).await,
         Verb::Unlock => locking::unlock(exchange).await,
-        Verb::Other => Err(Refusal::method_not_allowed("this method is not supported here")),
+        Verb::Post | Verb::Other => Err(Refusal::method_not_allowed("this method is not supported here")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-/// The value of `Allow`.
+/// The value of `Allow` where there are files.
 pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 
 /// A method.
@@ -10,6 +10,8 @@ pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MO
 pub(super) enum Verb {
     Options,
     Get,
+    /// Of an application, and of probes; stores have no use for it.
+    Post,
     Head,
     Put,
     Delete,
@@ -24,9 +26,10 @@ pub(super) enum Verb {
     Other,
 }
 
-const NAMES: [(&str, Verb); 12] = [
+const NAMES: [(&str, Verb); 13] = [
     ("OPTIONS", Verb::Options),
     ("GET", Verb::Get),
+    ("POST", Verb::Post),
     ("HEAD", Verb::Head),
     ("PUT", Verb::Put),
     ("DELETE", Verb::Delete),
@@ -57,7 +60,7 @@ mod tests {
 
     #[test]
     fn allow_lists_what_is_understood() {
-        let mut allowed: Vec<_> = ALLOW.split(", ").collect();
+        let mut allowed: Vec<_> = ALLOW.split(", ").chain(["POST"]).collect();
         let mut known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
         allowed.sort_unstable();
         known.sort_unstable();

@@ -1,0 +1,127 @@
+//! Addresses and prefixes of endpoints (RFC 7285 §10.4), and maps from prefixes to what is known of them.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
+use prefix_trie::joint::JointPrefixMap;
+
+use crate::names::Malformed;
+
+/// What is known of prefixes. The longest one that covers an address holds for it.
+pub type PrefixMap<T> = JointPrefixMap<IpNet, T>;
+
+/// The families of addresses that there are (RFC 7285 §10.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressType {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl AddressType {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddressType::Ipv4 => "ipv4",
+            AddressType::Ipv6 => "ipv6",
+        }
+    }
+
+    /// The type of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// That of `address`.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { AddressType::Ipv4 } else { AddressType::Ipv6 }
+    }
+
+    /// That of `prefix`.
+    pub fn of_prefix(prefix: IpNet) -> Self {
+        Self::of(prefix.addr())
+    }
+
+    /// The prefix that covers all addresses of the type.
+    pub fn everything(self) -> IpNet {
+        match self {
+            AddressType::Ipv4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            AddressType::Ipv6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        }
+    }
+}
+
+/// An address as ALTO writes it: `ipv4:192.0.2.1`, `ipv6:2001:db8::1` (RFC 7285 §10.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint(pub IpAddr);
+
+impl Endpoint {
+    /// The endpoint that `text` names.
+    ///
+    /// # Errors
+    /// If it has another form, or another type than its address.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new("endpoint address", text, "ipv4:192.0.2.1 or ipv6:2001:db8::1");
+        let (kind, address) = text.split_once(':').ok_or_else(malformed)?;
+        let address: IpAddr = address.parse().map_err(|_| malformed())?;
+        if AddressType::named(kind) != Some(AddressType::of(address)) {
+            return Err(malformed());
+        }
+        Ok(Self(address))
+    }
+
+    /// The prefix that covers it alone.
+    pub fn prefix(self) -> IpNet {
+        self.0.into()
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", AddressType::of(self.0).name(), self.0)
+    }
+}
+
+/// The prefix that `text` is: `192.0.2.0/24`, or an address alone.
+///
+/// # Errors
+/// If it is none, or has bits behind its length, which look like a mistake (RFC 7285 §10.4.3 has none).
+pub fn prefix(text: &str) -> Result<IpNet, Malformed> {
+    let malformed = || Malformed::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without bits behind its length");
+    let prefix = match text.parse::<IpAddr>() {
+        Ok(address) => address.into(),
+        Err(_) => text.parse::<IpNet>().map_err(|_| malformed())?,
+    };
+    if prefix.trunc() == prefix { Ok(prefix) } else { Err(malformed()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_types() {
+        for text in ["ipv4:192.0.2.1", "ipv6:2001:db8::1"] {
+            assert_eq!(Endpoint::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Endpoint::parse("ipv6:2001:DB8:0::1").unwrap().to_string(), "ipv6:2001:db8::1");
+        for text in
+            ["192.0.2.1", "ipv4:2001:db8::1", "ipv6:192.0.2.1", "ipv4:192.0.2.256", "ipv4:192.0.2.0/24", "", ":"]
+        {
+            assert!(Endpoint::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes_have_no_bits_behind_their_length() {
+        assert_eq!(prefix("192.0.2.1").unwrap().to_string(), "192.0.2.1/32");
+        assert_eq!(prefix("2001:db8::/32").unwrap().to_string(), "2001:db8::/32");
+        for text in ["192.0.2.1/24", "192.0.2.0/33", "192.0.2", "x", ""] {
+            assert!(prefix(text).is_err(), "{text}");
+        }
+    }
+}

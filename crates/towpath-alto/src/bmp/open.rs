@@ -1,0 +1,92 @@
+//! What the `OPEN` messages of a session agree on (RFC 4271 §4.2): whether prefixes have path identifiers (RFC 7911 §4).
+
+use super::Rib;
+use crate::bgp_update::{AddPath, Damage, Family, Wire};
+
+/// The `OPEN` that a message of a session going up carries (RFC 7854 §4.10).
+const WHAT: &str = "OPEN message";
+
+/// Reads both `OPEN`s, the router's own first, and gives what they agree on for routes in `rib`.
+pub(super) fn negotiated(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, Damage> {
+    let [sent, received] = [Offer::read(wire)?, Offer::read(wire)?];
+    Ok(AddPath { ipv4: agreed(sent.ipv4, received.ipv4, rib), ipv6: agreed(sent.ipv6, received.ipv6, rib) })
+}
+
+/// Whether path identifiers come with what the router receives.
+fn agreed(sent: u8, received: u8, rib: Rib) -> bool {
+    const RECEIVES: u8 = 1;
+    const SENDS: u8 = 2;
+    match rib {
+        // No peer is there: both messages are made up to say what the updates have (RFC 9069 §5.2).
+        Rib::Local => sent | received != 0,
+        Rib::PrePolicy | Rib::PostPolicy => sent & RECEIVES != 0 && received & SENDS != 0,
+    }
+}
+
+/// What a speaker would do with path identifiers: the field Send/Receive of its capability, zero without.
+#[derive(Default)]
+struct Offer {
+    ipv4: u8,
+    ipv6: u8,
+}
+
+impl Offer {
+    /// That of the `OPEN` in front.
+    fn read(wire: &mut Wire<'_>) -> Result<Self, Damage> {
+        const HEADER_BYTES: usize = 19;
+        wire.take(16, WHAT)?; // The marker.
+        let length = usize::from(wire.u16(WHAT)?);
+        wire.u8(WHAT)?; // The type.
+        let length = length.checked_sub(HEADER_BYTES).ok_or("its OPEN message is shorter than a header")?;
+        let mut open = Wire(wire.take(length, WHAT)?);
+        open.take(9, WHAT)?; // Version, AS, hold time, BGP identifier.
+        let mut offer = Self::default();
+        offer.parameters(open)?;
+        Ok(offer)
+    }
+
+    fn parameters(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+        const CAPABILITIES: u8 = 2;
+        /// No parameter has this type: it says that lengths have two octets from here on (RFC 9072 §2).
+        const EXTENDED: u8 = 255;
+        wire.u8(WHAT)?; // The length of all, which is that of the rest.
+        let is_extended = wire.first() == Some(EXTENDED);
+        if is_extended {
+            wire.take(3, WHAT)?; // With the length of all again.
+        }
+        while !wire.is_empty() {
+            let kind = wire.u8(WHAT)?;
+            let length = if is_extended { wire.u16(WHAT)? } else { wire.u8(WHAT)?.into() };
+            let value = wire.take(length.into(), WHAT)?;
+            if kind == CAPABILITIES {
+                self.capabilities(Wire(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn capabilities(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+        const ADD_PATH: u8 = 69;
+        while !wire.is_empty() {
+            let [code, length] = wire.array::<2>(WHAT)?;
+            let value = wire.take(length.into(), WHAT)?;
+            if code == ADD_PATH {
+                self.add_path(Wire(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_path(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+        const UNICAST: u8 = 1;
+        while !wire.is_empty() {
+            let family = Family::of_afi(wire.u16(WHAT)?);
+            match (family, wire.array::<2>(WHAT)?) {
+                (Some(Family::Ipv4), [UNICAST, offer]) => self.ipv4 = offer,
+                (Some(Family::Ipv6), [UNICAST, offer]) => self.ipv6 = offer,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

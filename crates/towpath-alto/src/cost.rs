@@ -1,0 +1,360 @@
+//! Cost types, and the tests that costs are put to (RFC 7285 §6.1, §11.3.2.3; RFC 8189 §4).
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    fields::Fields,
+    names::{CostMetric, Malformed},
+    problem::Problem,
+};
+
+/// How the values of a cost are to be read (RFC 7285 §10.5, RFC 9274).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CostMode {
+    /// As numbers of the metric's unit.
+    Numerical,
+    /// As ranks: lower is better, and nothing else is told.
+    Ordinal,
+    /// As lists (RFC 9275): of what is on the path.
+    Array,
+}
+
+impl CostMode {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            CostMode::Numerical => "numerical",
+            CostMode::Ordinal => "ordinal",
+            CostMode::Array => "array",
+        }
+    }
+}
+
+/// What a cost is (RFC 7285 §10.7).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CostType {
+    /// How its values are to be read.
+    pub cost_mode: CostMode,
+    /// What it measures.
+    pub cost_metric: CostMetric,
+}
+
+/// `metric-mode`: how a directory calls the type (RFC 7285 §9.2.2).
+impl fmt::Display for CostType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.cost_metric, self.cost_mode.name())
+    }
+}
+
+impl CostType {
+    /// The one whose values are paths (RFC 9275 §6.5).
+    pub fn path_vector() -> Self {
+        Self { cost_mode: CostMode::Array, cost_metric: CostMetric::new("ane-path").expect("a valid name") }
+    }
+
+    /// The type that an object tells, which must be one of `offered`.
+    fn read(fields: Fields<'_>, offered: &[CostType]) -> Result<Self, Problem> {
+        let text = |field| fields.text(field)?.ok_or_else(|| fields.missing(field));
+        let (metric, mode) = (text("cost-metric")?, text("cost-mode")?);
+        let of_metric = || offered.iter().filter(|offer| offer.cost_metric.as_str() == metric);
+        if of_metric().next().is_none() {
+            return Err(fields.refuse("cost-metric", metric, "this resource has no such metric"));
+        }
+        let found = of_metric().find(|offer| offer.cost_mode.name() == mode);
+        found.cloned().ok_or_else(|| fields.refuse("cost-mode", mode, "this resource has that metric in no such mode"))
+    }
+}
+
+/// How a cost is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Greater,
+    Less,
+    GreaterOrEqual,
+    LessOrEqual,
+    Equal,
+}
+
+const COMPARISONS: [(&str, Comparison); 5] = [
+    ("gt", Comparison::Greater),
+    ("lt", Comparison::Less),
+    ("ge", Comparison::GreaterOrEqual),
+    ("le", Comparison::LessOrEqual),
+    ("eq", Comparison::Equal),
+];
+
+/// One test of one cost: `le 10`, `[1] gt 0.5`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Constraint {
+    /// Which of the testable types, from 0.
+    index: usize,
+    comparison: Comparison,
+    value: f64,
+}
+
+impl Constraint {
+    /// Reads a constraint on one of `types` testable types. An index is allowed if the request may ask for several types.
+    ///
+    /// # Errors
+    /// If it has another form, or there is no such type.
+    pub fn parse(text: &str, types: usize, may_index: bool) -> Result<Self, Malformed> {
+        let malformed = || {
+            Malformed::new(
+                "constraint",
+                text,
+                "gt, lt, ge, le or eq, a blank, and a number; of several types with [index] before it",
+            )
+        };
+        let (index, rest) = match text.trim().strip_prefix('[') {
+            Some(indexed) if may_index => {
+                let (index, rest) = indexed.split_once(']').ok_or_else(malformed)?;
+                (index.trim().parse().map_err(|_| malformed())?, rest)
+            }
+            _ => (0, text),
+        };
+        let (name, value) = rest.trim().split_once(char::is_whitespace).ok_or_else(malformed)?;
+        let comparison = COMPARISONS.iter().find(|(known, _)| *known == name).ok_or_else(malformed)?.1;
+        let value: f64 = value.trim().parse().map_err(|_| malformed())?;
+        if index >= types || !value.is_finite() {
+            return Err(malformed());
+        }
+        Ok(Self { index, comparison, value })
+    }
+
+    /// Whether the costs of a pair, one a testable type, pass. A cost that is not known passes no test.
+    pub fn holds(&self, costs: &[Option<f64>]) -> bool {
+        let Some(Some(cost)) = costs.get(self.index) else { return false };
+        match self.comparison {
+            Comparison::Greater => *cost > self.value,
+            Comparison::Less => *cost < self.value,
+            Comparison::GreaterOrEqual => *cost >= self.value,
+            Comparison::LessOrEqual => *cost <= self.value,
+            #[expect(clippy::float_cmp, reason = "RFC 7285 §11.3.2.3 compares with the number itself")]
+            Comparison::Equal => *cost == self.value,
+        }
+    }
+}
+
+/// What a resource with costs can be asked for (RFC 7285 §11.3.2.4, RFC 8189 §4.1.1).
+#[derive(Debug, Clone)]
+pub struct CostCapabilities {
+    /// The types that it has.
+    pub cost_types: Vec<CostType>,
+    /// How many may be asked for at once.
+    pub max_cost_types: usize,
+    /// Those that may be tested; none means that no constraint is taken.
+    pub testable: Vec<CostType>,
+}
+
+/// What a request says of costs (RFC 8189 §4.1.2).
+#[derive(Debug, Clone)]
+pub struct CostQuery {
+    /// The types asked for, in the order in which they are answered.
+    pub types: Vec<CostType>,
+    /// Whether several were asked for, so that values are lists, even of one.
+    pub is_multi: bool,
+    /// The types that constraints count.
+    pub testable: Vec<CostType>,
+    /// A pair passes if all tests of one of these hold. Empty: all pairs pass.
+    pub tests: Vec<Vec<Constraint>>,
+}
+
+impl CostQuery {
+    /// Reads `cost-type` or `multi-cost-types`, `testable-cost-types`, `constraints` or `or-constraints`.
+    ///
+    /// # Errors
+    /// [`Problem`] if they are malformed, or ask for what the resource cannot.
+    pub fn read(fields: Fields<'_>, can: &CostCapabilities) -> Result<Self, Problem> {
+        let (types, is_multi) = wanted(fields, can)?;
+        let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
+            Some(testable) if testable.is_empty() => {
+                return Err(fields.refuse("testable-cost-types", "[]", "this must name a type, or not be there"));
+            }
+            Some(testable) => testable,
+            None => types.clone(),
+        };
+        let tests = Tests { fields, can, testable: &testable }.read()?;
+        Ok(Self { types, is_multi, testable, tests })
+    }
+
+    /// Whether a pair passes with these costs, one of each testable type.
+    pub fn passes(&self, costs: &[Option<f64>]) -> bool {
+        self.tests.is_empty() || self.tests.iter().any(|all| all.iter().all(|test| test.holds(costs)))
+    }
+}
+
+/// The types that are asked for, and whether as a list.
+fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, bool), Problem> {
+    let single = fields.object("cost-type")?.map(|object| CostType::read(object, &can.cost_types)).transpose()?;
+    let several = type_list(fields, "multi-cost-types", &can.cost_types)?;
+    match (single, several) {
+        (Some(single), None) => Ok((vec![single], false)),
+        (None, Some(several)) if several.is_empty() || several.len() > can.max_cost_types => {
+            let allowed = format!("this may name 1 to {} types", can.max_cost_types);
+            Err(fields.refuse("multi-cost-types", &several.len().to_string(), &allowed))
+        }
+        (None, Some(several)) => Ok((several, true)),
+        (Some(_), Some(_)) => {
+            Err(fields.refuse("multi-cost-types", "", "only one of this and cost-type can be asked for"))
+        }
+        (None, None) => Err(fields.missing("cost-type")),
+    }
+}
+
+/// A list of types, each of which is offered.
+fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Option<Vec<CostType>>, Problem> {
+    fields.list(field, |element| {
+        let object = Fields::of(element).map_err(|_| "this must be a cost type".to_owned())?;
+        CostType::read(object, offered).map_err(|problem| problem.to_string())
+    })
+}
+
+/// The constraints of a request.
+struct Tests<'a> {
+    fields: Fields<'a>,
+    can: &'a CostCapabilities,
+    testable: &'a [CostType],
+}
+
+impl Tests<'_> {
+    fn read(&self) -> Result<Vec<Vec<Constraint>>, Problem> {
+        let all = self.fields.texts("constraints", |text| self.parse(text))?;
+        let alternatives = self.fields.list("or-constraints", |element| self.parse_all(element))?;
+        let (field, tests) = match (all, alternatives) {
+            (Some(_), Some(_)) => {
+                return Err(self.fields.refuse("or-constraints", "", "only one of this and constraints can be there"));
+            }
+            (Some(all), None) if all.is_empty() => return Ok(Vec::new()),
+            (Some(all), None) => ("constraints", vec![all]),
+            (None, Some(alternatives)) if alternatives.iter().any(Vec::is_empty) => {
+                return Err(self.fields.refuse("or-constraints", "[]", "each list in it must have a constraint"));
+            }
+            (None, Some(alternatives)) => ("or-constraints", alternatives),
+            (None, None) => return Ok(Vec::new()),
+        };
+        match self.testable.iter().find(|tested| !self.can.testable.contains(tested)) {
+            Some(tested) => Err(self.fields.refuse(field, &tested.to_string(), "this cost cannot be tested here")),
+            None => Ok(tests),
+        }
+    }
+
+    fn parse(&self, text: &str) -> Result<Constraint, Malformed> {
+        Constraint::parse(text, self.testable.len(), self.can.max_cost_types > 1)
+    }
+
+    fn parse_all(&self, element: &Value) -> Result<Vec<Constraint>, String> {
+        let tests = element.as_array().ok_or("this must be a list of lists of constraints")?;
+        let parse = |test: &Value| self.parse(test.as_str().unwrap_or_default()).map_err(|error| error.to_string());
+        tests.iter().map(parse).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::problem::Code;
+
+    fn kind(metric: &str, cost_mode: CostMode) -> CostType {
+        CostType { cost_mode, cost_metric: CostMetric::new(metric).unwrap() }
+    }
+
+    fn can() -> CostCapabilities {
+        let cost_types = vec![kind("routingcost", CostMode::Numerical), kind("hopcount", CostMode::Numerical)];
+        CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 2 }
+    }
+
+    fn read(request: &Value) -> Result<CostQuery, Problem> {
+        CostQuery::read(Fields::of(request).unwrap(), &can())
+    }
+
+    fn routing() -> Value {
+        json!({ "cost-mode": "numerical", "cost-metric": "routingcost" })
+    }
+
+    fn hops() -> Value {
+        json!({ "cost-mode": "numerical", "cost-metric": "hopcount" })
+    }
+
+    #[test]
+    fn a_constraint_compares_one_cost() {
+        let holds = |text: &str, costs: &[Option<f64>]| Constraint::parse(text, 2, true).unwrap().holds(costs);
+        for (text, cost, expected) in [
+            ("le 5", 5.0, true),
+            ("lt 5", 5.0, false),
+            ("ge 5.5", 5.0, false),
+            ("gt 4", 5.0, true),
+            ("eq 5", 5.0, true),
+        ] {
+            assert_eq!(holds(text, &[Some(cost), None]), expected, "{text}");
+        }
+        assert!(holds("[1] le 3", &[Some(9.0), Some(3.0)]));
+        assert!(!holds("[1] le 3", &[Some(1.0), None]));
+        for text in ["le", "le x", "<= 5", "[2] le 1", "[x] le 1", "[0 le 1", "le inf", ""] {
+            assert!(Constraint::parse(text, 2, true).is_err(), "{text}");
+        }
+        assert!(Constraint::parse("[0] le 1", 1, false).is_err(), "an index is of RFC 8189");
+    }
+
+    #[test]
+    fn x1_one_of_one_type_and_several() {
+        let one = read(&json!({ "cost-type": routing() })).unwrap();
+        assert!(!one.is_multi && one.types.len() == 1);
+        let list = read(&json!({ "multi-cost-types": [routing()] })).unwrap();
+        assert!(list.is_multi && list.types.len() == 1);
+        let refused = |request| read(&request).unwrap_err();
+        let both = refused(json!({ "cost-type": routing(), "multi-cost-types": [hops()] }));
+        assert_eq!(both.code, Code::InvalidFieldValue);
+        let three = refused(json!({ "multi-cost-types": [hops(), routing(), hops()] }));
+        assert_eq!((three.code, three.field.as_deref()), (Code::InvalidFieldValue, Some("multi-cost-types")));
+        let none = refused(json!({}));
+        assert_eq!((none.code, none.field.as_deref()), (Code::MissingField, Some("cost-type")));
+    }
+
+    #[test]
+    fn m2_a_type_must_be_there() {
+        let refused = |kind: Value| {
+            let problem = read(&json!({ "cost-type": kind })).unwrap_err();
+            (problem.code, problem.field.unwrap_or_default())
+        };
+        let metric = refused(json!({ "cost-mode": "numerical", "cost-metric": "x" }));
+        assert_eq!(metric, (Code::InvalidFieldValue, "cost-type/cost-metric".into()));
+        let mode = refused(json!({ "cost-mode": "ordinal", "cost-metric": "hopcount" }));
+        assert_eq!(mode, (Code::InvalidFieldValue, "cost-type/cost-mode".into()));
+        assert_eq!(refused(json!({ "cost-mode": "ordinal" })), (Code::MissingField, "cost-type/cost-metric".into()));
+        assert_eq!(refused(json!("routingcost")), (Code::InvalidFieldType, "cost-type".into()));
+    }
+
+    #[test]
+    fn x2_alternatives_of_tests() {
+        let query = read(&json!({
+            "multi-cost-types": [routing()],
+            "testable-cost-types": [hops(), routing()],
+            "or-constraints": [["le 2"], ["[0] le 4", "[1] lt 10"]],
+        }));
+        let query = query.unwrap();
+        assert!(query.passes(&[Some(2.0), Some(99.0)]));
+        assert!(query.passes(&[Some(4.0), Some(9.0)]));
+        assert!(!query.passes(&[Some(4.0), Some(10.0)]));
+        for field in ["constraints", "or-constraints"] {
+            let problem = read(&json!({ "cost-type": routing(), field: ["le"] })).unwrap_err();
+            assert_eq!((problem.code, problem.field.as_deref()), (Code::InvalidFieldValue, Some(field)));
+        }
+        assert!(read(&json!({ "cost-type": routing(), "or-constraints": [[]] })).is_err());
+        assert!(read(&json!({ "cost-type": routing(), "constraints": [], "or-constraints": [] })).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_tested_is_refused() {
+        let request = json!({ "cost-type": routing(), "constraints": ["le 5"] });
+        let can = CostCapabilities { testable: Vec::new(), ..can() };
+        let problem = CostQuery::read(Fields::of(&request).unwrap(), &can).unwrap_err();
+        assert_eq!((problem.code, problem.field.as_deref()), (Code::InvalidFieldValue, Some("constraints")));
+    }
+}

@@ -1,0 +1,228 @@
+//! The directory of a world: which resources there are, and what each can (RFC 7285 §9).
+//!
+//! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
+//! `M-METRIC-ordinal`, with routes `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cost::{CostMode, CostType},
+    media,
+    names::{CostMetric, ResourceId},
+    resource::{Answer, Kind, Resource},
+    world::World,
+};
+
+/// The name of the directory itself.
+pub const DIRECTORY: &str = "directory";
+
+/// What a network map must have a cost map of (RFC 7285 §11.2.3).
+const ROUTING_COST: &str = "routingcost";
+
+/// The resources of a world, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory {
+    resources: BTreeMap<ResourceId, Resource>,
+}
+
+/// What a directory lacks that RFC 7285 demands; for `check`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// There is no network map (§9.2).
+    #[error("there is no network map: let an agent tell in which PID each address is")]
+    NetworkMap,
+    /// A network map has no cost map of `routingcost` (§11.2.3).
+    #[error("network map {0} has no costs by routingcost: let an agent tell some")]
+    RoutingCost(ResourceId),
+    /// Two resources would have the same name.
+    #[error("two resources would be called {0}: rename a network map")]
+    SameName(ResourceId),
+    /// A network map's name leaves no room for those of its resources.
+    #[error("the name of network map {0} is too long: 20 characters leave room for the names of its resources")]
+    LongName(ResourceId),
+}
+
+/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
+const MAP_NAME_LENGTH: usize = 20;
+
+impl Directory {
+    /// The directory of `world`, and what it lacks. Resources whose name is taken or too long are left out.
+    pub fn of(world: &World) -> (Self, Vec<Lack>) {
+        let mut draft = Draft::default();
+        for region in world.regions() {
+            draft.add_map(region.map.id(), world.has_routes(), region.costs.keys());
+        }
+        if draft.directory.resources.is_empty() {
+            draft.lacks.push(Lack::NetworkMap);
+        }
+        let has_properties = !world.properties.domains().is_empty() || world.default_region().is_some();
+        let has_costs = !world.metrics().is_empty();
+        for (name, kind, is_there) in [
+            ("endpoint-properties", Kind::EndpointProperties, has_properties),
+            ("endpoint-costs", Kind::EndpointCosts, has_costs),
+            ("path-vector", Kind::PathVector, world.has_routes()),
+            ("properties", Kind::PropertyMap, has_properties),
+            ("properties-filtered", Kind::FilteredPropertyMap, has_properties),
+        ] {
+            if is_there {
+                draft.add(name, kind);
+            }
+        }
+        (draft.directory, draft.lacks)
+    }
+
+    /// The resource of that name.
+    pub fn find(&self, id: &str) -> Option<&Resource> {
+        self.resources.get(id)
+    }
+
+    /// The resources in the order of their names.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.values()
+    }
+
+    /// What a GET of the directory gives. `uri` tells where a resource is.
+    pub fn answer(&self, world: &World, uri: impl Fn(&ResourceId) -> String) -> Answer {
+        let types: BTreeSet<CostType> = self.resources().flat_map(|resource| resource.cost_types(world)).collect();
+        let types: BTreeMap<String, CostType> = types.into_iter().map(|kind| (kind.to_string(), kind)).collect();
+        let mut meta = Map::from_iter([("cost-types".to_owned(), json!(types))]);
+        if let Some(region) = world.default_region() {
+            meta.insert("default-alto-network-map".into(), json!(region.map.id()));
+        }
+        let entries =
+            self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
+        let document = json!({ "meta": meta, "resources": Value::Object(entries.collect()) });
+        Answer::of(media::DIRECTORY, &document)
+    }
+}
+
+/// An `IRDResourceEntry` (RFC 7285 §9.2.2).
+fn entry(resource: &Resource, world: &World, uri: String) -> Value {
+    let mut entry = Map::new();
+    entry.insert("uri".into(), uri.into());
+    entry.insert("media-type".into(), resource.media_type().into());
+    if let Some(accepts) = resource.accepts() {
+        entry.insert("accepts".into(), accepts.into());
+    }
+    let capabilities = resource.capabilities(world);
+    if !capabilities.is_null() {
+        entry.insert("capabilities".into(), capabilities);
+    }
+    let uses = resource.uses(world);
+    if !uses.is_empty() {
+        entry.insert("uses".into(), json!(uses));
+    }
+    entry.into()
+}
+
+/// A directory that is being put together.
+#[derive(Default)]
+struct Draft {
+    directory: Directory,
+    lacks: Vec<Lack>,
+}
+
+impl Draft {
+    fn add_map<'a>(&mut self, map: &ResourceId, has_routes: bool, metrics: impl Iterator<Item = &'a CostMetric>) {
+        if map.as_str().len() > MAP_NAME_LENGTH {
+            self.lacks.push(Lack::LongName(map.clone()));
+            return;
+        }
+        self.add(map.as_str(), Kind::NetworkMap(map.clone()));
+        self.add(&format!("{map}-filtered"), Kind::FilteredNetworkMap(map.clone()));
+        let metrics: BTreeSet<&CostMetric> = metrics.collect();
+        if !metrics.is_empty() {
+            self.add(&format!("{map}-costs"), Kind::FilteredCostMap(map.clone()));
+        }
+        if has_routes {
+            self.add(&format!("{map}-path-vector"), Kind::PidPathVector(map.clone()));
+        }
+        for metric in &metrics {
+            for (suffix, cost_mode) in [("", CostMode::Numerical), ("-ordinal", CostMode::Ordinal)] {
+                let kind = CostType { cost_mode, cost_metric: (*metric).clone() };
+                self.add(&format!("{map}-{metric}{suffix}"), Kind::CostMap(map.clone(), kind));
+            }
+        }
+        if !metrics.iter().any(|metric| metric.as_str() == ROUTING_COST) {
+            self.lacks.push(Lack::RoutingCost(map.clone()));
+        }
+    }
+
+    fn add(&mut self, name: &str, kind: Kind) {
+        let id = ResourceId::new(name).expect("made of valid names, and short enough");
+        if name == DIRECTORY || self.directory.resources.contains_key(name) {
+            self.lacks.push(Lack::SameName(id));
+        } else {
+            self.directory.resources.insert(id.clone(), Resource { id, kind });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{facts::Facts, world::tests::example};
+
+    fn document(world: &World) -> Value {
+        let (directory, _) = Directory::of(world);
+        serde_json::from_slice(&directory.answer(world, |id| format!("/alto/{id}")).body).unwrap()
+    }
+
+    #[test]
+    fn i1_names_lead_somewhere() {
+        let document = document(&example());
+        let resources = document["resources"].as_object().unwrap();
+        assert_eq!(document["meta"]["default-alto-network-map"], "default");
+        for (id, entry) in resources {
+            for used in entry["uses"].as_array().into_iter().flatten() {
+                assert!(resources.contains_key(used.as_str().unwrap()), "{id} uses {used}");
+            }
+            for field in ["cost-type-names", "testable-cost-type-names"] {
+                for name in entry["capabilities"][field].as_array().into_iter().flatten() {
+                    assert!(document["meta"]["cost-types"].get(name.as_str().unwrap()).is_some(), "{id}: {name}");
+                }
+            }
+        }
+        assert_eq!(
+            document["meta"]["cost-types"]["hopcount-ordinal"],
+            json!({ "cost-mode": "ordinal", "cost-metric": "hopcount" })
+        );
+    }
+
+    #[test]
+    fn i2_what_is_asked_by_post_says_so() {
+        let document = document(&example());
+        let accepts = |id: &str| document["resources"][id].get("accepts").and_then(Value::as_str);
+        assert_eq!(accepts("default"), None);
+        assert_eq!(accepts("default-filtered"), Some(media::NETWORK_MAP_FILTER));
+        assert_eq!(accepts("endpoint-costs"), Some(media::ENDPOINT_COST_PARAMS));
+    }
+
+    #[test]
+    fn i4_what_must_be_there_is_there() {
+        let world = example();
+        let (directory, lacks) = Directory::of(&world);
+        assert_eq!(lacks, []);
+        assert!(directory.find("default-routingcost").is_some());
+        let offered = directory.find("endpoint-properties").unwrap().capabilities(&world);
+        assert_eq!(offered, json!({ "prop-types": ["default.pid", "country"] }));
+    }
+
+    #[test]
+    fn what_is_lacking_is_told() {
+        let lacks = |text: &str| {
+            let (_, lacks) = Directory::of(&World::of([&Facts::parse(text).unwrap()]).unwrap());
+            lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("; ")
+        };
+        assert!(lacks("").starts_with("there is no network map"));
+        assert!(lacks("[network-map.m]\nP = [\"0.0.0.0/0\"]").starts_with("network map m has no costs by routingcost"));
+        assert!(
+            lacks("[network-map.directory]\nP = [\"0.0.0.0/0\"]")
+                .starts_with("two resources would be called directory")
+        );
+        let long = format!("[network-map.{}]\nP = [\"0.0.0.0/0\"]", "x".repeat(21));
+        assert!(lacks(&long).contains("is too long"));
+    }
+}

@@ -1,0 +1,186 @@
+//! Entities and the names of their properties (RFC 9240 §3 to §5).
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use crate::{
+    address::{self, AddressType},
+    names::{AneName, Malformed, PidName, PropertyName, ResourceId},
+};
+
+/// A set of entities of one type (RFC 9240 §5.1.2).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Domain {
+    /// Addresses and prefixes; the same in all resources.
+    Address(AddressType),
+    /// The PIDs of a network map.
+    Pid(ResourceId),
+    /// Abstract network elements: of a resource, or of the property map that speaks of them (`.ane`).
+    Ane(Option<ResourceId>),
+}
+
+const PID: &str = "pid";
+const ANE: &str = "ane";
+
+impl Domain {
+    /// The domain that `text` names.
+    ///
+    /// # Errors
+    /// If there is no such type, or it must have a resource before it, or must not.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new("entity domain", text, "ipv4, ipv6, RESOURCE.pid, RESOURCE.ane or .ane");
+        let Some((resource, kind)) = text.rsplit_once('.') else {
+            return AddressType::named(text).map(Domain::Address).ok_or_else(malformed);
+        };
+        match (kind, resource) {
+            (ANE, "") => Ok(Domain::Ane(None)),
+            (ANE, resource) => ResourceId::new(resource).map(|id| Domain::Ane(Some(id))),
+            (PID, resource) => ResourceId::new(resource).map(Domain::Pid),
+            _ => Err(malformed()),
+        }
+        .map_err(|_| malformed())
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Domain::Address(kind) => f.write_str(kind.name()),
+            Domain::Pid(map) => write!(f, "{map}.{PID}"),
+            Domain::Ane(Some(resource)) => write!(f, "{resource}.{ANE}"),
+            Domain::Ane(None) => write!(f, ".{ANE}"),
+        }
+    }
+}
+
+/// Something that has properties (RFC 9240 §5.1.3).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Entity {
+    /// All addresses of a prefix; one address is the prefix that covers it alone.
+    Address(IpNet),
+    /// A PID of a network map.
+    Pid(ResourceId, PidName),
+    /// An abstract network element, of a resource or of the property map that speaks of it.
+    Ane(Option<ResourceId>, AneName),
+}
+
+impl Entity {
+    /// The entity that `text` names: `ipv4:192.0.2.0/24`, `map.pid:PID1`, `.ane:L1`.
+    ///
+    /// # Errors
+    /// If its domain or what it is in it is malformed.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let form = "DOMAIN:NAME, such as ipv4:192.0.2.0/24, MAP.pid:PID or .ane:ANE";
+        let malformed = |_| Malformed::new("entity", text, form);
+        // Names of resources may have colons too, but not behind the last dot before the name.
+        let split = |end: usize| Some((Domain::parse(text.get(..end)?).ok()?, text.get(end + 1..)?));
+        let mut ends = text.match_indices(':').map(|(end, _)| end);
+        let (domain, name) = ends.find_map(split).ok_or_else(|| Malformed::new("entity", text, form))?;
+        match domain {
+            Domain::Address(kind) => match address::prefix(name) {
+                Ok(prefix) if AddressType::of_prefix(prefix) == kind => Ok(Entity::Address(prefix)),
+                _ => Err(Malformed::new("entity", text, form)),
+            },
+            Domain::Pid(map) => PidName::new(name).map(|pid| Entity::Pid(map, pid)).map_err(malformed),
+            Domain::Ane(resource) => AneName::new(name).map(|ane| Entity::Ane(resource, ane)).map_err(malformed),
+        }
+    }
+
+    /// The domain that it is in.
+    pub fn domain(&self) -> Domain {
+        match self {
+            Entity::Address(prefix) => Domain::Address(AddressType::of_prefix(*prefix)),
+            Entity::Pid(map, _) => Domain::Pid(map.clone()),
+            Entity::Ane(resource, _) => Domain::Ane(resource.clone()),
+        }
+    }
+}
+
+/// A prefix of one address is written as the address.
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.domain())?;
+        match self {
+            Entity::Address(prefix) if prefix.prefix_len() == prefix.max_prefix_len() => write!(f, "{}", prefix.addr()),
+            Entity::Address(prefix) => write!(f, "{prefix}"),
+            Entity::Pid(_, pid) => write!(f, "{pid}"),
+            Entity::Ane(_, ane) => write!(f, "{ane}"),
+        }
+    }
+}
+
+/// The name of a property, as requests and answers have it (RFC 9240 §5.2.3): `country`, `map.pid`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Property {
+    /// The resource that it follows from, if it depends on one.
+    pub resource: Option<ResourceId>,
+    /// Its name.
+    pub name: PropertyName,
+}
+
+impl Property {
+    /// The property that tells in which PID of `map` an address is (RFC 7285 §7.1.1).
+    pub fn pid_of(map: &ResourceId) -> Self {
+        let name = PropertyName::new(PID).expect("a valid name");
+        Self { resource: Some(map.clone()), name }
+    }
+
+    /// Whether it is the PID of an address.
+    pub fn is_pid(&self) -> bool {
+        self.resource.is_some() && self.name.as_str() == PID
+    }
+
+    /// The property that `text` names.
+    ///
+    /// # Errors
+    /// If it, or the resource before its last dot, is malformed.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        match text.rsplit_once('.') {
+            None => Ok(Self { resource: None, name: PropertyName::new(text)? }),
+            Some((resource, name)) => {
+                Ok(Self { resource: Some(ResourceId::new(resource)?), name: PropertyName::new(name)? })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.resource {
+            Some(resource) => write!(f, "{resource}.{}", self.name),
+            None => write!(f, "{}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entities_are_written_as_they_are_read() {
+        for text in
+            ["ipv4:192.0.2.0/24", "ipv6:2001:db8::/32", "a:b.c.pid:P:1", ".ane:L1", "props.ane:x", "ipv4:192.0.2.1"]
+        {
+            assert_eq!(Entity::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Entity::parse("ipv4:192.0.2.1/32").unwrap(), Entity::parse("ipv4:192.0.2.1").unwrap());
+        for text in
+            ["", "ipv4", "ipv4:", "ipv4:2001:db8::1", "pid:x", ".pid:x", "map.x:y", "ane:x", "ipv4:192.0.2.1/24"]
+        {
+            assert!(Entity::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn properties_may_be_of_a_resource() {
+        for text in ["country", "map.pid", "a.b.pid", "priv:x"] {
+            assert_eq!(Property::parse(text).unwrap().to_string(), text);
+        }
+        assert!(Property::parse("map.pid").unwrap().is_pid() && !Property::parse("pid").unwrap().is_pid());
+        for text in ["", "map.", ".pid", "a b"] {
+            assert!(Property::parse(text).is_err(), "{text}");
+        }
+    }
+}

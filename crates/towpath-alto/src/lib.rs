@@ -1,0 +1,35 @@
+//! ALTO (RFC 7285 and its extensions): what a path costs.
+//!
+//! Agents tell [`facts`]; all of them make a [`world`], which is checked and never changed: a new one takes its place. What the world has to tell
+//! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
+//! with one is a [`problem`]. Costs of many pairs are a [`matrix`]; ways between them, [`path`]s through the [`routes`] of routers.
+//!
+//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
+//! that it orders; [`patch`], the changes of documents.
+//!
+//! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
+
+pub mod address;
+mod bgp_update;
+pub mod bmp;
+pub mod cost;
+pub mod directory;
+pub mod entity;
+pub mod facts;
+pub mod fields;
+pub mod looking_glass;
+pub mod matrix;
+pub mod media;
+pub mod mrt;
+pub mod names;
+pub mod network_map;
+pub mod order;
+pub mod patch;
+pub mod path;
+pub mod problem;
+pub mod properties;
+pub mod replicas;
+pub mod resource;
+pub mod route;
+pub mod routes;
+pub mod world;

@@ -1,0 +1,286 @@
+//! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
+//! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3).
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::{
+    cost::{CostMode, CostQuery, CostType},
+    names::{AneName, CostMetric},
+};
+
+/// What the costs between two lists of things are.
+pub trait Grid {
+    /// How many sources there are.
+    fn sources(&self) -> usize;
+    /// How many destinations there are.
+    fn destinations(&self) -> usize;
+    /// The cost by `metric` between the source and the destination of these numbers.
+    fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a>;
+    /// The costs among which one has its rank; none if these are just the costs of the grid.
+    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>>;
+    /// The name of a source.
+    fn source(&self, number: usize) -> String;
+    /// The name of a destination.
+    fn destination(&self, number: usize) -> String;
+}
+
+/// The paths of all pairs of a grid, row by row.
+#[derive(Debug, Default)]
+pub struct PathColumn {
+    /// Each path once: its elements from source to destination.
+    pub paths: Vec<Vec<AneName>>,
+    /// For each pair the position of its path.
+    pub of_pairs: Vec<Option<u32>>,
+}
+
+/// What is told of all pairs, row by row.
+#[derive(Debug)]
+enum Column {
+    Costs(Vec<Option<f64>>),
+    Paths(PathColumn),
+}
+
+/// What is told of one pair.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Cell<'a> {
+    Cost(Number),
+    Path(&'a [AneName]),
+}
+
+impl Column {
+    fn cell(&self, pair: usize) -> Option<Cell<'_>> {
+        match self {
+            Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
+            Column::Paths(column) => column.of_pairs[pair].map(|path| Cell::Path(&column.paths[path as usize])),
+        }
+    }
+}
+
+/// The answer to a query about a grid: of each pair that passes its tests, what is asked for.
+#[derive(Debug)]
+pub struct Matrix {
+    sources: Vec<String>,
+    destinations: Vec<String>,
+    /// One for each type asked for.
+    columns: Vec<Column>,
+    /// Whether a pair passes.
+    passes: Vec<bool>,
+    is_multi: bool,
+}
+
+impl Matrix {
+    /// Looks up all that `query` asks for, which is no path.
+    pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
+        Self::with_paths(grid, query, PathColumn::default())
+    }
+
+    /// The same with these paths, if they are asked for.
+    pub fn with_paths(grid: &dyn Grid, query: &CostQuery, paths: PathColumn) -> Self {
+        let mut paths = Some(paths);
+        let path_vector = CostType::path_vector();
+        let columns = query.types.iter().map(|kind| match kind == &path_vector {
+            true => Column::Paths(paths.take().unwrap_or_default()),
+            false => Column::Costs(column(grid, kind)),
+        });
+        Self {
+            columns: columns.collect(),
+            passes: passes(grid, query),
+            sources: (0..grid.sources()).map(|number| grid.source(number)).collect(),
+            destinations: (0..grid.destinations()).map(|number| grid.destination(number)).collect(),
+            is_multi: query.is_multi,
+        }
+    }
+
+    fn row(&self, source: usize) -> Row<'_> {
+        Row { matrix: self, first: source * self.destinations.len() }
+    }
+}
+
+/// Which pairs pass the tests of a query, row by row.
+fn passes(grid: &dyn Grid, query: &CostQuery) -> Vec<bool> {
+    let pairs = grid.sources() * grid.destinations();
+    if query.tests.is_empty() {
+        return vec![true; pairs];
+    }
+    let tested: Vec<Vec<Option<f64>>> = query.testable.iter().map(|kind| column(grid, kind)).collect();
+    (0..pairs).map(|pair| query.passes(&tested.iter().map(|costs| costs[pair]).collect::<Vec<_>>())).collect()
+}
+
+/// The costs of one type of all pairs, row by row.
+fn column(grid: &dyn Grid, kind: &CostType) -> Vec<Option<f64>> {
+    let cost = grid.column(&kind.cost_metric);
+    let pairs = (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to)));
+    let costs: Vec<Option<f64>> = pairs.map(|(from, to)| cost(from, to)).collect();
+    match kind.cost_mode {
+        CostMode::Ordinal => {
+            let universe = grid.universe(&kind.cost_metric);
+            ranked(&costs, universe.unwrap_or_else(|| costs.iter().flatten().copied().collect()))
+        }
+        CostMode::Numerical | CostMode::Array => costs,
+    }
+}
+
+/// The ranks of costs among all those of the universe: 1 for the least, equal ones for equals.
+#[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
+fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>) -> Vec<Option<f64>> {
+    universe.sort_unstable_by(f64::total_cmp);
+    universe.dedup();
+    let rank = |cost: f64| universe.partition_point(|other| *other < cost) as f64 + 1.0;
+    costs.iter().map(|cost| cost.map(rank)).collect()
+}
+
+impl Serialize for Matrix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rows = self.sources.iter().enumerate().map(|(number, source)| (source, self.row(number)));
+        serializer.collect_map(rows.filter(|(_, row)| row.pairs().next().is_some()))
+    }
+}
+
+/// The costs from one source.
+struct Row<'a> {
+    matrix: &'a Matrix,
+    /// Its first pair.
+    first: usize,
+}
+
+impl Row<'_> {
+    /// The destinations to which something is told, with their pairs.
+    fn pairs(&self) -> impl Iterator<Item = (&str, usize)> {
+        let matrix = self.matrix;
+        let pairs = matrix.destinations.iter().map(String::as_str).zip(self.first..);
+        pairs.filter(|(_, pair)| {
+            matrix.passes[*pair] && matrix.columns.iter().any(|column| column.cell(*pair).is_some())
+        })
+    }
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (destination, pair) in self.pairs() {
+            let mut cells = self.matrix.columns.iter().map(|column| column.cell(pair));
+            if self.matrix.is_multi {
+                map.serialize_entry(destination, &cells.collect::<Vec<_>>())?;
+            } else {
+                map.serialize_entry(destination, &cells.next().flatten())?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// A number that is written without a fraction where it has none.
+#[derive(Debug)]
+struct Number(f64);
+
+impl Serialize for Number {
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// From here on floats are further apart than whole numbers.
+        const WHOLE: f64 = 9_007_199_254_740_992.0;
+        if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{cost::CostCapabilities, fields::Fields};
+
+    /// The costs of RFC 7285 §11.2.3.7, and hops that are ten times as many.
+    struct Example;
+
+    const COSTS: [[Option<f64>; 3]; 3] =
+        [[Some(1.0), Some(5.0), Some(10.0)], [Some(5.0), Some(1.0), Some(15.0)], [Some(20.0), Some(15.0), None]];
+
+    impl Grid for Example {
+        fn sources(&self) -> usize {
+            3
+        }
+
+        fn destinations(&self) -> usize {
+            3
+        }
+
+        fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+            let factor = if metric.as_str() == "hopcount" { 10.0 } else { 1.0 };
+            Box::new(move |from, to| Some(COSTS[from][to]? * factor))
+        }
+
+        fn universe(&self, _: &CostMetric) -> Option<Vec<f64>> {
+            None
+        }
+
+        fn source(&self, number: usize) -> String {
+            format!("PID{}", number + 1)
+        }
+
+        fn destination(&self, number: usize) -> String {
+            self.source(number)
+        }
+    }
+
+    fn told(request: &Value) -> Value {
+        let modes = [CostMode::Numerical, CostMode::Ordinal];
+        let metrics = ["routingcost", "hopcount"].map(|metric| CostMetric::new(metric).unwrap());
+        let kinds = modes.into_iter().flat_map(|cost_mode| {
+            metrics.iter().map(move |metric| CostType { cost_mode, cost_metric: metric.clone() })
+        });
+        let cost_types: Vec<_> = kinds.collect();
+        let can = CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 4 };
+        let query = CostQuery::read(Fields::of(request).unwrap(), &can).unwrap();
+        serde_json::to_value(Matrix::of(&Example, &query)).unwrap()
+    }
+
+    fn routing(mode: &str) -> Value {
+        json!({ "cost-mode": mode, "cost-metric": "routingcost" })
+    }
+
+    #[test]
+    fn m2_tests_leave_pairs_out() {
+        let expected = json!({ "PID1": { "PID1": 1, "PID2": 5 }, "PID2": { "PID1": 5, "PID2": 1 } });
+        assert_eq!(told(&json!({ "cost-type": routing("numerical"), "constraints": ["le 5"] })), expected);
+    }
+
+    #[test]
+    fn m3_ranks_are_an_order() {
+        let expected = json!({
+            "PID1": { "PID1": 1, "PID2": 2, "PID3": 3 },
+            "PID2": { "PID1": 2, "PID2": 1, "PID3": 4 },
+            "PID3": { "PID1": 5, "PID2": 4 },
+        });
+        assert_eq!(told(&json!({ "cost-type": routing("ordinal") })), expected);
+        let first = json!({ "PID1": { "PID1": 1 }, "PID2": { "PID2": 1 } });
+        assert_eq!(told(&json!({ "cost-type": routing("ordinal"), "constraints": ["lt 2"] })), first);
+    }
+
+    #[test]
+    fn x1_several_costs_are_lists() {
+        let hops = json!({ "cost-mode": "numerical", "cost-metric": "hopcount" });
+        let request = json!({
+            "multi-cost-types": [routing("numerical"), hops],
+            "testable-cost-types": [hops],
+            "or-constraints": [["ge 200"], ["le 10"]],
+        });
+        let expected =
+            json!({ "PID1": { "PID1": [1, 10] }, "PID2": { "PID2": [1, 10] }, "PID3": { "PID1": [20, 200] } });
+        assert_eq!(told(&request), expected);
+        assert_eq!(
+            told(&json!({ "multi-cost-types": [hops], "constraints": ["eq 200"] })),
+            json!({ "PID3": { "PID1": [200] } })
+        );
+    }
+
+    #[test]
+    fn numbers_have_fractions_where_they_have() {
+        let told = |number| serde_json::to_string(&Number(number)).unwrap();
+        assert_eq!([told(5.0), told(0.25), told(1e300)], ["5", "0.25", "1e+300"]);
+    }
+}

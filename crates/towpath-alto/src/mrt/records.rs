@@ -1,0 +1,156 @@
+//! A file as records: unpacked if it is compressed, cut where the headers say (RFC 6396 §2). What is in the records is not looked at.
+
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+
+use bgpkit_parser::{ParserError, RawMrtRecord, chunk_mrt_record};
+use flate2::read::MultiGzDecoder;
+
+use super::MrtError;
+use crate::bgp_update::Damage;
+
+/// The longest body of a record. `bgpkit-parser` has the same bound, and holds it before it takes memory.
+const MAX_RECORD_BYTES: u32 = 16 << 20;
+
+/// The most that a compressed file may unpack to. Tables of collectors have some GiB.
+const MAX_UNPACKED_BYTES: u64 = 64 << 30;
+
+/// Read from the file at once; tables have records of hundreds of bytes.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The length of the header that all records have.
+const HEADER_BYTES: usize = 12;
+
+/// The types that files begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS and OSPFv3 with
+/// and without `_ET`. Of those that RFC 6396 deprecates (appendix B) only BGP is here: zeros would pass for one.
+const TYPES: [u16; 10] = [5, 11, 12, 13, 16, 17, 32, 33, 48, 49];
+
+/// A file that is read record by record.
+pub(super) struct Records<'a> {
+    source: BufReader<Box<dyn Read + 'a>>,
+}
+
+/// What comes next in a file.
+pub(super) enum Next {
+    /// A record.
+    Record(RawMrtRecord),
+    /// One whose header is damaged, but not its length.
+    Damaged(Damage),
+    /// One whose length is damaged, so that nobody knows where the next begins.
+    Unbounded(Damage),
+    /// A part of one, and then the end.
+    Truncated,
+    /// The end.
+    End,
+}
+
+impl<'a> Records<'a> {
+    /// The records of `source`, if it begins with one.
+    pub(super) fn open(source: impl Read + 'a) -> Result<Self, MrtError> {
+        const GZIP: [u8; 2] = [0x1f, 0x8b];
+        let (head, source) = peek(source)?;
+        // Records begin with a time, which can have the numbers by which compressed files are known.
+        if head.starts_with(&GZIP) && !is_header(&head) {
+            let unpacked = Bounded { source: MultiGzDecoder::new(source), left_bytes: MAX_UNPACKED_BYTES };
+            let (head, unpacked) = peek(unpacked)?;
+            return Self::new(&head, Box::new(unpacked));
+        }
+        Self::new(&head, Box::new(source))
+    }
+
+    fn new(head: &[u8], source: Box<dyn Read + 'a>) -> Result<Self, MrtError> {
+        if is_header(head) {
+            return Ok(Self { source: BufReader::with_capacity(BUFFER_BYTES, source) });
+        }
+        Err(match head {
+            [] => MrtError::NotMrt("it is empty"),
+            [b'B', b'Z', b'h', ..] => MrtError::Bzip2,
+            _ => MrtError::NotMrt("it does not begin with the header of a record"),
+        })
+    }
+
+    /// The next record, or why there is none.
+    pub(super) fn next(&mut self) -> Result<Next, MrtError> {
+        match self.is_at_end() {
+            Ok(false) => {}
+            Ok(true) => return Ok(Next::End),
+            // Unpacking ends so if the compressed file is cut, even if that is where a record ends.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
+            Err(error) => return Err(error.into()),
+        }
+        let error = match chunk_mrt_record(&mut self.source) {
+            Ok(record) => return Ok(Next::Record(record)),
+            Err(failure) => failure.error,
+        };
+        match error {
+            ParserError::IoError(error) | ParserError::EofError(error) => match error.kind() {
+                ErrorKind::UnexpectedEof => Ok(Next::Truncated),
+                _ => Err(error.into()),
+            },
+            ParserError::EofExpected => Ok(Next::End),
+            ParserError::OversizedRecord { length } => Ok(Next::Unbounded(
+                format!("it says that it has {length} bytes, and more than {MAX_RECORD_BYTES} are not read").into(),
+            )),
+            error => Ok(Next::Damaged(error.to_string().trim_start_matches("Error: ").to_owned().into())),
+        }
+    }
+
+    fn is_at_end(&mut self) -> io::Result<bool> {
+        loop {
+            match self.source.fill_buf() {
+                Ok(bytes) => return Ok(bytes.is_empty()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The first bytes of `source`, as many as a header has, and the same source with them.
+fn peek<R: Read>(mut source: R) -> io::Result<(Vec<u8>, impl Read)> {
+    let mut head = Vec::with_capacity(HEADER_BYTES);
+    source.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut head)?;
+    Ok((head.clone(), Cursor::new(head).chain(source)))
+}
+
+/// Whether a record can begin with these bytes.
+fn is_header(head: &[u8]) -> bool {
+    let Some([_, _, _, _, a, b, _, _, length @ ..]) = head.first_chunk::<HEADER_BYTES>() else { return false };
+    TYPES.contains(&u16::from_be_bytes([*a, *b])) && u32::from_be_bytes(*length) <= MAX_RECORD_BYTES
+}
+
+/// A source that fails instead of giving more than it may.
+struct Bounded<R> {
+    source: R,
+    left_bytes: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        let left = self.left_bytes.checked_sub(count as u64);
+        self.left_bytes = left.ok_or_else(|| io::Error::other("it unpacks to more than 64 GiB"))?;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_unpacks_to_too_much_fails() {
+        let mut source = Bounded { source: io::repeat(0), left_bytes: 10 };
+        let mut bytes = [0; 4];
+        assert_eq!([source.read(&mut bytes).unwrap(), source.read(&mut bytes).unwrap()], [4, 4]);
+        assert_eq!(source.read(&mut bytes).unwrap_err().to_string(), "it unpacks to more than 64 GiB");
+    }
+
+    #[test]
+    fn a_header_is_told_from_other_things() {
+        let header =
+            |kind: u16, length: u32| [&[0_u8; 4][..], &kind.to_be_bytes(), &[0_u8; 2], &length.to_be_bytes()].concat();
+        assert!(is_header(&header(13, 0)) && is_header(&header(17, MAX_RECORD_BYTES)));
+        assert!(!is_header(&header(0, 0)) && !is_header(&header(13, MAX_RECORD_BYTES + 1)));
+        assert!(!is_header(&header(13, 0)[..HEADER_BYTES - 1]));
+    }
+}

@@ -1,0 +1,84 @@
+//! Tables: `TABLE_DUMP` and `TABLE_DUMP_V2` (RFC 6396 §4.2 and §4.3, RFC 8050 §4).
+
+use bgpkit_parser::models::TableDumpV2Type;
+
+use super::{Dump, Event, Peer};
+use crate::bgp_update::{AsWidth, Damage, Family, Wire, entry_route, network};
+
+impl<F: FnMut(Event)> Dump<F> {
+    pub(super) fn table_dump_v2(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
+        match TableDumpV2Type::try_from(subtype) {
+            Ok(TableDumpV2Type::PeerIndexTable) => self.peers = peer_index_table(Wire(body))?,
+            Ok(TableDumpV2Type::RibIpv4Unicast) => self.rib(Family::Ipv4, false, Wire(body))?,
+            Ok(TableDumpV2Type::RibIpv6Unicast) => self.rib(Family::Ipv6, false, Wire(body))?,
+            Ok(TableDumpV2Type::RibIpv4UnicastAddPath) => self.rib(Family::Ipv4, true, Wire(body))?,
+            Ok(TableDumpV2Type::RibIpv6UnicastAddPath) => self.rib(Family::Ipv6, true, Wire(body))?,
+            _ => self.ignore(),
+        }
+        Ok(())
+    }
+
+    /// The routes of all peers to one prefix.
+    fn rib(&mut self, family: Family, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
+        wire.u32("sequence number")?;
+        let prefix = wire.prefix(family)?;
+        for _ in 0..wire.u16("entry count")? {
+            let peer = wire.u16("RIB entry")?;
+            wire.u32("RIB entry")?; // When it was told.
+            let path_id = if has_path_ids { Some(wire.u32("RIB entry")?) } else { None };
+            let attributes = wire.sized("RIB entry")?;
+            let Some(router) = self.peers.get(usize::from(peer)).copied() else {
+                self.skip(&format!("it has no peer {peer} in a peer index table before it").into());
+                continue;
+            };
+            match entry_route(attributes, prefix, AsWidth::Four) {
+                Ok(route) => self.tell(Event::Route { router, path_id, route }),
+                Err(damage) => self.skip(&damage),
+            }
+        }
+        Ok(())
+    }
+
+    /// One entry. Early writers put several into a record.
+    pub(super) fn table_dump(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
+        let Some(family) = Family::of_afi(subtype) else {
+            self.ignore();
+            return Ok(());
+        };
+        let mut wire = Wire(body);
+        wire.u32("view and sequence number")?;
+        while !wire.is_empty() {
+            let address = wire.address(family, "prefix")?;
+            let length = wire.u8("prefix")?;
+            wire.take(5, "table entry")?; // Its status, which is always the same, and when it was told.
+            let peer = wire.address(family, "peer address")?;
+            let router = Peer::of_collector(peer, wire.as_number(AsWidth::Two, "peer AS")?);
+            let attributes = wire.sized("path attributes")?;
+            let route = network(address, length).and_then(|prefix| entry_route(attributes, prefix, AsWidth::Two));
+            match route {
+                Ok(route) => self.tell(Event::Route { router, path_id: None, route }),
+                Err(damage) => self.skip(&damage),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The peers that the entries of the records behind it name by their places.
+fn peer_index_table(mut wire: Wire<'_>) -> Result<Vec<Peer>, Damage> {
+    const WHAT: &str = "peer index table";
+    wire.u32(WHAT)?; // The collector.
+    wire.sized(WHAT)?; // The name of the view.
+    let count = wire.u16(WHAT)?;
+    (0..count).map(|_| peer_entry(&mut wire, WHAT)).collect()
+}
+
+fn peer_entry(wire: &mut Wire<'_>, what: &'static str) -> Result<Peer, Damage> {
+    const IS_IPV6: u8 = 1;
+    const HAS_FOUR_OCTET_AS: u8 = 2;
+    let kind = wire.u8(what)?;
+    wire.u32(what)?; // Its BGP identifier, which updates do not tell, so that it cannot say whose routes they are.
+    let address = wire.address(if kind & IS_IPV6 == 0 { Family::Ipv4 } else { Family::Ipv6 }, what)?;
+    let width = if kind & HAS_FOUR_OCTET_AS == 0 { AsWidth::Two } else { AsWidth::Four };
+    Ok(Peer::of_collector(address, wire.as_number(width, what)?))
+}

@@ -1,0 +1,266 @@
+//! Network maps: endpoints grouped by PIDs (RFC 7285 §5, §11.2.1, §11.3.1).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::Value;
+
+use crate::{
+    address::{AddressType, PrefixMap},
+    fields::Fields,
+    names::{PidName, ResourceId, VersionTag},
+    problem::Problem,
+};
+
+/// Why PIDs make no network map (RFC 7285 §11.2.1.6); the operator's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MapFault {
+    /// A prefix is in two PIDs, so that nobody can say to which its addresses belong.
+    #[error("network map {map}: {prefix} is in {first} and in {second}; take it out of one of them")]
+    Twice {
+        /// The map.
+        map: ResourceId,
+        /// The prefix.
+        prefix: IpNet,
+        /// The PID that has it.
+        first: PidName,
+        /// The PID that has it too.
+        second: PidName,
+    },
+    /// Some addresses are in no PID.
+    #[error("network map {map}: nothing covers {everything}; put it in some PID, for addresses that no other has")]
+    Uncovered {
+        /// The map.
+        map: ResourceId,
+        /// The prefix of all addresses of a type.
+        everything: IpNet,
+    },
+}
+
+/// A network map: it covers all addresses of the types that it has, and each one is in the PID with the longest prefix.
+#[derive(Debug, Clone)]
+pub struct NetworkMap {
+    vtag: VersionTag,
+    pids: Vec<(PidName, Vec<IpNet>)>,
+    by_prefix: PrefixMap<u32>,
+}
+
+impl NetworkMap {
+    /// The map `id` of these PIDs. PIDs and their prefixes are kept in order, so that equal maps have equal tags.
+    ///
+    /// # Errors
+    /// If a prefix is in two PIDs, or nothing covers all addresses of a type that is there.
+    pub fn new(id: ResourceId, pids: BTreeMap<PidName, BTreeSet<IpNet>>) -> Result<Self, MapFault> {
+        let mut by_prefix = PrefixMap::new();
+        let pids: Vec<(PidName, Vec<IpNet>)> =
+            pids.into_iter().map(|(name, prefixes)| (name, prefixes.into_iter().collect())).collect();
+        for (number, (name, prefixes)) in (0..).zip(&pids) {
+            for prefix in prefixes {
+                if let Some(first) = by_prefix.insert(*prefix, number) {
+                    let first = pids[first as usize].0.clone();
+                    return Err(MapFault::Twice { map: id, prefix: *prefix, first, second: name.clone() });
+                }
+            }
+        }
+        for kind in AddressType::ALL {
+            let everything = kind.everything();
+            let is_present = pids.iter().flat_map(|(_, prefixes)| prefixes).any(|p| AddressType::of_prefix(*p) == kind);
+            if is_present && !by_prefix.contains_key(&everything) {
+                return Err(MapFault::Uncovered { map: id, everything });
+            }
+        }
+        let vtag = VersionTag::of(id, &Selection { pids: pids.iter().collect(), types: AddressType::ALL.into() });
+        Ok(Self { vtag, pids, by_prefix })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &ResourceId {
+        &self.vtag.resource_id
+    }
+
+    /// Its version: equal as long as its content is.
+    pub fn vtag(&self) -> &VersionTag {
+        &self.vtag
+    }
+
+    /// How many PIDs it has; each has a number below.
+    pub fn len(&self) -> usize {
+        self.pids.len()
+    }
+
+    /// Whether it has no PID.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty()
+    }
+
+    /// The PIDs in the order of their numbers, which is that of their names.
+    pub fn pids(&self) -> impl ExactSizeIterator<Item = (&PidName, &[IpNet])> {
+        self.pids.iter().map(|(name, prefixes)| (name, &**prefixes))
+    }
+
+    /// The name of the PID with that number.
+    pub fn name(&self, number: u32) -> &PidName {
+        &self.pids[number as usize].0
+    }
+
+    /// The prefixes of the PID with that number.
+    pub fn prefixes(&self, number: u32) -> &[IpNet] {
+        &self.pids[number as usize].1
+    }
+
+    /// The number of a PID.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        let position = self.pids.binary_search_by(|(pid, _)| pid.as_str().cmp(name)).ok()?;
+        u32::try_from(position).ok()
+    }
+
+    /// The number of the PID that `address` belongs to; none if the map has no address of its type.
+    pub fn locate(&self, address: IpAddr) -> Option<u32> {
+        self.by_prefix.get_lpm(&address.into()).map(|(_, number)| *number)
+    }
+
+    /// The number of the PID that all addresses of `prefix` belong to, as far as longer prefixes do not say otherwise.
+    pub fn locate_prefix(&self, prefix: IpNet) -> Option<u32> {
+        self.by_prefix.get_lpm(&prefix).map(|(_, number)| *number)
+    }
+
+    /// The prefixes of its PIDs within `prefix`, itself not.
+    pub fn beneath(&self, prefix: IpNet) -> impl Iterator<Item = IpNet> {
+        self.by_prefix.children(&prefix).map(|(child, _)| child).filter(move |child| *child != prefix)
+    }
+
+    /// What the whole map has to tell.
+    pub fn whole(&self) -> Selection<'_> {
+        Selection { pids: self.pids.iter().collect(), types: AddressType::ALL.into() }
+    }
+
+    /// What a client asks for (RFC 7285 §11.3.1.3).
+    ///
+    /// # Errors
+    /// [`Problem`] if the request is malformed. PIDs and types that are not there are no error.
+    pub fn filtered(&self, request: &Value) -> Result<Selection<'_>, Problem> {
+        let fields = Fields::of(request)?;
+        let wanted = fields.texts("pids", PidName::new)?.ok_or_else(|| fields.missing("pids"))?;
+        let pids = match &*wanted {
+            [] => self.pids.iter().collect(),
+            wanted => {
+                let numbers: BTreeSet<u32> = wanted.iter().filter_map(|pid| self.number(pid.as_str())).collect();
+                numbers.into_iter().map(|number| &self.pids[number as usize]).collect()
+            }
+        };
+        let types = fields.texts("address-types", |name| Ok::<_, String>(AddressType::named(name)))?;
+        let types = match types {
+            None => AddressType::ALL.into(),
+            Some(types) if types.is_empty() => AddressType::ALL.into(),
+            Some(types) => types.into_iter().flatten().collect(),
+        };
+        Ok(Selection { pids, types })
+    }
+}
+
+/// Some PIDs of a network map with their prefixes of some types, as they are written under `network-map`.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    pids: Vec<&'a (PidName, Vec<IpNet>)>,
+    types: Vec<AddressType>,
+}
+
+impl Serialize for Selection<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.pids.iter().map(|(name, prefixes)| (name, Group { prefixes, types: &self.types })))
+    }
+}
+
+/// An `EndpointAddrGroup` (RFC 7285 §10.4.5).
+struct Group<'a> {
+    prefixes: &'a [IpNet],
+    types: &'a [AddressType],
+}
+
+impl Serialize for Group<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for kind in AddressType::ALL.iter().filter(|kind| self.types.contains(kind)) {
+            let of_kind: Vec<_> = self.prefixes.iter().filter(|p| AddressType::of_prefix(**p) == *kind).collect();
+            if !of_kind.is_empty() {
+                map.serialize_entry(kind.name(), &of_kind)?;
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{address::prefix, problem::Code};
+
+    fn build(pids: &[(&str, &[&str])]) -> Result<NetworkMap, MapFault> {
+        let pid = |(name, prefixes): &(&str, &[&str])| {
+            (PidName::new(name).unwrap(), prefixes.iter().map(|text| prefix(text).unwrap()).collect())
+        };
+        NetworkMap::new(ResourceId::new("map").unwrap(), pids.iter().map(pid).collect())
+    }
+
+    /// The example of RFC 7285 §11.2.1.7, with what §11.2.1.6 says of it.
+    const EXAMPLE: [(&str, &[&str]); 4] = [
+        ("PID0", &["::/0"]),
+        ("PID1", &["0.0.0.0/0"]),
+        ("PID2", &["192.0.2.0/24", "198.51.100.0/24"]),
+        ("PID3", &["192.0.2.0/25", "192.0.2.128/25"]),
+    ];
+
+    #[test]
+    fn n2_prefixes_are_in_one_pid_and_everything_is_covered() {
+        let mut twice = EXAMPLE;
+        twice[3] = ("PID3", &["192.0.2.0/24"]);
+        let fault = build(&twice).unwrap_err();
+        assert_eq!(
+            fault.to_string(),
+            "network map map: 192.0.2.0/24 is in PID2 and in PID3; take it out of one of them"
+        );
+        assert!(build(&EXAMPLE[1..]).is_ok(), "a map without IPv6 need not cover it");
+        assert!(matches!(build(&EXAMPLE[2..]), Err(MapFault::Uncovered { .. })));
+    }
+
+    #[test]
+    fn n3_the_longest_prefix_holds() {
+        let map = build(&EXAMPLE).unwrap();
+        let pid = |text: &str| map.name(map.locate(text.parse().unwrap()).unwrap()).as_str().to_owned();
+        assert_eq!(pid("192.0.2.1"), "PID3");
+        assert_eq!(pid("198.51.100.7"), "PID2");
+        assert_eq!(pid("203.0.113.1"), "PID1");
+        assert_eq!(pid("2001:db8::1"), "PID0");
+        assert!(build(&EXAMPLE[1..]).unwrap().locate("2001:db8::1".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn n4_what_is_asked_for_is_given() {
+        let map = build(&EXAMPLE).unwrap();
+        let told = |request| serde_json::to_value(map.filtered(&request).unwrap()).unwrap();
+        let pid2 = json!({ "ipv4": ["192.0.2.0/24", "198.51.100.0/24"] });
+        assert_eq!(told(json!({ "pids": ["PID2", "PID9", "PID2"], "new-field": 1 })), json!({ "PID2": pid2 }));
+        assert_eq!(told(json!({ "pids": [] })), serde_json::to_value(map.whole()).unwrap());
+        let v6 = json!({ "PID0": { "ipv6": ["::/0"] }, "PID1": {} });
+        assert_eq!(told(json!({ "pids": ["PID0", "PID1"], "address-types": ["ipv6", "mac"] })), v6);
+        let refused = |request| map.filtered(&request).unwrap_err();
+        assert_eq!(refused(json!({})).code, Code::MissingField);
+        assert_eq!(refused(json!({ "pids": ["a b"] })).code, Code::InvalidFieldValue);
+        assert_eq!(refused(json!({ "pids": [], "address-types": {} })).code, Code::InvalidFieldType);
+    }
+
+    #[test]
+    fn equal_maps_have_equal_tags() {
+        let (one, same) = (build(&EXAMPLE).unwrap(), build(&EXAMPLE).unwrap());
+        assert_eq!(one.vtag(), same.vtag());
+        let mut other = EXAMPLE;
+        other[2] = ("PID2", &["192.0.2.0/24"]);
+        assert_ne!(build(&other).unwrap().vtag(), one.vtag());
+    }
+}

@@ -1,0 +1,149 @@
+//! What is known of single endpoints, and of the way between two.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, MOST_PAIRS, maps::cost_meta, vtags};
+use crate::{
+    address::Endpoint,
+    cost::{CostCapabilities, CostQuery},
+    entity::{Domain, Entity, Property},
+    fields::Fields,
+    matrix::{Grid, Matrix},
+    media,
+    names::{CostMetric, PropertyName},
+    problem::Problem,
+    world::{Place, World},
+};
+
+/// The properties that endpoints may have.
+pub(super) fn offered(world: &World) -> Vec<Property> {
+    let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
+    let domains = world.properties.domains();
+    let of_addresses = domains.into_iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
+    let names: BTreeSet<PropertyName> = of_addresses.flat_map(|(_, names)| names).collect();
+    pids.chain(names.into_iter().map(|name| Property { resource: None, name })).collect()
+}
+
+/// A property of an address.
+pub(super) fn property_of(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
+    match (entity, &property.resource) {
+        (Entity::Address(prefix), Some(map)) if property.is_pid() => {
+            let map = &world.region(map.as_str())?.map;
+            Some(map.name(map.locate_prefix(*prefix)?).as_str().into())
+        }
+        (_, None) => world.properties.get(entity, property.name.as_str()).cloned(),
+        (_, Some(_)) => None,
+    }
+}
+
+/// Answers RFC 7285 §11.4.1.
+pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let offered = offered(world);
+    let read = |text: &str| match Property::parse(text) {
+        Ok(property) if offered.contains(&property) => Ok(property),
+        Ok(_) => Err("endpoints have no such property here".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let wanted = fields.texts("properties", read)?.ok_or_else(|| fields.missing("properties"))?;
+    let endpoints = fields.texts("endpoints", Endpoint::parse)?.ok_or_else(|| fields.missing("endpoints"))?;
+    for (field, length) in [("properties", wanted.len()), ("endpoints", endpoints.len())] {
+        if length == 0 {
+            return Err(fields.refuse(field, "[]", "this must not be empty"));
+        }
+    }
+    let of = |endpoint: &Endpoint| {
+        let entity = Entity::Address(endpoint.prefix());
+        let values = wanted.iter().filter_map(|property| {
+            Some((property.to_string(), property_of(world, &entity, property).filter(|value| !value.is_null())?))
+        });
+        (endpoint.to_string(), values.collect::<BTreeMap<_, _>>())
+    };
+    let maps = wanted.iter().filter_map(|property| world.region(property.resource.as_ref()?.as_str()));
+    let document = json!({
+        "meta": { "dependent-vtags": vtags(maps) },
+        "endpoint-properties": endpoints.iter().map(of).collect::<BTreeMap<_, _>>(),
+    });
+    Ok(Answer::of(media::ENDPOINT_PROPERTIES, &document))
+}
+
+/// `InfoResourceEndpointCostMap` (RFC 7285 §11.5.1.6).
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct EndpointCostDocument {
+    meta: Map<String, Value>,
+    endpoint_cost_map: Matrix,
+}
+
+/// Answers RFC 7285 §11.5.1.
+pub(super) fn costs(world: &World, request: &Value, can: &CostCapabilities, caller: IpAddr) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let query = CostQuery::read(fields, can)?;
+    let endpoints = Endpoints::read(world, fields, caller)?;
+    let endpoint_cost_map = Matrix::of(&endpoints, &query);
+    Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta: cost_meta(&query), endpoint_cost_map }))
+}
+
+/// Endpoints of which the costs are asked for.
+pub(super) struct Endpoints<'a> {
+    world: &'a World,
+    pub(super) sources: Vec<(Endpoint, Place)>,
+    pub(super) destinations: Vec<(Endpoint, Place)>,
+}
+
+impl<'a> Endpoints<'a> {
+    /// Reads an `EndpointFilter`. A side that is not told is the caller.
+    pub(super) fn read(world: &'a World, fields: Fields<'_>, caller: IpAddr) -> Result<Self, Problem> {
+        let filter = fields.object("endpoints")?.ok_or_else(|| fields.missing("endpoints"))?;
+        let side = |field| Ok(filter.texts(field, Endpoint::parse)?.unwrap_or_default());
+        let (sources, destinations) = (side("srcs")?, side("dsts")?);
+        if sources.is_empty() && destinations.is_empty() {
+            return Err(fields.refuse("endpoints", "{}", "srcs or dsts must name an endpoint"));
+        }
+        if sources.len().saturating_mul(destinations.len()) > MOST_PAIRS {
+            let pairs = format!("{} x {}", sources.len(), destinations.len());
+            let most = format!("at most {MOST_PAIRS} pairs can be asked for at once");
+            return Err(fields.refuse("endpoints", &pairs, &most));
+        }
+        let place = |endpoints: Vec<Endpoint>| {
+            let endpoints = if endpoints.is_empty() { vec![Endpoint(caller)] } else { endpoints };
+            let once: BTreeSet<Endpoint> = endpoints.into_iter().collect();
+            once.into_iter().map(|endpoint| (endpoint, world.place(endpoint.0))).collect()
+        };
+        Ok(Self { world, sources: place(sources), destinations: place(destinations) })
+    }
+}
+
+impl Grid for Endpoints<'_> {
+    fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    fn destinations(&self) -> usize {
+        self.destinations.len()
+    }
+
+    fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+        let scale = self.world.scale(metric);
+        Box::new(move |from, to| scale.cost(&self.sources[from].1, &self.destinations[to].1))
+    }
+
+    /// Ranks are among the costs of the answer: nobody could list those between all addresses.
+    fn universe(&self, _: &CostMetric) -> Option<Vec<f64>> {
+        None
+    }
+
+    fn source(&self, number: usize) -> String {
+        self.sources[number].0.to_string()
+    }
+
+    fn destination(&self, number: usize) -> String {
+        self.destinations[number].0.to_string()
+    }
+}

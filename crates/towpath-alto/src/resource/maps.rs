@@ -1,0 +1,135 @@
+//! Network maps and the costs between their PIDs.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, MOST_PAIRS, vtags};
+use crate::{
+    cost::{CostCapabilities, CostQuery, CostType},
+    fields::Fields,
+    matrix::{Grid, Matrix},
+    media,
+    names::{CostMetric, PidName},
+    network_map::Selection,
+    problem::Problem,
+    world::{Region, Table},
+};
+
+/// `InfoResourceNetworkMap` (RFC 7285 §11.2.1.6).
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct NetworkMapDocument<'a> {
+    meta: Value,
+    network_map: Selection<'a>,
+}
+
+/// A part of a network map, or all of it.
+pub(super) fn network_map(region: &Region, network_map: Selection<'_>) -> Answer {
+    let meta = json!({ "vtag": region.map.vtag() });
+    Answer::of(media::NETWORK_MAP, &NetworkMapDocument { meta, network_map })
+}
+
+/// `InfoResourceCostMap` (RFC 7285 §11.2.3.6).
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct CostMapDocument {
+    meta: Map<String, Value>,
+    cost_map: Matrix,
+}
+
+/// The costs of one type between all PIDs.
+pub(super) fn cost_map(region: &Region, kind: &CostType) -> Answer {
+    let types = vec![kind.clone()];
+    let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
+    document(region, &Pids::all(region), &query)
+}
+
+/// The costs that a client asks for (RFC 7285 §11.3.2.3).
+pub(super) fn filtered_cost_map(region: &Region, request: &Value, can: &CostCapabilities) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let query = CostQuery::read(fields, can)?;
+    let pids = Pids::read(region, fields)?;
+    Ok(document(region, &pids, &query))
+}
+fn document(region: &Region, pids: &Pids<'_>, query: &CostQuery) -> Answer {
+    let mut meta = cost_meta(query);
+    meta.insert("dependent-vtags".into(), json!(vtags([region])));
+    Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map: Matrix::of(pids, query) })
+}
+
+/// What the meta of an answer says of its costs (RFC 8189 §4.1.3).
+pub(super) fn cost_meta(query: &CostQuery) -> Map<String, Value> {
+    let mut meta = Map::new();
+    if query.is_multi {
+        meta.insert("cost-type".into(), json!({}));
+        meta.insert("multi-cost-types".into(), json!(query.types));
+    } else {
+        meta.insert("cost-type".into(), json!(query.types.first()));
+    }
+    meta
+}
+
+/// Some PIDs of a region, by their numbers.
+pub(super) struct Pids<'a> {
+    region: &'a Region,
+    pub(super) sources: Vec<u32>,
+    pub(super) destinations: Vec<u32>,
+}
+
+impl<'a> Pids<'a> {
+    fn all(region: &'a Region) -> Self {
+        let numbers: Vec<u32> = (0..).take(region.map.len()).collect();
+        Self { region, sources: numbers.clone(), destinations: numbers }
+    }
+
+    /// Reads a `PIDFilter`.
+    pub(super) fn read(region: &'a Region, fields: Fields<'_>) -> Result<Self, Problem> {
+        let mut pids = Self::all(region);
+        if let Some(filter) = fields.object("pids")? {
+            for (field, wanted) in [("srcs", &mut pids.sources), ("dsts", &mut pids.destinations)] {
+                if let Some(names) = filter.texts(field, PidName::new)?.filter(|names| !names.is_empty()) {
+                    *wanted = names.iter().filter_map(|name| region.map.number(name.as_str())).collect();
+                    wanted.sort_unstable();
+                    wanted.dedup();
+                }
+            }
+        }
+        let pairs = pids.sources.len() * pids.destinations.len();
+        if pairs > MOST_PAIRS {
+            return Err(fields.refuse(
+                "pids",
+                &pairs.to_string(),
+                &format!("at most {MOST_PAIRS} pairs can be asked for at once"),
+            ));
+        }
+        Ok(pids)
+    }
+}
+
+impl Grid for Pids<'_> {
+    fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    fn destinations(&self) -> usize {
+        self.destinations.len()
+    }
+
+    fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+        let table = self.region.costs.get(metric);
+        Box::new(move |from, to| table?.get(&(self.sources[from], self.destinations[to])).copied())
+    }
+
+    /// Ranks are among all costs of the map, so that parts of it agree.
+    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+        self.region.costs.get(metric).map(|table: &Table| table.values().copied().collect())
+    }
+
+    fn source(&self, number: usize) -> String {
+        self.region.map.name(self.sources[number]).to_string()
+    }
+
+    fn destination(&self, number: usize) -> String {
+        self.region.map.name(self.destinations[number]).to_string()
+    }
+}

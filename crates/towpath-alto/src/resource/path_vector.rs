@@ -1,0 +1,242 @@
+//! Path vectors: which elements are on the way between two endpoints, or two PIDs, and what is known of them (RFC 9275).
+//!
+//! The answer has two parts, which refer to each other: the paths, with costs beside them if some are asked for, and the properties of the elements on them.
+
+use std::{collections::BTreeSet, io::Write as _, net::IpAddr};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer, Resource,
+    endpoints::Endpoints,
+    maps::{Pids, cost_meta},
+    vtags,
+};
+use crate::{
+    cost::{CostCapabilities, CostQuery, CostType},
+    entity::{Domain, Entity},
+    fields::Fields,
+    matrix::{Grid, Matrix, PathColumn},
+    media,
+    names::{AneName, PropertyName, ResourceId, RouterName, Tag, VersionTag},
+    path::{Element, Paths},
+    problem::Problem,
+    world::{Region, World},
+};
+
+/// The property map that speaks of elements which other answers name too.
+const PROPERTY_MAP: &str = "properties";
+/// The property by which an element is found there (RFC 9275 §6.4.2).
+const PERSISTENT: &str = "persistent-entity-id";
+/// Parts of names in this answer.
+const PROPERTIES_PART: &str = "propmap";
+/// The domain in `Content-ID`: parts are found in their answer, not by their host.
+const DOMAIN: &str = "towpath.alto";
+
+/// One of the two forms of the first part.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// The media type of the answer. Documents are one line, which no boundary begins.
+    pub(super) media_type: &'static str,
+    part: &'static str,
+    part_type: &'static str,
+    member: &'static str,
+}
+
+/// Paths between endpoints.
+pub(super) const ENDPOINTS: Form = Form {
+    media_type: "multipart/related;boundary=towpath-alto-part;type=application/alto-endpointcost+json",
+    part: "ecs",
+    part_type: media::ENDPOINT_COST,
+    member: "endpoint-cost-map",
+};
+
+/// Paths between PIDs.
+pub(super) const PIDS: Form = Form {
+    media_type: "multipart/related;boundary=towpath-alto-part;type=application/alto-costmap+json",
+    part: "costmap",
+    part_type: media::COST_MAP,
+    member: "cost-map",
+};
+
+/// What can be asked for beside paths, which cannot be tested.
+pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
+    let cost_types = [CostType::path_vector()].into_iter().chain(costs.cost_types).collect();
+    CostCapabilities { cost_types, max_cost_types: costs.max_cost_types + 1, testable: costs.testable }
+}
+
+/// The property map with the elements that last, if it speaks of any.
+pub(super) fn property_map(world: &World) -> Option<ResourceId> {
+    let speaks = world.properties.domains().contains_key(&Domain::Ane(None));
+    speaks.then(|| ResourceId::new(PROPERTY_MAP).expect("a valid name"))
+}
+
+/// The properties that elements may have.
+fn element_properties(world: &World) -> BTreeSet<PropertyName> {
+    let mut names = world.properties.domains().remove(&Domain::Ane(None)).unwrap_or_default();
+    if !names.is_empty() {
+        names.insert(PropertyName::new(PERSISTENT).expect("a valid name"));
+    }
+    names
+}
+
+/// What a directory tells of the resource (RFC 9275 §7.2.4).
+pub(super) fn capabilities(world: &World, costs: CostCapabilities) -> Value {
+    let can = offered(costs);
+    let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
+    json!({
+        "cost-type-names": names(&can.cost_types),
+        "max-cost-types": can.max_cost_types,
+        "testable-cost-type-names": names(&can.testable),
+        "cost-constraints": false,
+        "ane-property-names": element_properties(world),
+    })
+}
+
+/// Answers RFC 9275 §7.3.
+pub(super) fn endpoints(
+    world: &World,
+    resource: &Resource,
+    request: &Value,
+    costs: CostCapabilities,
+    caller: IpAddr,
+) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let asked = Asked::read(world, resource, &ENDPOINTS, fields, costs)?;
+    let grid = Endpoints::read(world, fields, caller)?;
+    let routers = grid.sources.iter().map(|(endpoint, _)| world.router_of(endpoint.0)).collect::<Vec<_>>();
+    let addresses = grid.destinations.iter().map(|(endpoint, _)| Some(endpoint.0)).collect::<Vec<_>>();
+    // Packets of one family do not become those of the other.
+    let is_pair = |from: usize, to: usize| grid.sources[from].0.0.is_ipv4() == grid.destinations[to].0.0.is_ipv4();
+    Ok(asked.answer(&grid, &Ways { routers, addresses, is_pair: &is_pair }, &[]))
+}
+
+/// Answers RFC 9275 §7.2. The way from, and to, a PID is that of the first address of its first prefix.
+pub(super) fn pids(
+    world: &World,
+    resource: &Resource,
+    region: &Region,
+    request: &Value,
+    costs: CostCapabilities,
+) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let asked = Asked::read(world, resource, &PIDS, fields, costs)?;
+    let grid = Pids::read(region, fields)?;
+    let address = |pid: &u32| region.map.prefixes(*pid).first().map(|prefix| prefix.addr());
+    let routers = grid.sources.iter().map(|pid| world.router_of(address(pid)?)).collect();
+    let addresses = grid.destinations.iter().map(address).collect();
+    Ok(asked.answer(&grid, &Ways { routers, addresses, is_pair: &|_, _| true }, &[region]))
+}
+
+/// The ways between the sources and the destinations of a grid.
+struct Ways<'a> {
+    routers: Vec<Option<&'a RouterName>>,
+    addresses: Vec<Option<IpAddr>>,
+    is_pair: &'a dyn Fn(usize, usize) -> bool,
+}
+
+/// What is asked for.
+struct Asked<'a> {
+    world: &'a World,
+    resource: &'a Resource,
+    form: &'static Form,
+    query: CostQuery,
+    properties: BTreeSet<PropertyName>,
+}
+
+impl<'a> Asked<'a> {
+    fn read(
+        world: &'a World,
+        resource: &'a Resource,
+        form: &'static Form,
+        fields: Fields<'_>,
+        costs: CostCapabilities,
+    ) -> Result<Self, Problem> {
+        let offered_properties = element_properties(world);
+        let mut query = CostQuery::read(fields, &offered(costs))?;
+        query.testable.retain(|kind| *kind != CostType::path_vector());
+        let property = |text: &str| match PropertyName::new(text) {
+            Ok(name) if offered_properties.contains(&name) => Ok(name),
+            Ok(_) => Err("elements have no such property here".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let properties = fields.texts("ane-property-names", property)?.unwrap_or_default();
+        Ok(Self { world, resource, form, query, properties: properties.into_iter().collect() })
+    }
+
+    fn answer(&self, grid: &dyn Grid, ways: &Ways<'a>, regions: &[&Region]) -> Answer {
+        let mut paths = Paths::of(self.world);
+        let mut found = Vec::with_capacity(ways.routers.len() * ways.addresses.len());
+        if self.query.types.contains(&CostType::path_vector()) {
+            for (from, router) in ways.routers.iter().enumerate() {
+                for (to, address) in ways.addresses.iter().enumerate() {
+                    let address = address.filter(|_| (ways.is_pair)(from, to));
+                    found.push(address.and_then(|address| paths.between(*router, address)));
+                }
+            }
+        }
+        let first = self.first_part(grid, &paths, found);
+        self.multipart(&first, &paths, regions)
+    }
+
+    /// What stands in the first part under the name of its form.
+    fn first_part(&self, grid: &dyn Grid, paths: &Paths<'_>, found: Vec<Option<u32>>) -> Vec<u8> {
+        let paths = paths.paths().map(|path| path.map(Element::name).collect()).collect();
+        json_bytes(&Matrix::with_paths(grid, &self.query, PathColumn { paths, of_pairs: found }))
+    }
+
+    fn multipart(&self, first: &[u8], paths: &Paths<'_>, regions: &[&Region]) -> Answer {
+        let part_id = |part: &str| format!("{}.{part}", self.resource.id);
+        let tag = VersionTag {
+            resource_id: ResourceId::new(&part_id(self.form.part)).expect("names of resources leave room for parts"),
+            tag: Tag::of(first),
+        };
+        let mut meta = cost_meta(&self.query);
+        meta.insert("vtag".into(), json!(tag));
+        if !regions.is_empty() {
+            meta.insert("dependent-vtags".into(), json!(vtags(regions.iter().copied())));
+        }
+        let properties = self.second_part(&tag, paths);
+        let mut body = Vec::with_capacity(first.len() + 4096);
+        let parts: [(&str, &str, &[&[u8]]); 2] = [
+            (
+                self.form.part_type,
+                self.form.part,
+                &[b"{\"meta\":", &json_bytes(&meta), b",\"", self.form.member.as_bytes(), b"\":", first, b"}"],
+            ),
+            (media::PROPERTY_MAP, PROPERTIES_PART, &[&json_bytes(&properties)]),
+        ];
+        for (media_type, part, content) in parts {
+            write!(body, "--towpath-alto-part\r\nContent-Type: {media_type}\r\nContent-ID: <{part}@{DOMAIN}>\r\n\r\n")
+                .expect("memory takes all");
+            content.iter().for_each(|bytes| body.extend_from_slice(bytes));
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(b"--towpath-alto-part--\r\n");
+        Answer { media_type: self.form.media_type, tag: Tag::of(&body), body }
+    }
+
+    /// The properties of the elements on the paths.
+    fn second_part(&self, first: &VersionTag, paths: &Paths<'_>) -> Value {
+        let names: BTreeSet<AneName> = paths.elements().iter().map(Element::name).collect();
+        let entities = names.into_iter().map(|name| {
+            let properties = self.properties_of(&name);
+            (Entity::Ane(None, name).to_string(), Value::Object(properties))
+        });
+        json!({ "meta": { "dependent-vtags": [first] }, "property-map": Value::Object(entities.collect()) })
+    }
+
+    fn properties_of(&self, name: &AneName) -> Map<String, Value> {
+        let entity = Entity::Ane(None, name.clone());
+        let value = |property: &PropertyName| match property.as_str() {
+            PERSISTENT => self.world.properties.speaks_of(&entity).then(|| format!("{PROPERTY_MAP}.ane:{name}").into()),
+            property => self.world.properties.get(&entity, property).cloned(),
+        };
+        self.properties.iter().filter_map(|property| Some((property.to_string(), value(property)?))).collect()
+    }
+}
+
+fn json_bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("what resources are made of can be written")
+}

@@ -1,0 +1,122 @@
+//! Properties of entities of all domains (RFC 9240).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::{Answer, endpoints::property_of, vtags};
+use crate::{
+    address::AddressType,
+    entity::{Domain, Entity, Property},
+    fields::Fields,
+    media,
+    problem::Problem,
+    world::World,
+};
+
+/// The domains with the properties of their entities (RFC 9240 §7.4).
+pub(super) fn mappings(world: &World) -> BTreeMap<String, Vec<String>> {
+    offered(world).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
+}
+
+fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
+    properties.iter().map(Property::to_string).collect()
+}
+
+/// The domains of which something is known; addresses are also in PIDs.
+fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
+    let own = |name| Property { resource: None, name };
+    let domains = world.properties.domains().into_iter();
+    let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
+        domains.map(|(domain, names)| (domain, names.into_iter().map(own).collect())).collect();
+    for region in world.regions() {
+        let kinds = region.map.pids().flat_map(|(_, prefixes)| prefixes).map(|prefix| AddressType::of_prefix(*prefix));
+        for kind in kinds.collect::<BTreeSet<_>>() {
+            offered.entry(Domain::Address(kind)).or_default().insert(Property::pid_of(region.map.id()));
+        }
+    }
+    offered
+}
+
+/// Everything that is said of entities, each where it is said.
+pub(super) fn whole(world: &World) -> Answer {
+    let offered = offered(world);
+    let mut map = Map::new();
+    for (domain, properties) in &offered {
+        for entity in entities(world, domain) {
+            map.insert(entity.to_string(), described(world, &entity, properties));
+        }
+    }
+    document(world, &map)
+}
+
+/// All entities of a domain of which something is said.
+fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
+    let prefixes = world.regions().flat_map(|region| region.map.pids()).flat_map(|(_, prefixes)| prefixes);
+    let in_pids = prefixes.map(|prefix| Entity::Address(*prefix)).filter(|entity| entity.domain() == *domain);
+    world.properties.entities(domain).into_iter().chain(in_pids).collect()
+}
+
+/// What is said of an entity, itself or by a prefix that covers it.
+fn described(world: &World, entity: &Entity, properties: &BTreeSet<Property>) -> Value {
+    let values = properties.iter().filter_map(|property| {
+        let value = property_of(world, entity, property)?;
+        Some((property.to_string(), value))
+    });
+    Value::Object(values.collect())
+}
+
+/// Answers RFC 9240 §8.
+pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let offered = offered(world);
+    let entity = |text: &str| match Entity::parse(text) {
+        Ok(entity) if offered.contains_key(&entity.domain()) => Ok(entity),
+        Ok(_) => Err("there is no such domain here".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let wanted = fields.texts("entities", entity)?.ok_or_else(|| fields.missing("entities"))?;
+    let property = |text: &str| match Property::parse(text) {
+        Ok(property) if offered.values().any(|names| names.contains(&property)) => Ok(property),
+        Ok(_) => Err("there is no such property here".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let properties = fields.texts("properties", property)?;
+    let all = || offered.values().flatten().cloned().collect();
+    let names: BTreeSet<Property> = match &properties {
+        Some(names) if !names.is_empty() => names.iter().cloned().collect(),
+        _ => all(),
+    };
+    let wanted: BTreeSet<Entity> = match wanted.is_empty() {
+        true => offered.keys().flat_map(|domain| entities(world, domain)).collect(),
+        false => wanted.iter().flat_map(|entity| with_beneath(world, entity, &names)).collect(),
+    };
+    let mut map = Map::new();
+    for entity in &wanted {
+        let described = described(world, entity, &names);
+        if described.as_object().is_some_and(|values| !values.is_empty()) {
+            // Who asks for no property learns which entities have one (RFC 9240 §8.3).
+            map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
+        }
+    }
+    Ok(document(world, &map))
+}
+
+/// An entity, and those in it of which something else may be said (RFC 9240 §8.5).
+fn with_beneath(world: &World, entity: &Entity, properties: &BTreeSet<Property>) -> BTreeSet<Entity> {
+    let own = properties.iter().filter(|property| property.resource.is_none());
+    let names: Vec<&str> = own.map(|property| property.name.as_str()).collect();
+    let mut found = world.properties.beneath(entity, &names);
+    let pids = properties.iter().filter(|property| property.is_pid());
+    let maps = pids.filter_map(|property| world.region(property.resource.as_ref()?.as_str()));
+    if let Entity::Address(prefix) = entity {
+        found.extend(maps.flat_map(|region| region.map.beneath(*prefix)).map(Entity::Address));
+    }
+    found.insert(entity.clone());
+    found
+}
+
+fn document(world: &World, map: &Map<String, Value>) -> Answer {
+    let document = json!({ "meta": { "dependent-vtags": vtags(world.regions()) }, "property-map": map });
+    Answer::of(media::PROPERTY_MAP, &document)
+}

@@ -1,0 +1,122 @@
+//! What a router does with packets for a prefix, as routing protocols tell it.
+
+use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
+
+use ipnet::IpNet;
+
+use crate::names::Malformed;
+
+/// One element of an AS path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Hop {
+    /// An autonomous system.
+    As(u32),
+    /// Some of these, in an order that nobody knows any more (`AS_SET`), ascending.
+    Set(Box<[u32]>),
+}
+
+/// The autonomous systems on the way to a prefix, the nearest first. Without repetitions in a row (prepending), which tell nothing of the way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct AsPath(Arc<[Hop]>);
+
+impl AsPath {
+    /// The path through `hops`; what is prepended is taken out, and sets are sorted.
+    pub fn new(hops: impl IntoIterator<Item = Hop>) -> Self {
+        let mut path: Vec<Hop> = hops.into_iter().map(Hop::sorted).collect();
+        path.dedup();
+        Self(path.into())
+    }
+
+    /// Its elements.
+    pub fn hops(&self) -> &[Hop] {
+        &self.0
+    }
+}
+
+impl Hop {
+    fn sorted(self) -> Self {
+        match self {
+            Hop::Set(mut members) => {
+                members.sort_unstable();
+                Hop::Set(members)
+            }
+            hop => hop,
+        }
+    }
+}
+
+impl FromIterator<u32> for AsPath {
+    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
+        Self::new(numbers.into_iter().map(Hop::As))
+    }
+}
+
+/// As routers print it: numbers, sets in braces.
+impl fmt::Display for AsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, hop) in self.0.iter().enumerate() {
+            let blank = if position == 0 { "" } else { " " };
+            match hop {
+                Hop::As(number) => write!(f, "{blank}{number}")?,
+                Hop::Set(members) => {
+                    let members: Vec<_> = members.iter().map(u32::to_string).collect();
+                    write!(f, "{blank}{{{}}}", members.join(","))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers, and sets in braces whose members are parted by commas or blanks: `20965 2091 {789,790}`.
+impl FromStr for AsPath {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new("AS path", text, "numbers, sets of them in braces");
+        let mut hops = Vec::new();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (inside, after) = match rest.strip_prefix('{') {
+                Some(set) => set.split_once('}').ok_or_else(malformed)?,
+                None => rest.split_at(rest.find([' ', '{']).unwrap_or(rest.len())),
+            };
+            let numbers = inside.split([',', ' ']).filter(|number| !number.is_empty());
+            let numbers: Vec<u32> = numbers.map(str::parse).collect::<Result<_, _>>().map_err(|_| malformed())?;
+            hops.push(match (rest.starts_with('{'), &*numbers) {
+                (true, [_, ..]) => Hop::Set(numbers.into()),
+                (false, [number]) => Hop::As(*number),
+                _ => return Err(malformed()),
+            });
+            rest = after.trim_start();
+        }
+        Ok(Self::new(hops))
+    }
+}
+
+/// The best route of one router to one prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// Where it leads.
+    pub prefix: IpNet,
+    /// The router to which packets go next, if it is told.
+    pub next_hop: Option<IpAddr>,
+    /// The way behind it; empty within the router's own AS.
+    pub as_path: AsPath,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_printed_as_they_are_read() {
+        for text in ["", "20965 2091 789", "20965 {789,790}", "{1} 2"] {
+            assert_eq!(text.parse::<AsPath>().unwrap().to_string(), text);
+        }
+        assert_eq!(" 7  7 8{3 1}".parse::<AsPath>().unwrap().to_string(), "7 8 {1,3}");
+        for text in ["1 x", "{", "{}", "{1", "-1", "4294967296", "1}"] {
+            assert!(text.parse::<AsPath>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Network maps, cost maps and endpoint costs.
+
+use serde_json::{Value, json};
+
+use super::Site;
+
+fn kind(metric: &str, mode: &str) -> Value {
+    json!({ "cost-mode": mode, "cost-metric": metric })
+}
+
+#[test]
+fn n1_a_network_map_tells_all_pids_and_its_version() {
+    let site = Site::example();
+    let map = site.get("default");
+    assert_eq!(map["meta"]["vtag"]["resource-id"], "default");
+    let expected = json!({
+        "PID1": { "ipv4": ["192.0.2.0/24", "198.51.100.0/25"] },
+        "PID2": { "ipv4": ["198.51.100.128/25"] },
+        "PID3": { "ipv4": ["0.0.0.0/0"], "ipv6": ["::/0"] },
+    });
+    assert_eq!(map["network-map"], expected);
+    let part = site.ask("default-filtered", &json!({ "pids": ["PID2"] })).unwrap();
+    assert_eq!(part["meta"], map["meta"], "a part has the version of the whole");
+    assert_eq!(part["network-map"], json!({ "PID2": expected["PID2"] }));
+}
+
+#[test]
+fn m1_a_cost_map_depends_on_one_network_map() {
+    let site = Site::example();
+    let map = site.get("default-routingcost");
+    assert_eq!(map["meta"], json!({ "dependent-vtags": [site.vtag()], "cost-type": kind("routingcost", "numerical") }));
+    let expected = json!({
+        "PID1": { "PID1": 1, "PID2": 5, "PID3": 10 },
+        "PID2": { "PID1": 5, "PID2": 1, "PID3": 15 },
+        "PID3": { "PID1": 20, "PID2": 15 },
+    });
+    assert_eq!(map["cost-map"], expected);
+}
+
+#[test]
+fn m2_a_filtered_cost_map_gives_what_is_asked_for() {
+    let site = Site::example();
+    let ask = |request: &Value| site.ask("default-costs", request).unwrap()["cost-map"].clone();
+    let numerical = kind("routingcost", "numerical");
+    let pids = json!({ "srcs": ["PID1"], "dsts": ["PID1", "PID2", "PID3", "PID9"] });
+    let request = json!({ "cost-type": numerical, "pids": pids, "constraints": ["le 5"] });
+    assert_eq!(ask(&request), json!({ "PID1": { "PID1": 1, "PID2": 5 } }));
+    assert_eq!(
+        ask(&json!({ "cost-type": numerical, "pids": { "srcs": [] } })),
+        site.get("default-routingcost")["cost-map"]
+    );
+    assert_eq!(ask(&json!({ "cost-type": numerical, "pids": { "srcs": ["PID9"] } })), json!({}));
+    let ordinal = json!({ "cost-type": kind("routingcost", "ordinal"), "pids": { "srcs": ["PID3"] } });
+    assert_eq!(ask(&ordinal)["PID3"], site.get("default-routingcost-ordinal")["cost-map"]["PID3"]);
+    let refused = |request| site.refused("default-costs", &request);
+    let wrong = refused(json!({ "cost-type": numerical, "pids": { "srcs": "PID1" } }));
+    assert_eq!(wrong, ("E_INVALID_FIELD_TYPE", "pids/srcs".into(), String::new()));
+    let wrong = refused(json!({ "cost-type": numerical, "constraints": ["below 5"] }));
+    assert_eq!(wrong, ("E_INVALID_FIELD_VALUE", "constraints".into(), "below 5".into()));
+}
+
+#[test]
+fn x1_several_costs_at_once_are_lists_with_null() {
+    let site = Site::example();
+    let types = json!([kind("routingcost", "numerical"), kind("hopcount", "numerical")]);
+    let request = json!({ "multi-cost-types": types, "pids": { "srcs": ["PID1"] } });
+    let answer = site.ask("default-costs", &request).unwrap();
+    let meta = json!({ "dependent-vtags": [site.vtag()], "cost-type": {}, "multi-cost-types": types });
+    assert_eq!(answer["meta"], meta);
+    let expected = json!({ "PID1": { "PID1": [1, null], "PID2": [5, 3], "PID3": [10, null] } });
+    assert_eq!(answer["cost-map"], expected);
+}
+
+#[test]
+fn e1_costs_between_endpoints() {
+    let site = Site::example();
+    let request = json!({
+        "cost-type": kind("delay-ow", "ordinal"),
+        "endpoints": { "srcs": ["ipv4:192.0.2.2"], "dsts": ["ipv4:192.0.2.89", "ipv4:198.51.100.34", "ipv4:203.0.113.45"] },
+    });
+    let expected =
+        json!({ "ipv4:192.0.2.2": { "ipv4:192.0.2.89": 1, "ipv4:198.51.100.34": 2, "ipv4:203.0.113.45": 3 } });
+    let answer = site.ask("endpoint-costs", &request).unwrap();
+    assert_eq!(answer["endpoint-cost-map"], expected);
+    assert_eq!(answer["meta"], json!({ "cost-type": kind("delay-ow", "ordinal") }), "it depends on no map");
+}
+
+#[test]
+fn e1_a_side_that_is_not_told_is_the_caller() {
+    let site = Site::example();
+    let ask = |endpoints: Value| {
+        let request = json!({ "cost-type": kind("routingcost", "numerical"), "endpoints": endpoints });
+        site.ask("endpoint-costs", &request).unwrap()["endpoint-cost-map"].clone()
+    };
+    let to = json!({ "ipv4:192.0.2.2": { "ipv4:198.51.100.200": 5 } });
+    assert_eq!(ask(json!({ "dsts": ["ipv4:198.51.100.200"] })), to);
+    assert_eq!(ask(json!({ "srcs": [], "dsts": ["ipv4:198.51.100.200"] })), to);
+    let from = json!({ "ipv6:2001:db8::1": { "ipv4:192.0.2.2": 20 } });
+    assert_eq!(ask(json!({ "srcs": ["ipv6:2001:0DB8::0:1"] })), from);
+}
+
+#[test]
+fn e1_what_is_wrong_with_endpoints_is_told() {
+    let site = Site::example();
+    let refused = |endpoints: Value| {
+        let request = json!({ "cost-type": kind("routingcost", "numerical"), "endpoints": endpoints });
+        let (code, field, value) = site.refused("endpoint-costs", &request);
+        format!("{code} {field} {value}")
+    };
+    assert_eq!(refused(json!({})), "E_INVALID_FIELD_VALUE endpoints {}");
+    assert_eq!(refused(json!([])), "E_INVALID_FIELD_TYPE endpoints ");
+    assert_eq!(refused(json!({ "srcs": ["192.0.2.1"] })), "E_INVALID_FIELD_VALUE endpoints/srcs 192.0.2.1");
+    let missing = site.refused("endpoint-costs", &json!({ "cost-type": kind("routingcost", "numerical") }));
+    assert_eq!(missing, ("E_MISSING_FIELD", "endpoints".into(), String::new()));
+}
+
+#[test]
+fn c1_fields_that_nobody_knows_are_ignored() {
+    let site = Site::example();
+    let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });
+    assert_eq!(site.ask("default-filtered", &request), site.ask("default-filtered", &json!({ "pids": ["PID2"] })));
+}

@@ -1,0 +1,94 @@
+//! `towpath alto`: an ALTO server, and `towpath alto check`, which proves its configuration.
+//!
+//! [`agents`] read what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
+
+mod agents;
+mod answers;
+pub(crate) mod args;
+mod settings;
+
+use std::{io::Write as _, path::Path, sync::Arc};
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use toml::{Table, Value};
+use towpath_server::Server;
+
+use self::{
+    agents::Agents,
+    answers::Answers,
+    args::{Alto, AltoAction},
+    settings::AltoConfig,
+};
+use crate::{
+    config::{self, Layered},
+    descriptors,
+    failure::Failure,
+    interrupt::Interrupts,
+    serve,
+};
+
+/// Runs `towpath alto`.
+pub(crate) async fn run(arguments: &Alto) -> Result<(), Failure> {
+    match &arguments.action {
+        Some(AltoAction::Check) => check(arguments),
+        None => serve(arguments).await,
+    }
+}
+
+/// The settings of the role in layers.
+pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<AltoConfig>, Failure> {
+    Ok(config::load("alto", file, config::environment(), flags)?)
+}
+
+fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
+    let mut flags = Table::new();
+    if !arguments.listen.is_empty() {
+        let addresses = arguments.listen.iter().map(|address| Value::String(address.to_string()));
+        flags.insert("listen".into(), Value::Array(addresses.collect()));
+    }
+    let settings = load(arguments.config.as_deref(), flags)?.settings;
+    if settings.agents.is_empty() {
+        return Err(Failure::Usage(
+            "name what is known of the network: an [agents.NAME] in the file of --config".into(),
+        ));
+    }
+    Ok(settings)
+}
+
+/// Serves until told to stop. What agents know is looked after meanwhile.
+async fn serve(arguments: &Alto) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    descriptors::raise_limit();
+    let mut agents = Agents::new(&settings.agents);
+    agents.refresh().iter().for_each(|error| tracing::error!("{error}"));
+    let (answers, lacks) = Answers::of(agents.facts()).map_err(|fault| Failure::Facts(fault.to_string()))?;
+    lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
+    let answers = Arc::new(answers);
+    let server = Server::bind_application(Arc::clone(&answers) as _, &settings.server())?;
+    // Before anybody is told that the server is there: a signal that nobody waits for would end it.
+    let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
+    let minding = tokio::spawn(agents::mind(agents, answers, hangups));
+    let outcome = serve::run(server, Interrupts::of(&[Signal::INT, Signal::TERM])?).await;
+    minding.abort();
+    outcome
+}
+
+/// Says what is wrong with what agents know, and what a directory of it lacks.
+fn check(arguments: &Alto) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    let mut agents = Agents::new(&settings.agents);
+    let mut faults = agents.refresh();
+    match Answers::of(agents.facts()) {
+        Ok((answers, lacks)) => {
+            faults.extend(lacks.iter().map(ToString::to_string));
+            let mut stdout = std::io::stdout().lock();
+            answers.summary().into_iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+        }
+        Err(fault) => faults.push(fault.to_string()),
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Facts(faults.join("\n"))),
+    }
+}

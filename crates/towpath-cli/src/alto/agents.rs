@@ -1,0 +1,114 @@
+//! Agents: what reads facts, and looks whether they have changed.
+
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+
+use tokio::signal::unix::Signal;
+use towpath_alto::facts::Facts;
+use towpath_store::sys::disk;
+
+use super::{answers::Answers, settings::AgentConfig};
+
+/// No file of facts is longer.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// One agent with what it last knew.
+#[derive(Debug)]
+struct Agent {
+    name: String,
+    config: AgentConfig,
+    text: Vec<u8>,
+    facts: Facts,
+    /// Why its last reading failed.
+    failure: Option<String>,
+}
+
+/// All agents, in the order in which what they say holds.
+#[derive(Debug)]
+pub(super) struct Agents {
+    agents: Vec<Agent>,
+    /// How often one of them knew something else.
+    changes: u64,
+}
+
+impl Agents {
+    /// Agents that know nothing yet.
+    pub(super) fn new(configs: &BTreeMap<String, AgentConfig>) -> Self {
+        let agent = |(name, config): (&String, &AgentConfig)| Agent {
+            name: name.clone(),
+            config: config.clone(),
+            text: Vec::new(),
+            facts: Facts::default(),
+            failure: None,
+        };
+        Self { agents: configs.iter().map(agent).collect(), changes: 0 }
+    }
+
+    /// What they know.
+    pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
+        self.agents.iter().map(|agent| &agent.facts)
+    }
+
+    /// Has all of them read anew, and tells what fails that did not fail in the same way before. Who fails keeps what it knew.
+    pub(super) fn refresh(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
+        for agent in &mut self.agents {
+            let failure = match agent.read() {
+                Ok(is_new) => {
+                    self.changes += u64::from(is_new);
+                    None
+                }
+                Err(failure) => Some(failure),
+            };
+            if let Some(failure) = failure.as_ref().filter(|failure| agent.failure.as_ref() != Some(failure)) {
+                failures.push(format!("agent {}: {failure}", agent.name));
+            }
+            agent.failure = failure;
+        }
+        failures
+    }
+
+    /// How long until they should read anew.
+    fn pause(&self) -> Duration {
+        let pauses = self.agents.iter().map(|agent| match &agent.config {
+            AgentConfig::Static { refresh, .. } => refresh.0,
+        });
+        pauses.min().unwrap_or(Duration::MAX).max(Duration::from_millis(100))
+    }
+}
+
+impl Agent {
+    /// Reads, and tells whether that brought something new.
+    fn read(&mut self) -> Result<bool, String> {
+        let AgentConfig::Static { file, .. } = &self.config;
+        let told = |error: &dyn Display| format!("{}: {error}", file.display());
+        let text = disk::read(file, FILE_BYTES).map_err(|error| told(&error))?;
+        if text == self.text {
+            return Ok(false);
+        }
+        let facts = std::str::from_utf8(&text).map_err(|error| told(&error))?;
+        self.facts = Facts::parse(facts).map_err(|error| told(&error))?;
+        self.text = text;
+        Ok(true)
+    }
+}
+
+/// Looks after agents for ever: now and then, and at once when told to by SIGHUP.
+pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(agents.pause()) => {}
+            _ = hangups.recv() => tracing::info!("told to read anew"),
+        }
+        let before = agents.changes;
+        let minded = Arc::clone(&answers);
+        let refreshed = tokio::task::spawn_blocking(move || {
+            agents.refresh().iter().for_each(|error| tracing::error!("{error}; what it knew before holds"));
+            if agents.changes > before {
+                minded.renew(agents.facts());
+            }
+            agents
+        });
+        let Ok(refreshed) = refreshed.await else { return };
+        agents = refreshed;
+    }
+}

@@ -1,0 +1,228 @@
+//! Answers to requests, from the world as it is now.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use towpath_alto::{
+    directory::{DIRECTORY, Directory, Lack},
+    facts::Facts,
+    fields, media,
+    problem::Problem,
+    resource::{Answer, Resource},
+    world::{World, WorldFault},
+};
+use towpath_proto::url::decode_href;
+use towpath_server::application::Application;
+
+/// A world with its directory.
+#[derive(Debug)]
+struct Served {
+    world: World,
+    directory: Directory,
+}
+
+impl Served {
+    fn of<'a>(facts: impl Iterator<Item = &'a Facts>) -> Result<(Self, Vec<Lack>), WorldFault> {
+        let world = World::of(facts)?;
+        let (directory, lacks) = Directory::of(&world);
+        Ok((Self { world, directory }, lacks))
+    }
+}
+
+/// What answers: always from one world, to the end of the answer.
+#[derive(Debug)]
+pub(super) struct Answers {
+    served: RwLock<Arc<Served>>,
+}
+
+impl Answers {
+    /// Answers from what these agents know, and what their directory lacks.
+    pub(super) fn of<'a>(facts: impl Iterator<Item = &'a Facts>) -> Result<(Self, Vec<Lack>), WorldFault> {
+        let (served, lacks) = Served::of(facts)?;
+        Ok((Self { served: RwLock::new(Arc::new(served)) }, lacks))
+    }
+
+    /// From now on answers are from what these agents know; if that makes no world, as before.
+    pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) {
+        match Served::of(facts) {
+            Ok((served, lacks)) => {
+                lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
+                *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
+                tracing::info!("agents know something else: there is a new world");
+            }
+            Err(fault) => tracing::error!("{fault}; the world before holds"),
+        }
+    }
+
+    fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What there is, a line each.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let served = self.served();
+        let resources = served.directory.resources();
+        resources.map(|resource| format!("{}  {}", resource.id, resource.media_type())).collect()
+    }
+}
+
+impl Application for Answers {
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Vec<u8>> {
+        let served = self.served();
+        let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
+        match path.as_deref().map(|path| path.trim_start_matches('/')) {
+            Some("" | DIRECTORY) => Asked::directory(&served, request).unwrap_or_else(Refusal::into_response),
+            Some(id) => match served.directory.find(id) {
+                Some(resource) => {
+                    Asked::resource(&served, resource, request, client).unwrap_or_else(Refusal::into_response)
+                }
+                None => Refusal::NotFound.into_response(),
+            },
+            None => Refusal::NotFound.into_response(),
+        }
+    }
+}
+
+/// Why there is no document.
+#[derive(Debug)]
+enum Refusal {
+    NotFound,
+    /// Only this is allowed.
+    Method(&'static str),
+    /// The request must be of this media type.
+    Content(&'static str),
+    /// The answer would be of this media type, which the client does not take.
+    Accept(&'static str),
+    Problem(Problem),
+}
+
+impl Refusal {
+    fn into_response(self) -> Response<Vec<u8>> {
+        let (status, told) = match &self {
+            Refusal::NotFound => {
+                (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
+            }
+            Refusal::Method(allowed) => {
+                (StatusCode::METHOD_NOT_ALLOWED, format!("this resource is asked for by {allowed}"))
+            }
+            Refusal::Content(wanted) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource takes {wanted}")),
+            Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource is {offered}")),
+            Refusal::Problem(problem) => {
+                tracing::debug!("{problem}");
+                let document = problem.document().to_string();
+                return response(StatusCode::BAD_REQUEST, media::ERROR, document.into_bytes());
+            }
+        };
+        let mut response = response(status, "text/plain; charset=utf-8", format!("{told}\n").into_bytes());
+        if let Refusal::Method(allowed) = self {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        }
+        response
+    }
+}
+
+fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// What is asked for.
+struct Asked;
+
+const BY_GET: &str = "GET, HEAD";
+const BY_POST: &str = "POST";
+
+impl Asked {
+    fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Refusal> {
+        if request.method() != Method::GET {
+            return Err(Refusal::Method(BY_GET));
+        }
+        accept(request.headers(), media::DIRECTORY)?;
+        // Relative, so that they hold behind a proxy too; with a dot, because names may have colons.
+        Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
+    }
+
+    fn resource(
+        served: &Served,
+        resource: &Resource,
+        request: &Request<Vec<u8>>,
+        client: IpAddr,
+    ) -> Result<Response<Vec<u8>>, Refusal> {
+        let question = match (resource.accepts(), request.method()) {
+            (None, &Method::GET) => serde_json::Value::Null,
+            (None, _) => return Err(Refusal::Method(BY_GET)),
+            (Some(wanted), &Method::POST) if !is_of(request.headers(), wanted) => return Err(Refusal::Content(wanted)),
+            (Some(_), &Method::POST) => fields::parse(request.body()).map_err(Refusal::Problem)?,
+            (Some(_), _) => return Err(Refusal::Method(BY_POST)),
+        };
+        accept(request.headers(), resource.media_type())?;
+        resource.answer(&served.world, &question, client).map(tagged).map_err(Refusal::Problem)
+    }
+}
+
+/// A document with its version.
+fn tagged(answer: Answer) -> Response<Vec<u8>> {
+    let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("digits make a tag");
+    let mut response = response(StatusCode::OK, answer.media_type, answer.body);
+    response.headers_mut().insert(header::ETAG, tag);
+    response
+}
+
+/// Whether the body is of that media type. Parameters mean nothing.
+fn is_of(headers: &HeaderMap, wanted: &str) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    essence(given).eq_ignore_ascii_case(wanted)
+}
+
+/// A media type without its parameters.
+fn essence(text: &str) -> &str {
+    text.split(';').next().unwrap_or_default().trim()
+}
+
+/// Refuses what the client does not take (RFC 9110 §12.5.1). Who says nothing takes everything.
+fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
+    let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges =
+        ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).peekable();
+    let offered_kind = essence(offered);
+    let every_subtype = format!("{}/*", offered_kind.split('/').next().unwrap_or_default());
+    let is_taken = |range: &str| {
+        let is_refused = range
+            .split(';')
+            .skip(1)
+            .any(|parameter| matches!(parameter.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+        let kind = essence(range);
+        !is_refused && ["*/*", &every_subtype, offered_kind].iter().any(|taken| kind.eq_ignore_ascii_case(taken))
+    };
+    if ranges.peek().is_none() || ranges.any(is_taken) { Ok(()) } else { Err(Refusal::Accept(offered)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_takes() {
+        let takes = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(text))]);
+            accept(&headers, media::NETWORK_MAP).is_ok()
+        };
+        assert!(accept(&HeaderMap::new(), media::NETWORK_MAP).is_ok());
+        for text in [
+            "*/*",
+            "text/html, application/*;q=0.5",
+            "application/alto-networkmap+json,application/alto-error+json",
+            "",
+        ] {
+            assert!(takes(text), "{text}");
+        }
+        for text in ["text/html", "application/json", "*/*;q=0"] {
+            assert!(!takes(text), "{text}");
+        }
+    }
+}

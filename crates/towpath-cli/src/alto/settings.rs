@@ -1,0 +1,72 @@
+//! The settings of `towpath alto`, each documented once, here; those that all servers have, in [`ServeConfig`].
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use towpath_server::{
+    ServeConfig,
+    config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
+    units::Span,
+};
+
+/// There is no port of its own for ALTO; servers are found by their directory's address.
+const DEFAULT_PORT: u16 = 8096;
+
+/// All settings of `towpath alto`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AltoConfig {
+    /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
+    pub listen: Vec<SocketAddr>,
+    /// How long requests under way may go on once the server was told to stop.
+    pub drain: Span,
+    /// TLS.
+    pub tls: TlsConfig,
+    /// Who may ask.
+    pub access: AccessConfig,
+    /// Bounds.
+    pub limits: Limits,
+    /// The access log.
+    pub access_log: AccessLogConfig,
+    /// What knows the network, by name. What a later name says of the same thing holds.
+    pub agents: BTreeMap<String, AgentConfig>,
+}
+
+/// Something that knows a part of the network.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum AgentConfig {
+    /// A file of facts, TOML or JSON.
+    Static {
+        /// The file.
+        file: PathBuf,
+        /// How often to look whether it has changed.
+        #[serde(default = "refresh")]
+        refresh: Span,
+    },
+}
+
+fn refresh() -> Span {
+    Span(Duration::from_secs(5))
+}
+
+impl Default for AltoConfig {
+    fn default() -> Self {
+        let ServeConfig { drain, tls, access, limits, access_log, .. } = ServeConfig::default();
+        let listen = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)];
+        Self { listen, drain, tls, access, limits, access_log, agents: BTreeMap::new() }
+    }
+}
+
+impl AltoConfig {
+    /// What the server behind it has to know.
+    pub(crate) fn server(&self) -> ServeConfig {
+        let Self { listen, drain, tls, access, limits, access_log, agents: _ } = self.clone();
+        ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }
+    }
+}

@@ -1,0 +1,160 @@
+//! The ALTO server as a program: what HTTP and the command line add to the resources.
+
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use towpath_store::sys::net;
+
+use super::program::{Directory, Served};
+
+const FACTS: &str = r#"
+    [network-map.default]
+    PID1 = ["192.0.2.0/24"]
+    PID2 = ["0.0.0.0/0", "::/0"]
+    [cost-map.default.routingcost]
+    PID1 = { PID1 = 1, PID2 = 5 }
+    [[costs]]
+    src = "127.0.0.0/8"
+    dst = "192.0.2.0/24"
+    delay-ow = 5300
+"#;
+
+const CONFIG: &str = "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
+
+const COSTS: &str = "application/alto-endpointcostparams+json";
+
+fn directory() -> Directory {
+    let directory = Directory::new();
+    directory.put("facts.toml", FACTS);
+    directory.put("alto.toml", CONFIG);
+    directory
+}
+
+fn serve(directory: &Directory) -> Served {
+    Served::of(directory.command(["alto", "--config", "alto.toml"]))
+}
+
+/// Asks on a connection of its own; all of the answer.
+async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    let request =
+        format!("{what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}");
+    let mut stream = net::connect(served.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[track_caller]
+fn expect(answer: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(answer.contains(part), "{part} is not in: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn resources_are_found_and_asked() {
+    let directory = directory();
+    let served = serve(&directory);
+    for path in ["/", "/directory"] {
+        let answer = ask(&served, &format!("GET {path}"), &[], "").await;
+        expect(
+            &answer,
+            &[
+                "HTTP/1.1 200 OK",
+                "content-type: application/alto-directory+json",
+                "\"default-alto-network-map\":\"default\"",
+                "\"uri\":\"./default-routingcost\"",
+            ],
+        );
+    }
+    let question = r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "delay-ow"}, "endpoints": {"dsts": ["ipv4:192.0.2.7"]}}"#;
+    let answer = ask(&served, "POST /endpoint-costs", &[("content-type", COSTS)], question).await;
+    expect(&answer, &["200 OK", "application/alto-endpointcost+json", r#"{"ipv4:127.0.0.1":{"ipv4:192.0.2.7":5300}}"#]);
+}
+
+#[tokio::test]
+async fn c3_what_is_wrong_with_a_request_is_told() {
+    let directory = directory();
+    let served = serve(&directory);
+    let post = async |body: &str| ask(&served, "POST /endpoint-costs", &[("content-type", COSTS)], body).await;
+    let answer = post("{").await;
+    expect(&answer, &["400 Bad Request", "application/alto-error+json", "\"code\":\"E_SYNTAX\"", "syntax-error"]);
+    let answer = post(r#"{"endpoints": {}}"#).await;
+    expect(&answer, &["400 Bad Request", "E_MISSING_FIELD", "\"field\":\"cost-type\""]);
+}
+
+#[tokio::test]
+async fn c5_methods_and_media_types() {
+    let directory = directory();
+    let served = serve(&directory);
+    let json = [("content-type", "application/json")];
+    for (what, headers, status) in [
+        ("GET /nothing", &[][..], "404 Not Found"),
+        ("POST /default", &json, "405 Method Not Allowed"),
+        ("GET /endpoint-costs", &[], "405 Method Not Allowed"),
+        ("PUT /default", &[], "405 Method Not Allowed"),
+        ("POST /endpoint-costs", &json, "415 Unsupported Media Type"),
+        ("GET /default", &[("accept", "text/html")], "406 Not Acceptable"),
+        ("GET /default", &[("accept", "application/alto-networkmap+json;q=0.9, text/html")], "200 OK"),
+        ("OPTIONS /endpoint-costs", &[], "204 No Content"),
+    ] {
+        expect(&ask(&served, what, headers, "").await, &[status]);
+    }
+    expect(&ask(&served, "GET /default", &[], "").await, &["access-control-allow-origin: *"]);
+    expect(&ask(&served, "GET /metrics", &[], "").await, &["200 OK", "towpath_"]);
+}
+
+#[tokio::test]
+async fn c7_who_has_a_version_is_not_sent_it_again() {
+    let directory = directory();
+    let served = serve(&directory);
+    let answer = ask(&served, "GET /default", &[], "").await;
+    let tag = answer.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    let again = ask(&served, "GET /default", &[("if-none-match", tag)], "").await;
+    expect(&again, &["304 Not Modified", tag]);
+    assert!(again.ends_with("\r\n\r\n"), "{again}");
+    expect(&ask(&served, "GET /default", &[("if-none-match", "\"other\"")], "").await, &["200 OK"]);
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
+    let directory = directory();
+    let served = serve(&directory);
+    let costs = async || ask(&served, "GET /default-routingcost", &[], "").await;
+    expect(&costs().await, &["\"PID2\":5"]);
+    directory.put("facts.toml", &FACTS.replace("PID2 = 5", "PID2 = 6"));
+    served.signal(Signal::HUP);
+    while !costs().await.contains("\"PID2\":6") {
+        tokio::task::yield_now().await;
+    }
+    for broken in ["[network-map", &FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", ")] {
+        directory.put("facts.toml", broken);
+        served.signal(Signal::HUP);
+        expect(&costs().await, &["\"PID2\":6"]);
+    }
+    directory.put("facts.toml", &FACTS.replace("PID2 = 5", "PID2 = 7"));
+    served.signal(Signal::HUP);
+    while !costs().await.contains("\"PID2\":7") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_configuration_is_proved() {
+    let directory = directory();
+    let outcome = directory.run("alto check --config alto.toml").expect(0);
+    assert!(outcome.stdout.contains("default-filtered  application/alto-networkmap+json"), "{outcome:?}");
+    for (facts, told) in [
+        (&*FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", "), "192.0.2.0/24 is in PID1 and in PID2"),
+        ("[network-map.m]\nP = [\"0.0.0.0/0\"]", "network map m has no costs by routingcost"),
+        ("[network-maps]", "agent sites: facts.toml: TOML parse error at line 1"),
+    ] {
+        directory.put("facts.toml", facts);
+        let outcome = directory.run("alto check --config alto.toml").expect(5);
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    let outcome = directory.run("alto").expect(2);
+    assert!(outcome.stderr.contains("[agents.NAME]"), "{outcome:?}");
+}
