@@ -28,7 +28,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
     address,
@@ -102,7 +102,8 @@ pub struct Costs {
 }
 
 /// A prefix as people write it, without bits behind its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
 pub struct Prefix(pub IpNet);
 
 /// A cost: finite, not negative (RFC 7285 §6.1.2.1).

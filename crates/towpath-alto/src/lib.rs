@@ -16,6 +16,7 @@ pub mod cost;
 pub mod directory;
 pub mod entity;
 pub mod facts;
+pub mod feed;
 pub mod fields;
 pub mod looking_glass;
 pub mod matrix;

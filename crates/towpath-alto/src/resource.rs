@@ -110,8 +110,8 @@ impl Resource {
         let every_map = || world.regions().map(|region| region.map.id().clone()).collect();
         match &self.kind {
             Kind::CostMap(map, _) | Kind::FilteredCostMap(map) => vec![map.clone()],
-            Kind::PidPathVector(map) => [map.clone()].into_iter().chain(path_vector::property_map(world)).collect(),
-            Kind::PathVector => path_vector::property_map(world).into_iter().collect(),
+            Kind::PidPathVector(map) => [map.clone()].into_iter().chain(path_vector::lasting_elements(world)).collect(),
+            Kind::PathVector => path_vector::lasting_elements(world).into_iter().collect(),
             Kind::EndpointProperties | Kind::PropertyMap | Kind::FilteredPropertyMap => every_map(),
             Kind::NetworkMap(_) | Kind::FilteredNetworkMap(_) | Kind::EndpointCosts => Vec::new(),
         }
@@ -178,7 +178,7 @@ impl Resource {
             Kind::EndpointCosts => endpoints::costs(world, request, &self.costs(world), caller),
             Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),
             Kind::PidPathVector(map) => path_vector::pids(world, self, region(map), request, self.costs(world)),
-            Kind::PropertyMap => Ok(property_map::whole(world)),
+            Kind::PropertyMap => Ok(property_map::whole(world).0.clone()),
             Kind::FilteredPropertyMap => property_map::filtered(world, request),
         }
     }

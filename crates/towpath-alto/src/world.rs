@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use ipnet::IpNet;
@@ -11,9 +11,10 @@ use ipnet::IpNet;
 use crate::{
     address::{AddressType, PrefixMap},
     facts::{Cost, Facts, Router},
-    names::{CostMetric, PidName, ResourceId, RouterName},
+    names::{CostMetric, PidName, ResourceId, RouterName, VersionTag},
     network_map::{MapFault, NetworkMap},
     properties::Properties,
+    resource::Answer,
     routes::Table as Routes,
 };
 
@@ -68,6 +69,8 @@ pub struct World {
     /// What is known of entities.
     pub properties: Properties,
     routing: Routing,
+    /// What is told of all entities, once it was asked for.
+    pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
 
 /// What routers say.
@@ -235,7 +238,13 @@ impl Draft {
         }
         match self.costs.into_keys().next() {
             Some(map) => Err(WorldFault::NoMap { map }),
-            None => Ok(World { regions, mesh: self.mesh, properties: self.properties, routing: self.routing }),
+            None => Ok(World {
+                regions,
+                mesh: self.mesh,
+                properties: self.properties,
+                routing: self.routing,
+                property_map: OnceLock::new(),
+            }),
         }
     }
 }

@@ -6,6 +6,7 @@ mod agents;
 mod answers;
 pub(crate) mod args;
 mod settings;
+mod sources;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 

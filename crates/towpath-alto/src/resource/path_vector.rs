@@ -11,7 +11,7 @@ use super::{
     Answer, Resource,
     endpoints::Endpoints,
     maps::{Pids, cost_meta},
-    vtags,
+    property_map, vtags,
 };
 use crate::{
     cost::{CostCapabilities, CostQuery, CostType},
@@ -25,8 +25,6 @@ use crate::{
     world::{Region, World},
 };
 
-/// The property map that speaks of elements which other answers name too.
-const PROPERTY_MAP: &str = "properties";
 /// The property by which an element is found there (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
 /// Parts of names in this answer.
@@ -66,10 +64,10 @@ pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
     CostCapabilities { cost_types, max_cost_types: costs.max_cost_types + 1, testable: costs.testable }
 }
 
-/// The property map with the elements that last, if it speaks of any.
-pub(super) fn property_map(world: &World) -> Option<ResourceId> {
+/// The name of the property map with the elements that last, if it speaks of any.
+pub(super) fn lasting_elements(world: &World) -> Option<ResourceId> {
     let speaks = world.properties.domains().contains_key(&Domain::Ane(None));
-    speaks.then(|| ResourceId::new(PROPERTY_MAP).expect("a valid name"))
+    speaks.then(|| ResourceId::new(property_map::NAME).expect("a valid name"))
 }
 
 /// The properties that elements may have.
@@ -224,13 +222,19 @@ impl<'a> Asked<'a> {
             let properties = self.properties_of(&name);
             (Entity::Ane(None, name).to_string(), Value::Object(properties))
         });
-        json!({ "meta": { "dependent-vtags": [first] }, "property-map": Value::Object(entities.collect()) })
+        // Who is told where elements last is told in which version (RFC 9275 §7.2.6).
+        let refers = self.properties.iter().any(|name| name.as_str() == PERSISTENT);
+        let lasting = refers.then(|| &property_map::whole(self.world).1);
+        let depends: Vec<&VersionTag> = [first].into_iter().chain(lasting).collect();
+        json!({ "meta": { "dependent-vtags": depends }, "property-map": Value::Object(entities.collect()) })
     }
 
     fn properties_of(&self, name: &AneName) -> Map<String, Value> {
         let entity = Entity::Ane(None, name.clone());
         let value = |property: &PropertyName| match property.as_str() {
-            PERSISTENT => self.world.properties.speaks_of(&entity).then(|| format!("{PROPERTY_MAP}.ane:{name}").into()),
+            PERSISTENT => {
+                self.world.properties.speaks_of(&entity).then(|| format!("{}.ane:{name}", property_map::NAME).into())
+            }
             property => self.world.properties.get(&entity, property).cloned(),
         };
         self.properties.iter().filter_map(|property| Some((property.to_string(), value(property)?))).collect()

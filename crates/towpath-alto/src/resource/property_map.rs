@@ -10,9 +10,13 @@ use crate::{
     entity::{Domain, Entity, Property},
     fields::Fields,
     media,
+    names::{ResourceId, VersionTag},
     problem::Problem,
     world::World,
 };
+
+/// How the property map of everything is called.
+pub(super) const NAME: &str = "properties";
 
 /// The domains with the properties of their entities (RFC 9240 §7.4).
 pub(super) fn mappings(world: &World) -> BTreeMap<String, Vec<String>> {
@@ -38,16 +42,19 @@ fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
     offered
 }
 
-/// Everything that is said of entities, each where it is said.
-pub(super) fn whole(world: &World) -> Answer {
-    let offered = offered(world);
-    let mut map = Map::new();
-    for (domain, properties) in &offered {
-        for entity in entities(world, domain) {
-            map.insert(entity.to_string(), described(world, &entity, properties));
+/// Everything that is said of entities, each where it is said, with its version: made once a world, because path vectors refer to it.
+pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
+    world.property_map.get_or_init(|| {
+        let mut map = Map::new();
+        for (domain, properties) in &offered(world) {
+            for entity in entities(world, domain) {
+                map.insert(entity.to_string(), described(world, &entity, properties));
+            }
         }
-    }
-    document(world, &map)
+        let vtag = VersionTag::of(ResourceId::new(NAME).expect("a valid name"), &map);
+        let meta = json!({ "vtag": vtag, "dependent-vtags": vtags(world.regions()) });
+        (Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map })), vtag)
+    })
 }
 
 /// All entities of a domain of which something is said.

@@ -97,6 +97,7 @@ fn v2_v6_properties_are_given_that_are_asked_for() {
     let link = json!({ "max-reservable-bandwidth": 1e11, "persistent-entity-id": format!("properties.ane:{LINK}") });
     assert_eq!(properties["property-map"][format!(".ane:{LINK}")], link);
     assert_eq!(properties["property-map"][".ane:as:2091-789"], json!({}));
+    assert_eq!(properties["meta"]["dependent-vtags"][1], site.get("properties")["meta"]["vtag"]);
     let wrong = json!({ "cost-type": path_vector(), "endpoints": endpoints(), "ane-property-names": ["colour"] });
     let refused = site.refused("path-vector", &wrong);
     assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "ane-property-names".into(), "colour".into()));

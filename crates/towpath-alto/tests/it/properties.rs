@@ -45,7 +45,8 @@ fn p1_what_is_wrong_is_told() {
 fn r1_a_property_map_tells_what_is_said_where() {
     let site = Site::example();
     let map = site.get("properties");
-    assert_eq!(map["meta"], json!({ "dependent-vtags": [site.vtag()] }));
+    assert_eq!(map["meta"]["dependent-vtags"], json!([site.vtag()]));
+    assert_eq!(map["meta"]["vtag"]["resource-id"], "properties");
     let entities = &map["property-map"];
     assert_eq!(entities["ipv4:192.0.2.128/25"], json!({ "asn": "64500", "country": "FR", "default.pid": "PID1" }));
     assert_eq!(entities["default.pid:PID1"], json!({ "country": "CH" }));

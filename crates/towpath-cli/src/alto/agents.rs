@@ -1,22 +1,19 @@
 //! Agents: what reads facts, and looks whether they have changed.
 
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::signal::unix::Signal;
 use towpath_alto::facts::Facts;
-use towpath_store::sys::disk;
 
-use super::{answers::Answers, settings::AgentConfig};
-
-/// No file of facts is longer.
-const FILE_BYTES: u64 = 1 << 30;
+use super::{answers::Answers, settings::AgentConfig, sources::Fingerprint};
 
 /// One agent with what it last knew.
 #[derive(Debug)]
 struct Agent {
     name: String,
     config: AgentConfig,
-    text: Vec<u8>,
+    /// What its files were when they were last read.
+    read: Option<Fingerprint>,
     facts: Facts,
     /// Why its last reading failed.
     failure: Option<String>,
@@ -36,7 +33,7 @@ impl Agents {
         let agent = |(name, config): (&String, &AgentConfig)| Agent {
             name: name.clone(),
             config: config.clone(),
-            text: Vec::new(),
+            read: None,
             facts: Facts::default(),
             failure: None,
         };
@@ -67,11 +64,15 @@ impl Agents {
         failures
     }
 
+    /// Has all files read anew, also those that look as they did.
+    fn forget_files(&mut self) {
+        tracing::info!("told to read anew");
+        self.agents.iter_mut().for_each(|agent| agent.read = None);
+    }
+
     /// How long until they should read anew.
     fn pause(&self) -> Duration {
-        let pauses = self.agents.iter().map(|agent| match &agent.config {
-            AgentConfig::Static { refresh, .. } => refresh.0,
-        });
+        let pauses = self.agents.iter().map(|agent| agent.config.refresh());
         pauses.min().unwrap_or(Duration::MAX).max(Duration::from_millis(100))
     }
 }
@@ -79,15 +80,13 @@ impl Agents {
 impl Agent {
     /// Reads, and tells whether that brought something new.
     fn read(&mut self) -> Result<bool, String> {
-        let AgentConfig::Static { file, .. } = &self.config;
-        let told = |error: &dyn Display| format!("{}: {error}", file.display());
-        let text = disk::read(file, FILE_BYTES).map_err(|error| told(&error))?;
-        if text == self.text {
+        let fingerprint = self.config.fingerprint()?;
+        if self.read.as_ref() == Some(&fingerprint) {
             return Ok(false);
         }
-        let facts = std::str::from_utf8(&text).map_err(|error| told(&error))?;
-        self.facts = Facts::parse(facts).map_err(|error| told(&error))?;
-        self.text = text;
+        self.facts = self.config.facts()?;
+        // What was written meanwhile has another fingerprint than the one from before.
+        self.read = Some(fingerprint);
         Ok(true)
     }
 }
@@ -97,7 +96,7 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
     loop {
         tokio::select! {
             () = tokio::time::sleep(agents.pause()) => {}
-            _ = hangups.recv() => tracing::info!("told to read anew"),
+            _ = hangups.recv() => agents.forget_files(),
         }
         let before = agents.changes;
         let minded = Arc::clone(&answers);

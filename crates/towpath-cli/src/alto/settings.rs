@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use towpath_alto::{facts::Prefix, names::RouterName};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
@@ -49,6 +50,38 @@ pub(crate) enum AgentConfig {
         #[serde(default = "refresh")]
         refresh: Span,
     },
+    /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router, which serves what it originates.
+    Mrt {
+        /// The dumps, the oldest first.
+        files: Vec<PathBuf>,
+        /// How often to look whether one has changed.
+        #[serde(default = "refresh")]
+        refresh: Span,
+    },
+    /// What a looking glass printed of the routes of one router (Junos, FRR, IOS, BIRD): text, or the page with it.
+    LookingGlass {
+        /// The file.
+        file: PathBuf,
+        /// How the router is called.
+        router: RouterName,
+        /// What is behind it; nothing: all that no other router serves.
+        #[serde(default)]
+        serves: Vec<Prefix>,
+        /// How often to look whether the file has changed.
+        #[serde(default = "refresh")]
+        refresh: Span,
+    },
+}
+
+impl AgentConfig {
+    /// How often to look whether what it reads has changed.
+    pub(crate) fn refresh(&self) -> Duration {
+        match self {
+            AgentConfig::Static { refresh, .. }
+            | AgentConfig::Mrt { refresh, .. }
+            | AgentConfig::LookingGlass { refresh, .. } => refresh.0,
+        }
+    }
 }
 
 fn refresh() -> Span {

@@ -18,6 +18,16 @@ const FACTS: &str = r#"
     delay-ow = 5300
 "#;
 
+/// As Junos prints it (`show route table`).
+const ROUTES: &str = "\
+inet.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)
++ = Active Route, - = Last Active, * = Both
+
+134.158.84.0/24    *[BGP/170] 3w2d 04:05:06, localpref 100, from 192.65.184.145
+                      AS path: 20965 2091 789 I, validation-state: unverified
+                    > to 192.65.184.145 via xe-0/0/0.0
+";
+
 const CONFIG: &str = "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
 
 const COSTS: &str = "application/alto-endpointcostparams+json";
@@ -139,6 +149,19 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     while !costs().await.contains("\"PID2\":7") {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_looking_glass_printed_makes_paths() {
+    let directory = directory();
+    let agent = "[agents.routes]\nkind = 'looking-glass'\nfile = 'routes.txt'\nrouter = 'ex2j.cern.ch'\n";
+    directory.put("alto.toml", &format!("{CONFIG}{agent}"));
+    directory.put("routes.txt", ROUTES);
+    let served = serve(&directory);
+    let question = r#"{"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": {"dsts": ["ipv4:134.158.84.23"]}}"#;
+    let answer = ask(&served, "POST /path-vector", &[("content-type", COSTS)], question).await;
+    let path = r#"["link:ex2j.cern.ch-192.65.184.145","as:20965-2091","as:2091-789"]"#;
+    expect(&answer, &["200 OK", "content-type: multipart/related;", path]);
 }
 
 #[test]
