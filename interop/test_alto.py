@@ -64,6 +64,6 @@ def test_path_vector(alto):
     assert properties["meta"]["dependent-vtags"] == [costs["meta"]["vtag"]]
     paths = costs["endpoint-cost-map"]["ipv4:137.138.0.101"]
     shared = set.intersection(*(set(path) for path in paths.values()))
-    assert shared == {"link:ex2j.cern.ch-192.65.184.145"}
+    assert shared == {"link:ex2j_cern_ch-192_65_184_145"}
     named = {f".ane:{element}" for path in paths.values() for element in path}
     assert set(properties["property-map"]) == named

@@ -126,16 +126,16 @@ impl Constraint {
         Ok(Self { index, comparison, value })
     }
 
-    /// Whether the costs of a pair, one a testable type, pass. A cost that is not known passes no test.
-    pub fn holds(&self, costs: &[Option<f64>]) -> bool {
-        let Some(Some(cost)) = costs.get(self.index) else { return false };
+    /// Whether a pair with these costs, by the positions of testable types, passes. A cost that is not known passes no test.
+    pub fn holds(&self, cost: &dyn Fn(usize) -> Option<f64>) -> bool {
+        let Some(cost) = cost(self.index) else { return false };
         match self.comparison {
-            Comparison::Greater => *cost > self.value,
-            Comparison::Less => *cost < self.value,
-            Comparison::GreaterOrEqual => *cost >= self.value,
-            Comparison::LessOrEqual => *cost <= self.value,
+            Comparison::Greater => cost > self.value,
+            Comparison::Less => cost < self.value,
+            Comparison::GreaterOrEqual => cost >= self.value,
+            Comparison::LessOrEqual => cost <= self.value,
             #[expect(clippy::float_cmp, reason = "RFC 7285 §11.3.2.3 compares with the number itself")]
-            Comparison::Equal => *cost == self.value,
+            Comparison::Equal => cost == self.value,
         }
     }
 }
@@ -172,8 +172,9 @@ impl CostQuery {
     pub fn read(fields: Fields<'_>, can: &CostCapabilities) -> Result<Self, Problem> {
         let (types, is_multi) = wanted(fields, can)?;
         let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
-            Some(testable) if testable.is_empty() => {
-                return Err(fields.refuse("testable-cost-types", "[]", "this must name a type, or not be there"));
+            Some(testable) if testable.is_empty() || testable.len() > can.testable.len() => {
+                let allowed = format!("this may name 1 to {} types", can.testable.len());
+                return Err(fields.refuse("testable-cost-types", &testable.len().to_string(), &allowed));
             }
             Some(testable) => testable,
             None => types.clone(),
@@ -182,9 +183,14 @@ impl CostQuery {
         Ok(Self { types, is_multi, testable, tests })
     }
 
-    /// Whether a pair passes with these costs, one of each testable type.
-    pub fn passes(&self, costs: &[Option<f64>]) -> bool {
-        self.tests.is_empty() || self.tests.iter().any(|all| all.iter().all(|test| test.holds(costs)))
+    /// Whether a pair with these costs, by the positions of testable types, passes.
+    pub fn passes(&self, cost: &dyn Fn(usize) -> Option<f64>) -> bool {
+        self.tests.is_empty() || self.tests.iter().any(|all| all.iter().all(|test| test.holds(cost)))
+    }
+
+    /// The positions of the testable types that are tested.
+    pub fn tested(&self) -> impl Iterator<Item = usize> {
+        self.tests.iter().flatten().map(|test| test.index)
     }
 }
 
@@ -214,6 +220,9 @@ fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Op
     })
 }
 
+/// How many constraints may be asked for at once: each is tried on each pair.
+const MOST_TESTS: usize = 64;
+
 /// The constraints of a request.
 struct Tests<'a> {
     fields: Fields<'a>,
@@ -237,6 +246,11 @@ impl Tests<'_> {
             (None, Some(alternatives)) => ("or-constraints", alternatives),
             (None, None) => return Ok(Vec::new()),
         };
+        let count = tests.iter().map(Vec::len).sum::<usize>();
+        if count > MOST_TESTS {
+            let most = format!("at most {MOST_TESTS} constraints can be asked for at once");
+            return Err(self.fields.refuse(field, &count.to_string(), &most));
+        }
         match self.testable.iter().find(|tested| !self.can.testable.contains(tested)) {
             Some(tested) => Err(self.fields.refuse(field, &tested.to_string(), "this cost cannot be tested here")),
             None => Ok(tests),
@@ -284,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_constraint_compares_one_cost() {
-        let holds = |text: &str, costs: &[Option<f64>]| Constraint::parse(text, 2, true).unwrap().holds(costs);
+        let holds =
+            |text: &str, costs: &[Option<f64>]| Constraint::parse(text, 2, true).unwrap().holds(&|index| costs[index]);
         for (text, cost, expected) in [
             ("le 5", 5.0, true),
             ("lt 5", 5.0, false),
@@ -339,15 +354,23 @@ mod tests {
             "or-constraints": [["le 2"], ["[0] le 4", "[1] lt 10"]],
         }));
         let query = query.unwrap();
-        assert!(query.passes(&[Some(2.0), Some(99.0)]));
-        assert!(query.passes(&[Some(4.0), Some(9.0)]));
-        assert!(!query.passes(&[Some(4.0), Some(10.0)]));
+        let passes = |costs: [f64; 2]| query.passes(&|index| Some(costs[index]));
+        assert!(passes([2.0, 99.0]) && passes([4.0, 9.0]) && !passes([4.0, 10.0]));
         for field in ["constraints", "or-constraints"] {
             let problem = read(&json!({ "cost-type": routing(), field: ["le"] })).unwrap_err();
             assert_eq!((problem.code, problem.field.as_deref()), (Code::InvalidFieldValue, Some(field)));
         }
         assert!(read(&json!({ "cost-type": routing(), "or-constraints": [[]] })).is_err());
         assert!(read(&json!({ "cost-type": routing(), "constraints": [], "or-constraints": [] })).is_err());
+    }
+
+    #[test]
+    fn what_would_take_too_long_is_refused() {
+        let many = json!({ "cost-type": routing(), "or-constraints": vec![vec!["le 0"]; MOST_TESTS + 1] });
+        assert_eq!(read(&many).unwrap_err().field.as_deref(), Some("or-constraints"));
+        let many =
+            json!({ "cost-type": routing(), "testable-cost-types": vec![routing(); 3], "constraints": ["le 0"] });
+        assert_eq!(read(&many).unwrap_err().field.as_deref(), Some("testable-cost-types"));
     }
 
     #[test]

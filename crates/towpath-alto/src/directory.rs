@@ -10,13 +10,22 @@ use serde_json::{Map, Value, json};
 use crate::{
     cost::{CostMode, CostType},
     media,
-    names::{CostMetric, ResourceId},
-    resource::{Answer, Kind, Resource},
-    world::World,
+    names::ResourceId,
+    resource::{Answer, Kind, MOST_PAIRS, Resource},
+    world::{Region, World},
 };
 
 /// The name of the directory itself.
 pub const DIRECTORY: &str = "directory";
+const ENDPOINT_PROPERTIES: &str = "endpoint-properties";
+const ENDPOINT_COSTS: &str = "endpoint-costs";
+const PATH_VECTOR: &str = "path-vector";
+/// The property map of everything.
+pub(crate) const PROPERTIES: &str = "properties";
+const PROPERTIES_FILTERED: &str = "properties-filtered";
+/// Names that no network map may have.
+pub(crate) const OTHERS: [&str; 6] =
+    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED];
 
 /// What a network map must have a cost map of (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
@@ -36,35 +45,29 @@ pub enum Lack {
     /// A network map has no cost map of `routingcost` (§11.2.3).
     #[error("network map {0} has no costs by routingcost: let an agent tell some")]
     RoutingCost(ResourceId),
-    /// Two resources would have the same name.
-    #[error("two resources would be called {0}: rename a network map")]
-    SameName(ResourceId),
-    /// A network map's name leaves no room for those of its resources.
-    #[error("the name of network map {0} is too long: 20 characters leave room for the names of its resources")]
-    LongName(ResourceId),
+    /// A network map has so many PIDs that its cost maps are told in parts only.
+    #[error("network map {0} has so many PIDs that no cost map is told whole, which RFC 7285 demands: join some")]
+    TooLarge(ResourceId),
 }
 
-/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
-const MAP_NAME_LENGTH: usize = 20;
-
 impl Directory {
-    /// The directory of `world`, and what it lacks. Resources whose name is taken or too long are left out.
+    /// The directory of `world`, and what it lacks.
     pub fn of(world: &World) -> (Self, Vec<Lack>) {
         let mut draft = Draft::default();
         for region in world.regions() {
-            draft.add_map(region.map.id(), world.has_routes(), region.costs.keys());
+            draft.add_map(region, world.has_routes());
         }
         if draft.directory.resources.is_empty() {
             draft.lacks.push(Lack::NetworkMap);
         }
-        let has_properties = !world.properties.domains().is_empty() || world.default_region().is_some();
+        let has_properties = !world.domains.is_empty() || world.default_region().is_some();
         let has_costs = !world.metrics().is_empty();
         for (name, kind, is_there) in [
-            ("endpoint-properties", Kind::EndpointProperties, has_properties),
-            ("endpoint-costs", Kind::EndpointCosts, has_costs),
-            ("path-vector", Kind::PathVector, world.has_routes()),
-            ("properties", Kind::PropertyMap, has_properties),
-            ("properties-filtered", Kind::FilteredPropertyMap, has_properties),
+            (ENDPOINT_PROPERTIES, Kind::EndpointProperties, has_properties),
+            (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
+            (PATH_VECTOR, Kind::PathVector, world.has_routes()),
+            (PROPERTIES, Kind::PropertyMap, has_properties),
+            (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, has_properties),
         ] {
             if is_there {
                 draft.add(name, kind);
@@ -125,38 +128,34 @@ struct Draft {
 }
 
 impl Draft {
-    fn add_map<'a>(&mut self, map: &ResourceId, has_routes: bool, metrics: impl Iterator<Item = &'a CostMetric>) {
-        if map.as_str().len() > MAP_NAME_LENGTH {
-            self.lacks.push(Lack::LongName(map.clone()));
-            return;
-        }
+    fn add_map(&mut self, region: &Region, has_routes: bool) {
+        let map = region.map.id();
         self.add(map.as_str(), Kind::NetworkMap(map.clone()));
         self.add(&format!("{map}-filtered"), Kind::FilteredNetworkMap(map.clone()));
-        let metrics: BTreeSet<&CostMetric> = metrics.collect();
-        if !metrics.is_empty() {
+        if !region.costs.is_empty() {
             self.add(&format!("{map}-costs"), Kind::FilteredCostMap(map.clone()));
         }
         if has_routes {
             self.add(&format!("{map}-path-vector"), Kind::PidPathVector(map.clone()));
         }
-        for metric in &metrics {
+        let is_told_whole = region.map.len() * region.map.len() <= MOST_PAIRS;
+        if !is_told_whole {
+            self.lacks.push(Lack::TooLarge(map.clone()));
+        }
+        for metric in region.costs.keys().filter(|_| is_told_whole) {
             for (suffix, cost_mode) in [("", CostMode::Numerical), ("-ordinal", CostMode::Ordinal)] {
-                let kind = CostType { cost_mode, cost_metric: (*metric).clone() };
+                let kind = CostType { cost_mode, cost_metric: metric.clone() };
                 self.add(&format!("{map}-{metric}{suffix}"), Kind::CostMap(map.clone(), kind));
             }
         }
-        if !metrics.iter().any(|metric| metric.as_str() == ROUTING_COST) {
+        if !region.costs.contains_key(ROUTING_COST) {
             self.lacks.push(Lack::RoutingCost(map.clone()));
         }
     }
 
     fn add(&mut self, name: &str, kind: Kind) {
         let id = ResourceId::new(name).expect("made of valid names, and short enough");
-        if name == DIRECTORY || self.directory.resources.contains_key(name) {
-            self.lacks.push(Lack::SameName(id));
-        } else {
-            self.directory.resources.insert(id.clone(), Resource { id, kind });
-        }
+        self.directory.resources.insert(id.clone(), Resource { id, kind });
     }
 }
 
@@ -179,6 +178,7 @@ mod tests {
             for used in entry["uses"].as_array().into_iter().flatten() {
                 assert!(resources.contains_key(used.as_str().unwrap()), "{id} uses {used}");
             }
+            assert_eq!(entry["media-type"].as_str().unwrap().matches("boundary").count(), 0, "v1");
             for field in ["cost-type-names", "testable-cost-type-names"] {
                 for name in entry["capabilities"][field].as_array().into_iter().flatten() {
                     assert!(document["meta"]["cost-types"].get(name.as_str().unwrap()).is_some(), "{id}: {name}");
@@ -189,6 +189,21 @@ mod tests {
             document["meta"]["cost-types"]["hopcount-ordinal"],
             json!({ "cost-mode": "ordinal", "cost-metric": "hopcount" })
         );
+    }
+
+    #[test]
+    fn i1_resources_name_those_that_they_depend_on() {
+        let document = document(&example());
+        for (id, uses) in [
+            ("default", json!(null)),
+            ("default-filtered", json!(["default"])),
+            ("default-costs", json!(["default"])),
+            ("endpoint-properties", json!(null)),
+            ("endpoint-costs", json!(null)),
+            ("properties", json!(["default"])),
+        ] {
+            assert_eq!(document["resources"][id]["uses"], uses, "{id}");
+        }
     }
 
     #[test]
@@ -218,11 +233,5 @@ mod tests {
         };
         assert!(lacks("").starts_with("there is no network map"));
         assert!(lacks("[network-map.m]\nP = [\"0.0.0.0/0\"]").starts_with("network map m has no costs by routingcost"));
-        assert!(
-            lacks("[network-map.directory]\nP = [\"0.0.0.0/0\"]")
-                .starts_with("two resources would be called directory")
-        );
-        let long = format!("[network-map.{}]\nP = [\"0.0.0.0/0\"]", "x".repeat(21));
-        assert!(lacks(&long).contains("is too long"));
     }
 }

@@ -20,6 +20,9 @@ pub enum Domain {
     Ane(Option<ResourceId>),
 }
 
+/// The longest text of an entity: names of a resource, a type and an element, with what parts them.
+const LONGEST: usize = 64 + 1 + 32 + 1 + 64;
+
 const PID: &str = "pid";
 const ANE: &str = "ane";
 
@@ -73,6 +76,9 @@ impl Entity {
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let form = "DOMAIN:NAME, such as ipv4:192.0.2.0/24, MAP.pid:PID or .ane:ANE";
         let malformed = |_| Malformed::new("entity", text, form);
+        if text.len() > LONGEST {
+            return Err(Malformed::new("entity", text, form));
+        }
         // Names of resources may have colons too, but not behind the last dot before the name.
         let split = |end: usize| Some((Domain::parse(text.get(..end)?).ok()?, text.get(end + 1..)?));
         let mut ends = text.match_indices(':').map(|(end, _)| end);
@@ -84,6 +90,14 @@ impl Entity {
             },
             Domain::Pid(map) => PidName::new(name).map(|pid| Entity::Pid(map, pid)).map_err(malformed),
             Domain::Ane(resource) => AneName::new(name).map(|ane| Entity::Ane(resource, ane)).map_err(malformed),
+        }
+    }
+
+    /// The prefix that it is, if it is one.
+    pub fn prefix(&self) -> Option<IpNet> {
+        match self {
+            Entity::Address(prefix) => Some(*prefix),
+            _ => None,
         }
     }
 

@@ -67,12 +67,12 @@ pub struct Router {
     pub serves: BTreeSet<Prefix>,
     /// Whether it serves all that no other router does.
     pub default: bool,
-    /// Its routes.
+    /// Its routes. None: another agent tells them.
     #[serde(deserialize_with = "table")]
-    pub routes: Arc<Table>,
+    pub routes: Option<Arc<Table>>,
 }
 
-fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Table>, D::Error> {
+fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Table>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
     struct Written {
@@ -86,7 +86,7 @@ fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Table>, D::Er
         Ok(Route { prefix: written.prefix.0, next_hop: written.next_hop, as_path })
     };
     let written = Vec::<Written>::deserialize(deserializer)?;
-    written.into_iter().map(route).collect::<Result<Table, _>>().map(Arc::new)
+    written.into_iter().map(route).collect::<Result<Table, _>>().map(|table| Some(Arc::new(table)))
 }
 
 /// Costs from one prefix to another.

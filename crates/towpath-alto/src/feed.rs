@@ -123,7 +123,7 @@ impl Kept {
             addresses: [peer.address].into(),
             serves: self.own.clone(),
             default: false,
-            routes: Arc::clone(&self.table),
+            routes: Some(Arc::clone(&self.table)),
         }
     }
 }
@@ -149,7 +149,12 @@ mod tests {
     fn routes(feed: &Feed, router: &str) -> Vec<String> {
         let routers = feed.routers();
         let Some(router) = routers.get(router) else { return Vec::new() };
-        router.routes.routes().map(|(prefix, way)| format!("{prefix} {}", way.as_path)).collect()
+        router
+            .routes
+            .iter()
+            .flat_map(|routes| routes.routes())
+            .map(|(prefix, way)| format!("{prefix} {}", way.as_path))
+            .collect()
     }
 
     #[test]
@@ -167,7 +172,7 @@ mod tests {
         feed.take(withdraw(one, None, "10.1.0.0/16"));
         feed.take(withdraw(one, None, "10.9.0.0/16"));
         assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 64502"]);
-        assert_eq!(routers["192.0.2.1"].routes.len(), 2, "what was given away does not change");
+        assert_eq!(routers["192.0.2.1"].routes.as_ref().unwrap().len(), 2, "what was given away does not change");
         feed.take(Event::Lost { router: one });
         assert_eq!(feed.len(), 1);
         assert!(routes(&feed, "192.0.2.1").is_empty() && !feed.is_empty());

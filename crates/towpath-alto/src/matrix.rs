@@ -1,6 +1,8 @@
 //! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
 //! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3).
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
@@ -37,7 +39,7 @@ pub struct PathColumn {
 #[derive(Debug)]
 enum Column {
     Costs(Vec<Option<f64>>),
-    Paths(PathColumn),
+    Paths,
 }
 
 /// What is told of one pair.
@@ -48,12 +50,25 @@ enum Cell<'a> {
     Path(&'a [AneName]),
 }
 
-impl Column {
-    fn cell(&self, pair: usize) -> Option<Cell<'_>> {
-        match self {
-            Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
-            Column::Paths(column) => column.of_pairs[pair].map(|path| Cell::Path(&column.paths[path as usize])),
+/// Which pairs of a grid pass the tests of a query, row by row.
+#[derive(Debug)]
+pub struct Passing(Vec<bool>);
+
+impl Passing {
+    /// Puts all pairs to the tests.
+    pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
+        let pairs = grid.sources() * grid.destinations();
+        if query.tests.is_empty() {
+            return Self(vec![true; pairs]);
         }
+        let tested: BTreeMap<usize, Vec<Option<f64>>> =
+            query.tested().map(|index| (index, column(grid, &query.testable[index]))).collect();
+        Self((0..pairs).map(|pair| query.passes(&|index| tested[&index][pair])).collect())
+    }
+
+    /// Whether that pair passes.
+    pub fn passes(&self, pair: usize) -> bool {
+        self.0[pair]
     }
 }
 
@@ -64,28 +79,28 @@ pub struct Matrix {
     destinations: Vec<String>,
     /// One for each type asked for.
     columns: Vec<Column>,
-    /// Whether a pair passes.
-    passes: Vec<bool>,
+    paths: PathColumn,
+    passing: Passing,
     is_multi: bool,
 }
 
 impl Matrix {
     /// Looks up all that `query` asks for, which is no path.
     pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
-        Self::with_paths(grid, query, PathColumn::default())
+        Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
     }
 
-    /// The same with these paths, if they are asked for.
-    pub fn with_paths(grid: &dyn Grid, query: &CostQuery, paths: PathColumn) -> Self {
-        let mut paths = Some(paths);
+    /// The same of the pairs that are known to pass, with these paths, which must be those of all pairs if paths are asked for.
+    pub fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
-            true => Column::Paths(paths.take().unwrap_or_default()),
+            true => Column::Paths,
             false => Column::Costs(column(grid, kind)),
         });
         Self {
             columns: columns.collect(),
-            passes: passes(grid, query),
+            paths,
+            passing,
             sources: (0..grid.sources()).map(|number| grid.source(number)).collect(),
             destinations: (0..grid.destinations()).map(|number| grid.destination(number)).collect(),
             is_multi: query.is_multi,
@@ -95,16 +110,16 @@ impl Matrix {
     fn row(&self, source: usize) -> Row<'_> {
         Row { matrix: self, first: source * self.destinations.len() }
     }
-}
 
-/// Which pairs pass the tests of a query, row by row.
-fn passes(grid: &dyn Grid, query: &CostQuery) -> Vec<bool> {
-    let pairs = grid.sources() * grid.destinations();
-    if query.tests.is_empty() {
-        return vec![true; pairs];
+    fn cell(&self, column: &Column, pair: usize) -> Option<Cell<'_>> {
+        match column {
+            Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
+            Column::Paths => {
+                let path = self.paths.of_pairs.get(pair).copied().flatten()?;
+                Some(Cell::Path(&self.paths.paths[path as usize]))
+            }
+        }
     }
-    let tested: Vec<Vec<Option<f64>>> = query.testable.iter().map(|kind| column(grid, kind)).collect();
-    (0..pairs).map(|pair| query.passes(&tested.iter().map(|costs| costs[pair]).collect::<Vec<_>>())).collect()
 }
 
 /// The costs of one type of all pairs, row by row.
@@ -149,9 +164,8 @@ impl Row<'_> {
     fn pairs(&self) -> impl Iterator<Item = (&str, usize)> {
         let matrix = self.matrix;
         let pairs = matrix.destinations.iter().map(String::as_str).zip(self.first..);
-        pairs.filter(|(_, pair)| {
-            matrix.passes[*pair] && matrix.columns.iter().any(|column| column.cell(*pair).is_some())
-        })
+        let is_told = |pair| matrix.columns.iter().any(|column| matrix.cell(column, pair).is_some());
+        pairs.filter(move |(_, pair)| matrix.passing.passes(*pair) && is_told(*pair))
     }
 }
 
@@ -159,7 +173,7 @@ impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (destination, pair) in self.pairs() {
-            let mut cells = self.matrix.columns.iter().map(|column| column.cell(pair));
+            let mut cells = self.matrix.columns.iter().map(|column| self.matrix.cell(column, pair));
             if self.matrix.is_multi {
                 map.serialize_entry(destination, &cells.collect::<Vec<_>>())?;
             } else {

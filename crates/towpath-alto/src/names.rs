@@ -102,7 +102,8 @@ names! {
     /// The name of a router, as agents call it; often its address.
     RouterName = "router name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
     /// The name of a property, without the resource that it may be of (RFC 7285 §10.8, RFC 9240 §5.2).
-    PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ - ., and something behind `priv:`", is_short_name;
+    PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ -, and something behind `priv:`",
+        |text| is_short_name(text) && !text.contains('.');
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -157,6 +158,7 @@ mod tests {
         assert!(Tag::new("!~/\"").is_ok());
         assert!(Tag::new("a b").is_err() && Tag::new(&long).is_err());
         assert!(CostMetric::new("delay-ow:p99.9").is_ok() && PropertyName::new("priv:x").is_ok());
+        assert!(PropertyName::new("geo.lat").is_err());
         for text in ["priv:", "a@b", "", &long[..33]] {
             assert!(CostMetric::new(text).is_err() && PropertyName::new(text).is_err(), "{text}");
         }

@@ -123,6 +123,11 @@ impl NetworkMap {
         self.by_prefix.get_lpm(&address.into()).map(|(_, number)| *number)
     }
 
+    /// The number of the PID that has this very prefix.
+    pub fn owner(&self, prefix: IpNet) -> Option<u32> {
+        self.by_prefix.get(&prefix).copied()
+    }
+
     /// The number of the PID that all addresses of `prefix` belong to, as far as longer prefixes do not say otherwise.
     pub fn locate_prefix(&self, prefix: IpNet) -> Option<u32> {
         self.by_prefix.get_lpm(&prefix).map(|(_, number)| *number)

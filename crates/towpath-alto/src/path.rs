@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     names::{AneName, RouterName},
     route::Hop,
+    routes::Way,
     world::World,
 };
 
@@ -28,13 +29,16 @@ pub enum Element {
 }
 
 impl Element {
-    /// Its name: `link:ROUTER-ADDRESS` or `as:NUMBER-NUMBER`; where that is too long or has characters that no name may have, a digest of it.
+    /// Its name: `link:ROUTER-ADDRESS` or `as:NUMBER-NUMBER`, with `_` for each dot, which RFC 7285 §10.1 keeps for other uses. Where that is too long, or has a `_` of its own, a
+    /// digest of it.
     pub fn name(&self) -> AneName {
         let (kind, text) = match self {
             Element::Link { router, next_hop } => ("link", format!("{router}-{next_hop}")),
             Element::Adjacency(from, to) => ("as", format!("{}-{}", system(from), system(to))),
         };
-        AneName::new(&format!("{kind}:{text}")).unwrap_or_else(|_| {
+        let plain = Some(text.replace('.', "_")).filter(|_| !text.contains('_'));
+        let named = plain.and_then(|plain| AneName::new(&format!("{kind}:{plain}")).ok());
+        named.unwrap_or_else(|| {
             let digits: String = Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
             AneName::new(&format!("{kind}:{digits}")).expect("digits make a name")
         })
@@ -80,16 +84,17 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The number of the path from the router that `source` is behind to `destination`; none if there is no router or no route.
-    pub fn between(&mut self, source: Option<&'a RouterName>, destination: IpAddr) -> Option<u32> {
-        let router = source?;
-        let table = self.world.table(router)?;
+    /// The number of the path from `router`, behind which the source is, to `destination`; none if there is no route, or only a circle.
+    pub fn between(&mut self, router: &'a RouterName, destination: IpAddr) -> Option<u32> {
+        let world = self.world;
+        let table = world.table(router)?;
         let number = table.find(destination)?;
         if let Some(path) = self.found.get(&(router, number)) {
             return Some(*path);
         }
-        let is_last = table.way(number).next_hop.and_then(|next| self.world.router_at(next)).is_none();
-        let elements = self.follow(router, destination);
+        let way = table.way(number);
+        let is_last = way.next_hop.and_then(|next| world.router_at(next)).is_none();
+        let elements = self.follow(router, way, destination)?;
         let path = self.path(elements);
         // Behind another router, addresses that take the same way here may part.
         if is_last {
@@ -98,30 +103,25 @@ impl<'a> Paths<'a> {
         Some(path)
     }
 
-    /// The elements on the way from `router`, which knows one.
-    fn follow(&mut self, mut router: &'a RouterName, destination: IpAddr) -> Vec<u32> {
+    /// The elements on the way that `router` has to `destination`.
+    fn follow(&mut self, mut router: &'a RouterName, mut way: &'a Way, destination: IpAddr) -> Option<Vec<u32>> {
+        let world = self.world;
         let mut elements = Vec::new();
         for _ in 0..MOST_ROUTERS {
-            let Some((table, number)) =
-                self.world.table(router).and_then(|table| Some((table, table.find(destination)?)))
-            else {
-                break;
-            };
-            let way = table.way(number);
             if let Some(next_hop) = way.next_hop {
                 elements.push(self.element(Element::Link { router: router.clone(), next_hop }));
             }
-            match way.next_hop.and_then(|next| self.world.router_at(next)) {
-                Some(next) => router = next,
-                None => {
-                    for pair in way.as_path.hops().windows(2) {
-                        elements.push(self.element(Element::Adjacency(pair[0].clone(), pair[1].clone())));
-                    }
-                    break;
+            let Some(next) = way.next_hop.and_then(|next| world.router_at(next)) else {
+                for pair in way.as_path.hops().windows(2) {
+                    elements.push(self.element(Element::Adjacency(pair[0].clone(), pair[1].clone())));
                 }
-            }
+                return Some(elements);
+            };
+            let Some(table) = world.table(next) else { return Some(elements) };
+            let Some(number) = table.find(destination) else { return Some(elements) };
+            (router, way) = (next, table.way(number));
         }
-        elements
+        None
     }
 
     fn element(&mut self, element: Element) -> u32 {
@@ -183,17 +183,18 @@ mod tests {
     fn between(from: &str, to: &str) -> Option<Vec<String>> {
         let world = World::of([&Facts::parse(ROUTERS).unwrap()]).unwrap();
         let mut paths = Paths::of(&world);
-        let number = paths.between(world.router_of(from.parse().unwrap()), to.parse().unwrap())?;
-        assert_eq!(paths.between(world.router_of(from.parse().unwrap()), to.parse().unwrap()), Some(number));
+        let router = world.router_of(from.parse().unwrap()).unwrap();
+        let number = paths.between(router, to.parse().unwrap())?;
+        assert_eq!(paths.between(router, to.parse().unwrap()), Some(number));
         let path = paths.paths().nth(number as usize).unwrap();
         Some(path.map(|element| element.name().to_string()).collect())
     }
 
     #[test]
     fn every_shared_link_is_an_element() {
-        let rest = ["link:core-192.65.184.145", "as:20965-2091", "as:2091-set:789.790"];
+        let rest = ["link:core-192_65_184_145", "as:20965-2091", "as:2091-set:789_790"];
         assert_eq!(between("203.0.113.1", "134.158.84.23").unwrap(), rest);
-        let from_edge = [&["link:edge-192.0.2.1"][..], &rest].concat();
+        let from_edge = [&["link:edge-192_0_2_1"][..], &rest].concat();
         assert_eq!(between("10.1.0.1", "134.158.84.23").unwrap(), from_edge);
     }
 
@@ -201,12 +202,12 @@ mod tests {
     fn where_there_is_no_route_there_is_no_path() {
         assert_eq!(between("203.0.113.1", "198.51.100.1"), None);
         assert_eq!(between("203.0.113.1", "10.1.0.1").unwrap(), [""; 0], "it is connected directly");
-        assert_eq!(between("10.1.0.1", "198.51.100.1").unwrap(), ["link:edge-192.0.2.1"], "the core knows no more");
+        assert_eq!(between("10.1.0.1", "198.51.100.1").unwrap(), ["link:edge-192_0_2_1"], "the core knows no more");
     }
 
     #[test]
-    fn a_circle_has_an_end() {
-        assert_eq!(between("10.9.0.1", "198.51.100.1").unwrap().len(), MOST_ROUTERS);
+    fn a_circle_is_no_path() {
+        assert_eq!(between("10.9.0.1", "198.51.100.1"), None);
     }
 
     #[test]
@@ -214,6 +215,7 @@ mod tests {
         let element =
             Element::Link { router: RouterName::new(&"x".repeat(60)).unwrap(), next_hop: "::1".parse().unwrap() };
         assert_eq!(element.name().as_str().len(), "link:".len() + 32);
-        assert_eq!(element.name(), element.name());
+        let underlined = Element::Link { router: RouterName::new("a_b").unwrap(), next_hop: "::1".parse().unwrap() };
+        assert_eq!(underlined.name().as_str().len(), "link:".len() + 32, "it could be `a.b`");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::{
@@ -40,6 +39,19 @@ impl Properties {
         self.of_others.contains_key(entity)
     }
 
+    /// What is said of an entity itself.
+    pub fn own(&self, entity: &Entity, name: &str) -> Option<&Value> {
+        match entity {
+            Entity::Address(prefix) => self.of_addresses.get(name)?.get(prefix),
+            entity => self.of_others.get(entity)?.get(name),
+        }
+    }
+
+    /// The entities of which something is said, addresses left out.
+    pub fn others(&self) -> impl Iterator<Item = &Entity> {
+        self.of_others.keys()
+    }
+
     /// The entities within `entity`, itself not, of which one of these properties is said. Only prefixes have any.
     pub fn beneath(&self, entity: &Entity, names: &[&str]) -> BTreeSet<Entity> {
         let Entity::Address(prefix) = entity else { return BTreeSet::new() };
@@ -48,7 +60,7 @@ impl Properties {
         children.filter(|child| child != prefix).map(Entity::Address).collect()
     }
 
-    /// The domains of which something is said, with the names of what is said of their entities.
+    /// The domains of which something is said, with the names of what is said of their entities. It looks through all of them.
     pub fn domains(&self) -> BTreeMap<Domain, BTreeSet<PropertyName>> {
         let addresses = self.of_addresses.iter().flat_map(|(name, prefixes)| {
             prefixes.keys().map(move |prefix| (Entity::Address(prefix).domain(), name.clone()))
@@ -69,11 +81,6 @@ impl Properties {
         let addresses = self.of_addresses.values().flat_map(PrefixMap::keys).map(Entity::Address);
         let others = self.of_others.keys().cloned();
         addresses.chain(others).filter(|entity| entity.domain() == *domain).collect()
-    }
-
-    /// The prefixes with that property, and its values.
-    pub fn prefixes(&self, name: &str) -> impl Iterator<Item = (IpNet, &Value)> {
-        self.of_addresses.get(name).into_iter().flat_map(PrefixMap::iter)
     }
 }
 

@@ -79,15 +79,15 @@ impl Answer {
 pub const MOST_PAIRS: usize = 500_000;
 
 impl Resource {
-    /// The media type of its answers.
+    /// The media type of its answers, without the boundary of those that have parts.
     pub fn media_type(&self) -> &'static str {
         match self.kind {
             Kind::NetworkMap(_) | Kind::FilteredNetworkMap(_) => media::NETWORK_MAP,
             Kind::CostMap(..) | Kind::FilteredCostMap(_) => media::COST_MAP,
             Kind::EndpointProperties => media::ENDPOINT_PROPERTIES,
             Kind::EndpointCosts => media::ENDPOINT_COST,
-            Kind::PathVector => path_vector::ENDPOINTS.media_type,
-            Kind::PidPathVector(_) => path_vector::PIDS.media_type,
+            Kind::PathVector => "multipart/related;type=application/alto-endpointcost+json",
+            Kind::PidPathVector(_) => "multipart/related;type=application/alto-costmap+json",
             Kind::PropertyMap | Kind::FilteredPropertyMap => media::PROPERTY_MAP,
         }
     }
@@ -109,11 +109,11 @@ impl Resource {
     pub fn uses(&self, world: &World) -> Vec<ResourceId> {
         let every_map = || world.regions().map(|region| region.map.id().clone()).collect();
         match &self.kind {
-            Kind::CostMap(map, _) | Kind::FilteredCostMap(map) => vec![map.clone()],
+            Kind::FilteredNetworkMap(map) | Kind::CostMap(map, _) | Kind::FilteredCostMap(map) => vec![map.clone()],
             Kind::PidPathVector(map) => [map.clone()].into_iter().chain(path_vector::lasting_elements(world)).collect(),
             Kind::PathVector => path_vector::lasting_elements(world).into_iter().collect(),
-            Kind::EndpointProperties | Kind::PropertyMap | Kind::FilteredPropertyMap => every_map(),
-            Kind::NetworkMap(_) | Kind::FilteredNetworkMap(_) | Kind::EndpointCosts => Vec::new(),
+            Kind::PropertyMap | Kind::FilteredPropertyMap => every_map(),
+            Kind::NetworkMap(_) | Kind::EndpointProperties | Kind::EndpointCosts => Vec::new(),
         }
     }
 

@@ -10,8 +10,10 @@ use ipnet::IpNet;
 
 use crate::{
     address::{AddressType, PrefixMap},
+    directory,
+    entity::{Domain, Entity},
     facts::{Cost, Facts, Router},
-    names::{CostMetric, PidName, ResourceId, RouterName, VersionTag},
+    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, VersionTag},
     network_map::{MapFault, NetworkMap},
     properties::Properties,
     resource::Answer,
@@ -24,6 +26,20 @@ pub enum WorldFault {
     /// A network map is none.
     #[error(transparent)]
     Map(#[from] MapFault),
+    /// A network map has a name that others are made of.
+    #[error(
+        "network map {map}: call it otherwise: at most {MAP_NAME_LENGTH} characters, not as another resource, nor as another map with a dash behind it"
+    )]
+    MapName {
+        /// Its name.
+        map: ResourceId,
+    },
+    /// Properties are told of a PID that is not there.
+    #[error("properties of {entity}: there is no such PID")]
+    NoEntity {
+        /// What is spoken of.
+        entity: Entity,
+    },
     /// Costs are told of a network map that nobody tells.
     #[error("cost map {map}: there is no network map of that name")]
     NoMap {
@@ -68,6 +84,8 @@ pub struct World {
     mesh: Mesh,
     /// What is known of entities.
     pub properties: Properties,
+    /// The domains of these entities, with the names of what is known of them.
+    pub domains: BTreeMap<Domain, BTreeSet<PropertyName>>,
     routing: Routing,
     /// What is told of all entities, once it was asked for.
     pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
@@ -229,6 +247,7 @@ impl Draft {
 
     fn finish(mut self) -> Result<World, WorldFault> {
         let mut regions = BTreeMap::new();
+        check_names(&self.maps)?;
         for (id, pids) in self.maps {
             let map = NetworkMap::new(id.clone(), pids)?;
             let costs = self.costs.remove(&id).unwrap_or_default();
@@ -236,22 +255,45 @@ impl Draft {
             let costs = costs.collect::<Result<_, WorldFault>>()?;
             regions.insert(id, Region { map, costs });
         }
-        match self.costs.into_keys().next() {
-            Some(map) => Err(WorldFault::NoMap { map }),
-            None => Ok(World {
-                regions,
-                mesh: self.mesh,
-                properties: self.properties,
-                routing: self.routing,
-                property_map: OnceLock::new(),
-            }),
+        if let Some(map) = self.costs.into_keys().next() {
+            return Err(WorldFault::NoMap { map });
+        }
+        let is_missing = |entity: &&Entity| match entity {
+            Entity::Pid(map, pid) => {
+                regions.get(map).is_none_or(|region: &Region| region.map.number(pid.as_str()).is_none())
+            }
+            _ => false,
+        };
+        if let Some(entity) = self.properties.others().find(is_missing) {
+            return Err(WorldFault::NoEntity { entity: entity.clone() });
+        }
+        let domains = self.properties.domains();
+        let Self { mesh, properties, routing, .. } = self;
+        Ok(World { regions, mesh, properties, domains, routing, property_map: OnceLock::new() })
+    }
+}
+
+/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
+const MAP_NAME_LENGTH: usize = 20;
+
+/// Refuses names of network maps of which the resources' names could not be made.
+fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
+    for map in maps.keys() {
+        let name = map.as_str();
+        let begins_like =
+            |other: &ResourceId| name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
+        if name.len() > MAP_NAME_LENGTH || directory::OTHERS.contains(&name) || maps.keys().any(begins_like) {
+            return Err(WorldFault::MapName { map: map.clone() });
         }
     }
+    Ok(())
 }
 
 impl Routing {
     fn add(&mut self, name: &RouterName, router: &Router) {
-        self.tables.insert(name.clone(), Arc::clone(&router.routes));
+        if let Some(routes) = &router.routes {
+            self.tables.insert(name.clone(), Arc::clone(routes));
+        }
         self.at.extend(router.addresses.iter().map(|address| (*address, name.clone())));
         let everything = AddressType::ALL.into_iter().filter(|_| router.default).map(AddressType::everything);
         for prefix in router.serves.iter().map(|prefix| prefix.0).chain(everything) {
@@ -343,6 +385,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn names_of_maps_leave_room_for_those_of_their_resources() {
+        for names in [&["directory"][..], &["endpoint-costs"], &["a", "a-b"], &["x23456789012345678901"]] {
+            let maps = names.iter().map(|name| format!("[network-map.{name}]\nP = [\"0.0.0.0/0\"]\n"));
+            let fault = World::of([&Facts::parse(&maps.collect::<String>()).unwrap()]).unwrap_err();
+            assert!(fault.to_string().contains("call it otherwise"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn what_agents_say_of_one_router_is_put_together() {
+        let routes = Facts::parse("[routers.x]\nroutes = [{ prefix = \"10.0.0.0/8\" }]").unwrap();
+        let serves =
+            Facts::parse("[routers.x]\nserves = [\"10.1.0.0/16\"]\n[routers.y]\nserves = [\"10.2.0.0/16\"]").unwrap();
+        let world = World::of([&routes, &serves]).unwrap();
+        let router = world.router_of("10.1.0.1".parse().unwrap()).unwrap();
+        assert_eq!(world.table(router).unwrap().len(), 1);
+    }
+
+    #[test]
     fn what_is_not_there_has_no_costs() {
         for (text, told) in [
             ("[cost-map.x.hopcount]", "cost map x: there is no network map of that name"),
@@ -350,6 +411,7 @@ pub(crate) mod tests {
                 "[network-map.x]\nP = [\"0.0.0.0/0\"]\n[cost-map.x.hopcount.P]\nQ = 1",
                 "cost map x, hopcount: the network map has no PID Q",
             ),
+            ("[properties.\"x.pid:P\"]\na = 1", "properties of x.pid:P: there is no such PID"),
         ] {
             assert_eq!(World::of([&Facts::parse(text).unwrap()]).unwrap_err().to_string(), told);
         }

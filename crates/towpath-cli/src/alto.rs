@@ -62,11 +62,14 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     descriptors::raise_limit();
     let mut agents = Agents::new(&settings.agents);
-    agents.refresh().iter().for_each(|error| tracing::error!("{error}"));
+    let failures = agents.refresh();
+    if !failures.is_empty() {
+        return Err(Failure::Facts(failures.join("\n")));
+    }
     let (answers, lacks) = Answers::of(agents.facts()).map_err(|fault| Failure::Facts(fault.to_string()))?;
     lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
     let answers = Arc::new(answers);
-    let server = Server::bind_application(Arc::clone(&answers) as _, &settings.server())?;
+    let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
     // Before anybody is told that the server is there: a signal that nobody waits for would end it.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let minding = tokio::spawn(agents::mind(agents, answers, hangups));

@@ -3,10 +3,13 @@
 //! An [`Application`] turns a request into an answer; everything else is the server's: connections, TLS, tokens, bounds, log and metrics, and of HTTP
 //! what is the same for all answers ([`crate::http`]).
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use towpath_store::sys::processor;
 
 /// What answers the requests of a server without files.
@@ -17,27 +20,31 @@ pub trait Application: Send + Sync + fmt::Debug {
 }
 
 /// An application with the places for requests that it answers at once.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Hosted {
     application: Arc<dyn Application>,
     places: Arc<Semaphore>,
+    /// Origins whose pages may read what is told (`*`: all).
+    pub(crate) origins: Vec<String>,
 }
 
+/// How long a request may wait for a place before its client is told to come again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Hosted {
-    pub(crate) fn new(application: Arc<dyn Application>) -> Self {
+    pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
         // More would only share the processors, each with the memory of its answer.
-        Self { application, places: Arc::new(Semaphore::new(processor::processors())) }
+        Self { application, places: Arc::new(Semaphore::new(processor::processors())), origins }
     }
 
-    /// The answer, once there is a place for its making.
+    /// A place to make an answer, and to keep it until there is room for it.
+    pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
+    }
+
+    /// The answer; none if it could not be made, which is a defect.
     pub(crate) async fn answer(&self, request: Request<Vec<u8>>, client: IpAddr) -> Option<Response<Vec<u8>>> {
-        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let application = Arc::clone(&self.application);
-        let answering = tokio::task::spawn_blocking(move || {
-            let answer = application.answer(&request, client);
-            drop(place);
-            answer
-        });
-        answering.await.ok()
+        tokio::task::spawn_blocking(move || application.answer(&request, client)).await.ok()
     }
 }

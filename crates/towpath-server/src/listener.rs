@@ -56,12 +56,16 @@ impl Server {
         Self::bind_with(store, None, config)
     }
 
-    /// As [`Self::bind`], for an application. There are no files then, over any protocol.
+    /// As [`Self::bind`], for an application, whose answers pages of these origins may read (`*`: of all). There are no files then: XRootD is not spoken.
     ///
     /// # Errors
     /// As [`Self::bind`].
-    pub fn bind_application(application: Arc<dyn Application>, config: &ServeConfig) -> Result<Self, StartError> {
-        Self::bind_service(Arc::new(MemoryStore::new(0)), None, Some(Hosted::new(application)), config)
+    pub fn bind_application(
+        application: Arc<dyn Application>,
+        origins: Vec<String>,
+        config: &ServeConfig,
+    ) -> Result<Self, StartError> {
+        Self::bind_service(Arc::new(MemoryStore::new(0)), None, Some(Hosted::new(application, origins)), config)
     }
 
     /// As [`Self::bind`], for a server that makes third-party copies by `transfers`.
@@ -174,6 +178,9 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let _suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(stream.as_raw_fd())));
     let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
     match service.stopping.run_until_cancelled(recognized).await {
+        Some(Ok(Ok(Some((Protocol::Xrootd, _))))) if service.application.is_some() => {
+            tracing::debug!(%peer, "a client of XRootD came, and there are no files here");
+        }
         Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => xrootd::serve(Arc::clone(service), socket, peer).await,
         Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer).await,
         None | Some(Ok(Ok(None))) => {}

@@ -24,10 +24,9 @@ use crate::{
 /// The properties that endpoints may have.
 pub(super) fn offered(world: &World) -> Vec<Property> {
     let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
-    let domains = world.properties.domains();
-    let of_addresses = domains.into_iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
-    let names: BTreeSet<PropertyName> = of_addresses.flat_map(|(_, names)| names).collect();
-    pids.chain(names.into_iter().map(|name| Property { resource: None, name })).collect()
+    let of_addresses = world.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
+    let names: BTreeSet<&PropertyName> = of_addresses.flat_map(|(_, names)| names).collect();
+    pids.chain(names.into_iter().map(|name| Property { resource: None, name: name.clone() })).collect()
 }
 
 /// A property of an address.
@@ -53,6 +52,8 @@ pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Probl
     };
     let wanted = fields.texts("properties", read)?.ok_or_else(|| fields.missing("properties"))?;
     let endpoints = fields.texts("endpoints", Endpoint::parse)?.ok_or_else(|| fields.missing("endpoints"))?;
+    // What is named twice is as if named once.
+    let (wanted, endpoints) = (BTreeSet::from_iter(wanted), BTreeSet::from_iter(endpoints));
     for (field, length) in [("properties", wanted.len()), ("endpoints", endpoints.len())] {
         if length == 0 {
             return Err(fields.refuse(field, "[]", "this must not be empty"));

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeSet, io::Write as _, net::IpAddr};
 
+use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -15,9 +16,10 @@ use super::{
 };
 use crate::{
     cost::{CostCapabilities, CostQuery, CostType},
+    directory::PROPERTIES,
     entity::{Domain, Entity},
     fields::Fields,
-    matrix::{Grid, Matrix, PathColumn},
+    matrix::{Grid, Matrix, Passing, PathColumn},
     media,
     names::{AneName, PropertyName, ResourceId, RouterName, Tag, VersionTag},
     path::{Element, Paths},
@@ -36,7 +38,7 @@ const DOMAIN: &str = "towpath.alto";
 #[derive(Debug)]
 pub(super) struct Form {
     /// The media type of the answer. Documents are one line, which no boundary begins.
-    pub(super) media_type: &'static str,
+    media_type: &'static str,
     part: &'static str,
     part_type: &'static str,
     member: &'static str,
@@ -66,13 +68,13 @@ pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
 
 /// The name of the property map with the elements that last, if it speaks of any.
 pub(super) fn lasting_elements(world: &World) -> Option<ResourceId> {
-    let speaks = world.properties.domains().contains_key(&Domain::Ane(None));
-    speaks.then(|| ResourceId::new(property_map::NAME).expect("a valid name"))
+    let speaks = world.domains.contains_key(&Domain::Ane(None));
+    speaks.then(|| ResourceId::new(PROPERTIES).expect("a valid name"))
 }
 
 /// The properties that elements may have.
 fn element_properties(world: &World) -> BTreeSet<PropertyName> {
-    let mut names = world.properties.domains().remove(&Domain::Ane(None)).unwrap_or_default();
+    let mut names = world.domains.get(&Domain::Ane(None)).cloned().unwrap_or_default();
     if !names.is_empty() {
         names.insert(PropertyName::new(PERSISTENT).expect("a valid name"));
     }
@@ -103,14 +105,16 @@ pub(super) fn endpoints(
     let fields = Fields::of(request)?;
     let asked = Asked::read(world, resource, &ENDPOINTS, fields, costs)?;
     let grid = Endpoints::read(world, fields, caller)?;
-    let routers = grid.sources.iter().map(|(endpoint, _)| world.router_of(endpoint.0)).collect::<Vec<_>>();
-    let addresses = grid.destinations.iter().map(|(endpoint, _)| Some(endpoint.0)).collect::<Vec<_>>();
-    // Packets of one family do not become those of the other.
-    let is_pair = |from: usize, to: usize| grid.sources[from].0.0.is_ipv4() == grid.destinations[to].0.0.is_ipv4();
-    Ok(asked.answer(&grid, &Ways { routers, addresses, is_pair: &is_pair }, &[]))
+    let routers: Vec<_> = grid.sources.iter().map(|(endpoint, _)| world.router_of(endpoint.0)).collect();
+    let way = |from: usize, to: usize| {
+        let (source, destination) = (grid.sources[from].0.0, grid.destinations[to].0.0);
+        // Packets of one family do not become those of the other.
+        (source.is_ipv4() == destination.is_ipv4()).then_some((routers[from]?, destination))
+    };
+    Ok(asked.answer(&grid, &way, &[]))
 }
 
-/// Answers RFC 9275 §7.2. The way from, and to, a PID is that of the first address of its first prefix.
+/// Answers RFC 9275 §7.2. The way from, and to, a PID is that of the first of its addresses with which a prefix of it begins: of IPv4 if both PIDs have such, else of IPv6.
 pub(super) fn pids(
     world: &World,
     resource: &Resource,
@@ -121,18 +125,23 @@ pub(super) fn pids(
     let fields = Fields::of(request)?;
     let asked = Asked::read(world, resource, &PIDS, fields, costs)?;
     let grid = Pids::read(region, fields)?;
-    let address = |pid: &u32| region.map.prefixes(*pid).first().map(|prefix| prefix.addr());
-    let routers = grid.sources.iter().map(|pid| world.router_of(address(pid)?)).collect();
-    let addresses = grid.destinations.iter().map(address).collect();
-    Ok(asked.answer(&grid, &Ways { routers, addresses, is_pair: &|_, _| true }, &[region]))
+    let first = |pid: u32, is_ipv4: bool| {
+        let addresses = region.map.prefixes(pid).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
+        addresses.into_iter().find(|address| region.map.locate(*address) == Some(pid))
+    };
+    let of_both =
+        |pids: &[u32]| pids.iter().map(|pid| [true, false].map(|family| first(*pid, family))).collect::<Vec<_>>();
+    let (sources, destinations) = (of_both(&grid.sources), of_both(&grid.destinations));
+    let routers: Vec<_> = sources.iter().map(|families| families.map(|address| world.router_of(address?))).collect();
+    let way = |from: usize, to: usize| {
+        let families = routers[from].iter().zip(destinations[to]);
+        families.filter_map(|(router, destination)| Some(((*router)?, destination?))).next()
+    };
+    Ok(asked.answer(&grid, &way, &[region]))
 }
 
-/// The ways between the sources and the destinations of a grid.
-struct Ways<'a> {
-    routers: Vec<Option<&'a RouterName>>,
-    addresses: Vec<Option<IpAddr>>,
-    is_pair: &'a dyn Fn(usize, usize) -> bool,
-}
+/// The router behind which the source of a pair is, and an address of its destination.
+type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a RouterName, IpAddr)> + 'a;
 
 /// What is asked for.
 struct Asked<'a> {
@@ -152,8 +161,7 @@ impl<'a> Asked<'a> {
         costs: CostCapabilities,
     ) -> Result<Self, Problem> {
         let offered_properties = element_properties(world);
-        let mut query = CostQuery::read(fields, &offered(costs))?;
-        query.testable.retain(|kind| *kind != CostType::path_vector());
+        let query = CostQuery::read(fields, &offered(costs))?;
         let property = |text: &str| match PropertyName::new(text) {
             Ok(name) if offered_properties.contains(&name) => Ok(name),
             Ok(_) => Err("elements have no such property here".to_owned()),
@@ -163,25 +171,18 @@ impl<'a> Asked<'a> {
         Ok(Self { world, resource, form, query, properties: properties.into_iter().collect() })
     }
 
-    fn answer(&self, grid: &dyn Grid, ways: &Ways<'a>, regions: &[&Region]) -> Answer {
+    fn answer(&self, grid: &dyn Grid, way: &Way<'a>, regions: &[&Region]) -> Answer {
         let mut paths = Paths::of(self.world);
-        let mut found = Vec::with_capacity(ways.routers.len() * ways.addresses.len());
+        let passing = Passing::of(grid, &self.query);
+        let mut of_pairs = Vec::new();
         if self.query.types.contains(&CostType::path_vector()) {
-            for (from, router) in ways.routers.iter().enumerate() {
-                for (to, address) in ways.addresses.iter().enumerate() {
-                    let address = address.filter(|_| (ways.is_pair)(from, to));
-                    found.push(address.and_then(|address| paths.between(*router, address)));
-                }
-            }
+            let pairs = (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to)));
+            let ways = pairs.enumerate().map(|(pair, (from, to))| way(from, to).filter(|_| passing.passes(pair)));
+            of_pairs = ways.map(|way| way.and_then(|(router, to)| paths.between(router, to))).collect();
         }
-        let first = self.first_part(grid, &paths, found);
+        let names = paths.paths().map(|path| path.map(Element::name).collect()).collect();
+        let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, PathColumn { paths: names, of_pairs }));
         self.multipart(&first, &paths, regions)
-    }
-
-    /// What stands in the first part under the name of its form.
-    fn first_part(&self, grid: &dyn Grid, paths: &Paths<'_>, found: Vec<Option<u32>>) -> Vec<u8> {
-        let paths = paths.paths().map(|path| path.map(Element::name).collect()).collect();
-        json_bytes(&Matrix::with_paths(grid, &self.query, PathColumn { paths, of_pairs: found }))
     }
 
     fn multipart(&self, first: &[u8], paths: &Paths<'_>, regions: &[&Region]) -> Answer {
@@ -232,9 +233,7 @@ impl<'a> Asked<'a> {
     fn properties_of(&self, name: &AneName) -> Map<String, Value> {
         let entity = Entity::Ane(None, name.clone());
         let value = |property: &PropertyName| match property.as_str() {
-            PERSISTENT => {
-                self.world.properties.speaks_of(&entity).then(|| format!("{}.ane:{name}", property_map::NAME).into())
-            }
+            PERSISTENT => self.world.properties.speaks_of(&entity).then(|| format!("{PROPERTIES}.ane:{name}").into()),
             property => self.world.properties.get(&entity, property).cloned(),
         };
         self.properties.iter().filter_map(|property| Some((property.to_string(), value(property)?))).collect()

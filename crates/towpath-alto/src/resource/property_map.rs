@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, endpoints::property_of, vtags};
 use crate::{
     address::AddressType,
+    directory::PROPERTIES,
     entity::{Domain, Entity, Property},
     fields::Fields,
     media,
-    names::{ResourceId, VersionTag},
+    names::{PropertyName, ResourceId, VersionTag},
     problem::Problem,
-    world::World,
+    world::{Region, World},
 };
-
-/// How the property map of everything is called.
-pub(super) const NAME: &str = "properties";
 
 /// The domains with the properties of their entities (RFC 9240 §7.4).
 pub(super) fn mappings(world: &World) -> BTreeMap<String, Vec<String>> {
@@ -29,10 +28,10 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
 
 /// The domains of which something is known; addresses are also in PIDs.
 fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
-    let own = |name| Property { resource: None, name };
-    let domains = world.properties.domains().into_iter();
+    let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
+    let domains = world.domains.iter();
     let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
-        domains.map(|(domain, names)| (domain, names.into_iter().map(own).collect())).collect();
+        domains.map(|(domain, names)| (domain.clone(), names.iter().map(own).collect())).collect();
     for region in world.regions() {
         let kinds = region.map.pids().flat_map(|(_, prefixes)| prefixes).map(|prefix| AddressType::of_prefix(*prefix));
         for kind in kinds.collect::<BTreeSet<_>>() {
@@ -48,10 +47,10 @@ pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
         let mut map = Map::new();
         for (domain, properties) in &offered(world) {
             for entity in entities(world, domain) {
-                map.insert(entity.to_string(), described(world, &entity, properties));
+                map.insert(entity.to_string(), described(world, &entity, properties, said));
             }
         }
-        let vtag = VersionTag::of(ResourceId::new(NAME).expect("a valid name"), &map);
+        let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
         let meta = json!({ "vtag": vtag, "dependent-vtags": vtags(world.regions()) });
         (Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map })), vtag)
     })
@@ -64,10 +63,25 @@ fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
     world.properties.entities(domain).into_iter().chain(in_pids).collect()
 }
 
-/// What is said of an entity, itself or by a prefix that covers it.
-fn described(world: &World, entity: &Entity, properties: &BTreeSet<Property>) -> Value {
+/// Looks up a property of an entity.
+type LookUp = fn(&World, &Entity, &Property) -> Option<Value>;
+
+/// What is said of an entity itself; what it inherits is said elsewhere (RFC 9240 §7.6).
+fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
+    match (entity, &property.resource) {
+        (Entity::Address(prefix), Some(map)) if property.is_pid() => {
+            let map = &world.region(map.as_str())?.map;
+            Some(map.name(map.owner(*prefix)?).as_str().into())
+        }
+        (_, None) => world.properties.own(entity, property.name.as_str()).cloned(),
+        (_, Some(_)) => None,
+    }
+}
+
+/// Some properties of an entity.
+fn described(world: &World, entity: &Entity, properties: &BTreeSet<Property>, look_up: LookUp) -> Value {
     let values = properties.iter().filter_map(|property| {
-        let value = property_of(world, entity, property)?;
+        let value = look_up(world, entity, property)?;
         Some((property.to_string(), value))
     });
     Value::Object(values.collect())
@@ -94,13 +108,15 @@ pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem
         Some(names) if !names.is_empty() => names.iter().cloned().collect(),
         _ => all(),
     };
-    let wanted: BTreeSet<Entity> = match wanted.is_empty() {
-        true => offered.keys().flat_map(|domain| entities(world, domain)).collect(),
-        false => wanted.iter().flat_map(|entity| with_beneath(world, entity, &names)).collect(),
+    // What is named twice is as if named once (RFC 9240 §8.3).
+    let wanted = BTreeSet::from_iter(wanted);
+    let (entities, look_up): (BTreeSet<Entity>, LookUp) = match wanted.is_empty() {
+        true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), said),
+        false => (with_beneath(world, wanted, &names), property_of),
     };
     let mut map = Map::new();
-    for entity in &wanted {
-        let described = described(world, entity, &names);
+    for entity in &entities {
+        let described = described(world, entity, &names, look_up);
         if described.as_object().is_some_and(|values| !values.is_empty()) {
             // Who asks for no property learns which entities have one (RFC 9240 §8.3).
             map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
@@ -109,18 +125,24 @@ pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem
     Ok(document(world, &map))
 }
 
-/// An entity, and those in it of which something else may be said (RFC 9240 §8.5).
-fn with_beneath(world: &World, entity: &Entity, properties: &BTreeSet<Property>) -> BTreeSet<Entity> {
+/// Entities, and those in them of which something else may be said (RFC 9240 §8.5).
+fn with_beneath(world: &World, mut entities: BTreeSet<Entity>, properties: &BTreeSet<Property>) -> BTreeSet<Entity> {
     let own = properties.iter().filter(|property| property.resource.is_none());
     let names: Vec<&str> = own.map(|property| property.name.as_str()).collect();
-    let mut found = world.properties.beneath(entity, &names);
     let pids = properties.iter().filter(|property| property.is_pid());
-    let maps = pids.filter_map(|property| world.region(property.resource.as_ref()?.as_str()));
-    if let Entity::Address(prefix) = entity {
-        found.extend(maps.flat_map(|region| region.map.beneath(*prefix)).map(Entity::Address));
+    let maps: Vec<&Region> = pids.filter_map(|property| world.region(property.resource.as_ref()?.as_str())).collect();
+    let prefixes: Vec<IpNet> = entities.iter().filter_map(Entity::prefix).collect();
+    let mut last: Option<IpNet> = None;
+    for prefix in prefixes {
+        // In their order a prefix comes before what is in it, and that was found with it.
+        if last.is_some_and(|last| last.contains(&prefix)) {
+            continue;
+        }
+        entities.extend(world.properties.beneath(&Entity::Address(prefix), &names));
+        entities.extend(maps.iter().flat_map(|region| region.map.beneath(prefix)).map(Entity::Address));
+        last = Some(prefix);
     }
-    found.insert(entity.clone());
-    found
+    entities
 }
 
 fn document(world: &World, map: &Map<String, Value>) -> Answer {

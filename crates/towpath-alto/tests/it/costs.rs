@@ -115,6 +115,17 @@ fn e1_what_is_wrong_with_endpoints_is_told() {
 }
 
 #[test]
+fn more_pairs_than_can_be_told_at_once_are_refused() {
+    let site = Site::example();
+    let endpoints: Vec<_> = (0..708).map(|number| format!("ipv4:10.0.{}.{}", number / 256, number % 256)).collect();
+    let request = json!({
+        "cost-type": kind("routingcost", "numerical"), "endpoints": { "srcs": endpoints, "dsts": endpoints },
+    });
+    let (code, field, value) = site.refused("endpoint-costs", &request);
+    assert_eq!((code, &*field, &*value), ("E_INVALID_FIELD_VALUE", "endpoints", "708 x 708"));
+}
+
+#[test]
 fn c1_fields_that_nobody_knows_are_ignored() {
     let site = Site::example();
     let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });

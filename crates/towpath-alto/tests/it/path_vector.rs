@@ -19,11 +19,11 @@ const ROUTES: &str = r#"
         { prefix = "140.115.32.0/24", next-hop = "192.65.184.145", as-path = "20965 24167 7539 1659" },
         { prefix = "0.0.0.0/1", next-hop = "192.65.184.1", as-path = "20965" },
     ]
-    [properties.".ane:link:ex2j.cern.ch-192.65.184.145"]
+    [properties.".ane:link:ex2j_cern_ch-192_65_184_145"]
     max-reservable-bandwidth = 1e11
 "#;
 
-const LINK: &str = "link:ex2j.cern.ch-192.65.184.145";
+const LINK: &str = "link:ex2j_cern_ch-192_65_184_145";
 
 /// The two parts of an answer: each with its media type, its Content-ID and its document.
 fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Value); 2] {
@@ -122,6 +122,21 @@ fn v7_costs_stand_beside_paths() {
 }
 
 #[test]
+fn v5_only_what_is_on_the_paths_told_is_described() {
+    let site = Site::of(ROUTES);
+    let routing = json!({ "cost-mode": "numerical", "cost-metric": "routingcost" });
+    let tested = json!({
+        "cost-type": path_vector(), "testable-cost-types": [routing], "constraints": ["lt 0"], "endpoints": endpoints(),
+    });
+    let [(.., costs), (.., properties)] = parts(&site, "path-vector", &tested);
+    assert_eq!((&costs["endpoint-cost-map"], &properties["property-map"]), (&json!({}), &json!({})));
+    let twice = json!({ "multi-cost-types": [path_vector(), path_vector()], "endpoints": endpoints() });
+    let [(.., costs), _] = parts(&site, "path-vector", &twice);
+    let path = json!([LINK, "as:20965-2091", "as:2091-789"]);
+    assert_eq!(costs["endpoint-cost-map"]["ipv4:137.138.0.101"]["ipv4:134.158.84.23"], json!([path, path]));
+}
+
+#[test]
 fn v4_between_pids_an_answer_depends_on_their_map() {
     let site = Site::of(ROUTES);
     let request = json!({ "cost-type": path_vector(), "pids": { "srcs": ["CERN"], "dsts": ["far", "CERN"] } });
@@ -129,7 +144,7 @@ fn v4_between_pids_an_answer_depends_on_their_map() {
     assert_eq!((&*kind, &*id), ("application/alto-costmap+json", "<costmap@towpath.alto>"));
     assert_eq!(costs["meta"]["dependent-vtags"], json!([site.vtag()]));
     assert_eq!(costs["meta"]["vtag"]["resource-id"], "default-path-vector.costmap");
-    assert_eq!(costs["cost-map"], json!({ "CERN": { "far": ["link:ex2j.cern.ch-192.65.184.1"] } }));
+    assert_eq!(costs["cost-map"], json!({ "CERN": { "far": ["link:ex2j_cern_ch-192_65_184_1"] } }));
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn r1_a_property_map_tells_what_is_said_where() {
     assert_eq!(map["meta"]["dependent-vtags"], json!([site.vtag()]));
     assert_eq!(map["meta"]["vtag"]["resource-id"], "properties");
     let entities = &map["property-map"];
-    assert_eq!(entities["ipv4:192.0.2.128/25"], json!({ "asn": "64500", "country": "FR", "default.pid": "PID1" }));
+    assert_eq!(entities["ipv4:192.0.2.0/24"], json!({ "asn": "64500", "country": "CH", "default.pid": "PID1" }));
+    assert_eq!(entities["ipv4:192.0.2.128/25"], json!({ "country": "FR" }), "what it inherits is told above");
     assert_eq!(entities["default.pid:PID1"], json!({ "country": "CH" }));
     assert_eq!(entities["ipv6:::/0"], json!({ "default.pid": "PID3" }));
     let directory = site.directory.find("properties").unwrap().capabilities(&site.world);
@@ -88,6 +89,10 @@ fn r3_malformed_entities_are_errors_and_unknown_ones_are_not() {
             assert_eq!((problem.field.as_deref(), problem.value.as_deref()), (Some("entities"), Some(entity)));
         }
     }
+    assert_eq!(
+        site.refused("properties-filtered", &json!({ "entities": [":".repeat(1000)] })).0,
+        "E_INVALID_FIELD_VALUE"
+    );
     let unknown = site.refused("properties-filtered", &json!({ "entities": [], "properties": ["colour"] }));
     assert_eq!(unknown, ("E_INVALID_FIELD_VALUE", "properties".into(), "colour".into()));
 }

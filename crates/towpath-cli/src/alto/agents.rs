@@ -4,8 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::signal::unix::Signal;
 use towpath_alto::facts::Facts;
+use towpath_store::sys::clock::{self, Instant};
 
 use super::{answers::Answers, settings::AgentConfig, sources::Fingerprint};
+
+/// No agent reads more often, whatever its settings say.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// One agent with what it last knew.
 #[derive(Debug)]
@@ -14,6 +18,8 @@ struct Agent {
     config: AgentConfig,
     /// What its files were when they were last read.
     read: Option<Fingerprint>,
+    /// When to look at them again.
+    due: Instant,
     facts: Facts,
     /// Why its last reading failed.
     failure: Option<String>,
@@ -34,6 +40,7 @@ impl Agents {
             name: name.clone(),
             config: config.clone(),
             read: None,
+            due: clock::now(),
             facts: Facts::default(),
             failure: None,
         };
@@ -45,10 +52,12 @@ impl Agents {
         self.agents.iter().map(|agent| &agent.facts)
     }
 
-    /// Has all of them read anew, and tells what fails that did not fail in the same way before. Who fails keeps what it knew.
+    /// Has those read anew whose time has come, and tells what fails that did not fail in the same way before. Who fails keeps what it knew.
     pub(super) fn refresh(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
-        for agent in &mut self.agents {
+        let now = clock::now();
+        for agent in self.agents.iter_mut().filter(|agent| agent.due <= now) {
+            agent.due = now + agent.config.refresh().max(SHORTEST);
             let failure = match agent.read() {
                 Ok(is_new) => {
                     self.changes += u64::from(is_new);
@@ -67,13 +76,15 @@ impl Agents {
     /// Has all files read anew, also those that look as they did.
     fn forget_files(&mut self) {
         tracing::info!("told to read anew");
-        self.agents.iter_mut().for_each(|agent| agent.read = None);
+        for agent in &mut self.agents {
+            (agent.read, agent.due) = (None, clock::now());
+        }
     }
 
-    /// How long until they should read anew.
+    /// How long until one of them should read anew.
     fn pause(&self) -> Duration {
-        let pauses = self.agents.iter().map(|agent| agent.config.refresh());
-        pauses.min().unwrap_or(Duration::MAX).max(Duration::from_millis(100))
+        let now = clock::now();
+        self.agents.iter().map(|agent| agent.due.saturating_duration_since(now)).min().unwrap_or(Duration::MAX)
     }
 }
 
@@ -107,7 +118,9 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
             }
             agents
         });
-        let Ok(refreshed) = refreshed.await else { return };
-        agents = refreshed;
+        agents = match refreshed.await {
+            Ok(refreshed) => refreshed,
+            Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
+        };
     }
 }

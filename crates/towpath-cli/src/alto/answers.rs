@@ -74,10 +74,10 @@ impl Application for Answers {
         let served = self.served();
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
         match path.as_deref().map(|path| path.trim_start_matches('/')) {
-            Some("" | DIRECTORY) => Asked::directory(&served, request).unwrap_or_else(Refusal::into_response),
+            Some("" | DIRECTORY) => directory(&served, request).unwrap_or_else(Refusal::into_response),
             Some(id) => match served.directory.find(id) {
                 Some(resource) => {
-                    Asked::resource(&served, resource, request, client).unwrap_or_else(Refusal::into_response)
+                    resource_answer(&served, resource, request, client).unwrap_or_else(Refusal::into_response)
                 }
                 None => Refusal::NotFound.into_response(),
             },
@@ -131,38 +131,35 @@ fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Resp
     response
 }
 
-/// What is asked for.
-struct Asked;
-
 const BY_GET: &str = "GET, HEAD";
 const BY_POST: &str = "POST";
 
-impl Asked {
-    fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Refusal> {
-        if request.method() != Method::GET {
-            return Err(Refusal::Method(BY_GET));
-        }
-        accept(request.headers(), media::DIRECTORY)?;
-        // Relative, so that they hold behind a proxy too; with a dot, because names may have colons.
-        Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
+/// What a GET of the directory gives.
+fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Refusal> {
+    if request.method() != Method::GET {
+        return Err(Refusal::Method(BY_GET));
     }
+    accept(request.headers(), media::DIRECTORY)?;
+    // Relative, so that they hold behind a proxy too; with a dot, because names may have colons.
+    Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
+}
 
-    fn resource(
-        served: &Served,
-        resource: &Resource,
-        request: &Request<Vec<u8>>,
-        client: IpAddr,
-    ) -> Result<Response<Vec<u8>>, Refusal> {
-        let question = match (resource.accepts(), request.method()) {
-            (None, &Method::GET) => serde_json::Value::Null,
-            (None, _) => return Err(Refusal::Method(BY_GET)),
-            (Some(wanted), &Method::POST) if !is_of(request.headers(), wanted) => return Err(Refusal::Content(wanted)),
-            (Some(_), &Method::POST) => fields::parse(request.body()).map_err(Refusal::Problem)?,
-            (Some(_), _) => return Err(Refusal::Method(BY_POST)),
-        };
-        accept(request.headers(), resource.media_type())?;
-        resource.answer(&served.world, &question, client).map(tagged).map_err(Refusal::Problem)
-    }
+/// What a GET, or a POST, of a resource gives.
+fn resource_answer(
+    served: &Served,
+    resource: &Resource,
+    request: &Request<Vec<u8>>,
+    client: IpAddr,
+) -> Result<Response<Vec<u8>>, Refusal> {
+    let question = match (resource.accepts(), request.method()) {
+        (None, &Method::GET) => serde_json::Value::Null,
+        (None, _) => return Err(Refusal::Method(BY_GET)),
+        (Some(wanted), &Method::POST) if !is_of(request.headers(), wanted) => return Err(Refusal::Content(wanted)),
+        (Some(_), &Method::POST) => fields::parse(request.body()).map_err(Refusal::Problem)?,
+        (Some(_), _) => return Err(Refusal::Method(BY_POST)),
+    };
+    accept(request.headers(), resource.media_type())?;
+    resource.answer(&served.world, &question, client).map(tagged).map_err(Refusal::Problem)
 }
 
 /// A document with its version.
@@ -184,22 +181,20 @@ fn essence(text: &str) -> &str {
     text.split(';').next().unwrap_or_default().trim()
 }
 
-/// Refuses what the client does not take (RFC 9110 §12.5.1). Who says nothing takes everything.
+/// Refuses what the client does not take (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds.
 fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut ranges =
-        ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).peekable();
-    let offered_kind = essence(offered);
-    let every_subtype = format!("{}/*", offered_kind.split('/').next().unwrap_or_default());
-    let is_taken = |range: &str| {
-        let is_refused = range
-            .split(';')
-            .skip(1)
-            .any(|parameter| matches!(parameter.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
-        let kind = essence(range);
-        !is_refused && ["*/*", &every_subtype, offered_kind].iter().any(|taken| kind.eq_ignore_ascii_case(taken))
+    let ranges: Vec<&str> =
+        ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).collect();
+    let kind = essence(offered);
+    let every_subtype = format!("{}/*", kind.split('/').next().unwrap_or_default());
+    let said = |wanted: &str| {
+        let range = ranges.iter().find(|range| essence(range).eq_ignore_ascii_case(wanted))?;
+        let quality = range.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
+        Some(quality.and_then(|quality| quality.parse::<f64>().ok()) != Some(0.0))
     };
-    if ranges.peek().is_none() || ranges.any(is_taken) { Ok(()) } else { Err(Refusal::Accept(offered)) }
+    let is_taken = [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty());
+    if is_taken { Ok(()) } else { Err(Refusal::Accept(kind)) }
 }
 
 #[cfg(test)]
@@ -221,7 +216,7 @@ mod tests {
         ] {
             assert!(takes(text), "{text}");
         }
-        for text in ["text/html", "application/json", "*/*;q=0"] {
+        for text in ["text/html", "application/json", "*/*;q=0", "application/alto-networkmap+json;q=0, */*"] {
             assert!(!takes(text), "{text}");
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct AltoConfig {
     pub tls: TlsConfig,
     /// Who may ask.
     pub access: AccessConfig,
+    /// Origins whose pages may read what is told (`https://dashboard.example.org`; `*`: all). Whoever looks at such a page asks with the right of their place in the network.
+    pub origins: Vec<String>,
     /// Bounds.
     pub limits: Limits,
     /// The access log.
@@ -92,14 +94,14 @@ impl Default for AltoConfig {
     fn default() -> Self {
         let ServeConfig { drain, tls, access, limits, access_log, .. } = ServeConfig::default();
         let listen = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)];
-        Self { listen, drain, tls, access, limits, access_log, agents: BTreeMap::new() }
+        Self { listen, drain, tls, access, origins: Vec::new(), limits, access_log, agents: BTreeMap::new() }
     }
 }
 
 impl AltoConfig {
     /// What the server behind it has to know.
     pub(crate) fn server(&self) -> ServeConfig {
-        let Self { listen, drain, tls, access, limits, access_log, agents: _ } = self.clone();
+        let Self { listen, drain, tls, access, limits, access_log, origins: _, agents: _ } = self.clone();
         ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }
     }
 }

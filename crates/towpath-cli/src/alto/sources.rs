@@ -5,6 +5,7 @@ use std::{
     fmt::Display,
     io::BufReader,
     path::{Path, PathBuf},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -90,7 +91,7 @@ fn routes_of_page(file: &Path, router: &RouterName, serves: &[Prefix]) -> Result
     let known = Router {
         serves: serves.iter().copied().collect(),
         default: serves.is_empty(),
-        routes: routes.into(),
+        routes: Some(Arc::new(routes)),
         ..Router::default()
     };
     Ok(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() })

@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use towpath_store::sys::net;
+use towpath_proto::xrootd::handshake::HANDSHAKE;
+use towpath_store::sys::{disk, net};
 
 use super::program::{Directory, Served};
 
@@ -112,8 +113,35 @@ async fn c5_methods_and_media_types() {
     ] {
         expect(&ask(&served, what, headers, "").await, &[status]);
     }
-    expect(&ask(&served, "GET /default", &[], "").await, &["access-control-allow-origin: *"]);
+    let answer = ask(&served, "HEAD /default", &[], "").await;
+    expect(&answer, &["200 OK", "content-length: "]);
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     expect(&ask(&served, "GET /metrics", &[], "").await, &["200 OK", "towpath_"]);
+}
+
+#[tokio::test]
+async fn pages_of_permitted_origins_may_read() {
+    let directory = directory();
+    directory.put("alto.toml", &format!("origins = ['https://a.example']\n{CONFIG}"));
+    let served = serve(&directory);
+    for (origin, is_permitted) in [("https://a.example", true), ("https://b.example", false)] {
+        for what in ["GET /default", "OPTIONS /endpoint-costs", "GET /nothing"] {
+            let answer = ask(&served, what, &[("origin", origin)], "").await;
+            let told = format!("access-control-allow-origin: {origin}");
+            assert_eq!(answer.contains(&told), is_permitted, "{what}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn there_are_no_files_and_no_probes() {
+    let directory = directory();
+    let served = serve(&directory);
+    let mut stream = net::connect(served.address).await.unwrap();
+    stream.write_all(&HANDSHAKE).await.unwrap();
+    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+    let answer = ask(&served, "GET /.well-known/towpath/probe", &[], "").await;
+    expect(&answer, &["404 Not Found"]);
 }
 
 #[tokio::test]
@@ -131,7 +159,9 @@ async fn c7_who_has_a_version_is_not_sent_it_again() {
 #[tokio::test]
 async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     let directory = directory();
-    let served = serve(&directory);
+    let mut command = directory.command(["alto", "--config", "alto.toml"]);
+    command.stderr(disk::create(&directory.host("log")).unwrap());
+    let served = Served::of(command);
     let costs = async || ask(&served, "GET /default-routingcost", &[], "").await;
     expect(&costs().await, &["\"PID2\":5"]);
     directory.put("facts.toml", &FACTS.replace("PID2 = 5", "PID2 = 6"));
@@ -139,9 +169,13 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     while !costs().await.contains("\"PID2\":6") {
         tokio::task::yield_now().await;
     }
-    for broken in ["[network-map", &FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", ")] {
+    let twice = FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", ");
+    for (broken, told) in [("[network-map", "what it knew before holds"), (&*twice, "the world before holds")] {
         directory.put("facts.toml", broken);
         served.signal(Signal::HUP);
+        while !directory.get("log").contains(told) {
+            tokio::task::yield_now().await;
+        }
         expect(&costs().await, &["\"PID2\":6"]);
     }
     directory.put("facts.toml", &FACTS.replace("PID2 = 5", "PID2 = 7"));
@@ -149,6 +183,21 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     while !costs().await.contains("\"PID2\":7") {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn agents_are_read_at_their_own_times() {
+    let directory = directory();
+    let often = "[agents.often]\nkind = 'static'\nfile = 'often.toml'\nrefresh = '100ms'\n";
+    directory.put("alto.toml", &format!("{CONFIG}{often}"));
+    directory.put("often.toml", "");
+    let served = serve(&directory);
+    directory.put("facts.toml", "[network-map");
+    directory.put("often.toml", "[cost-map.default.hopcount.PID1]\nPID2 = 3\n");
+    while !ask(&served, "GET /directory", &[], "").await.contains("default-hopcount") {
+        tokio::task::yield_now().await;
+    }
+    expect(&ask(&served, "GET /default-routingcost", &[], "").await, &["\"PID2\":5"]);
 }
 
 #[tokio::test]
@@ -160,7 +209,7 @@ async fn what_a_looking_glass_printed_makes_paths() {
     let served = serve(&directory);
     let question = r#"{"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": {"dsts": ["ipv4:134.158.84.23"]}}"#;
     let answer = ask(&served, "POST /path-vector", &[("content-type", COSTS)], question).await;
-    let path = r#"["link:ex2j.cern.ch-192.65.184.145","as:20965-2091","as:2091-789"]"#;
+    let path = r#"["link:ex2j_cern_ch-192_65_184_145","as:20965-2091","as:2091-789"]"#;
     expect(&answer, &["200 OK", "content-type: multipart/related;", path]);
 }
 
@@ -178,6 +227,8 @@ fn a_configuration_is_proved() {
         let outcome = directory.run("alto check --config alto.toml").expect(5);
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
     }
+    let outcome = directory.run("alto --config alto.toml").expect(5);
+    assert!(outcome.stderr.contains("facts.toml") && outcome.stdout.is_empty(), "it does not start: {outcome:?}");
     let outcome = directory.run("alto").expect(2);
     assert!(outcome.stderr.contains("[agents.NAME]"), "{outcome:?}");
 }

@@ -106,11 +106,11 @@ async fn begin(
 }
 
 async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
-    if let Some(path) = probe::path(exchange) {
-        return probe::answer(exchange, &path, body).await;
-    }
     if let Some(hosted) = &exchange.service.application {
         return application::answer(exchange, hosted, body).await;
+    }
+    if let Some(path) = probe::path(exchange) {
+        return probe::answer(exchange, &path, body).await;
     }
     match exchange.verb {
         Verb::Get | Verb::Head => get::answer(exchange).await,
