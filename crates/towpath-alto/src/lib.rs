@@ -4,7 +4,7 @@
 //! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
 //! with one is a [`problem`]. Costs of many pairs are a [`matrix`]; ways between them, [`path`]s through the [`routes`] of routers.
 //!
-//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
+//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
 //! that it orders; [`patch`], the changes of documents.
 //!
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
@@ -20,6 +20,7 @@ pub mod feed;
 pub mod fields;
 pub mod looking_glass;
 pub mod matrix;
+pub mod measurements;
 pub mod media;
 pub mod mrt;
 pub mod names;
@@ -33,4 +34,5 @@ pub mod replicas;
 pub mod resource;
 pub mod route;
 pub mod routes;
+pub mod sites;
 pub mod world;

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use towpath_proto::reach::Reach;
+use towpath_store::sys::processor;
 
 use crate::{TokenSource, s3::S3Options};
 
@@ -59,7 +60,7 @@ impl Default for ClientOptions {
             retries: 5,
             retry_time: Duration::from_secs(5 * 60),
             window_bytes: 64 << 20,
-            connections: std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 4),
+            connections: (processor::processors() / 2).clamp(1, 4),
         }
     }
 }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use towpath_alto::{facts::Prefix, names::RouterName};
+use towpath_alto::{
+    facts::Prefix,
+    names::{ResourceId, RouterName},
+};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
@@ -60,6 +63,28 @@ pub(crate) enum AgentConfig {
         #[serde(default = "refresh")]
         refresh: Span,
     },
+    /// Sites with their prefixes, as WLCG's registry (CRIC) lists them in JSON: a network map with a PID for each, properties of them, and their distances as costs.
+    Sites {
+        /// The list.
+        file: PathBuf,
+        /// How the network map is called.
+        #[serde(default = "default_map")]
+        map: ResourceId,
+        /// How often to look whether the list has changed.
+        #[serde(default = "refresh")]
+        refresh: Span,
+    },
+    /// Results of measurements between addresses or prefixes: CSV, JSON, iperf3, perfSONAR, `towpath probe --json`. Those between names of sites are skipped.
+    Measurements {
+        /// The results.
+        files: Vec<PathBuf>,
+        /// Where they were measured: the near end of those that name only the far one.
+        #[serde(default)]
+        here: Option<String>,
+        /// How often to look whether one has changed.
+        #[serde(default = "refresh")]
+        refresh: Span,
+    },
     /// What a looking glass printed of the routes of one router (Junos, FRR, IOS, BIRD): text, or the page with it.
     LookingGlass {
         /// The file.
@@ -81,9 +106,15 @@ impl AgentConfig {
         match self {
             AgentConfig::Static { refresh, .. }
             | AgentConfig::Mrt { refresh, .. }
+            | AgentConfig::Sites { refresh, .. }
+            | AgentConfig::Measurements { refresh, .. }
             | AgentConfig::LookingGlass { refresh, .. } => refresh.0,
         }
     }
+}
+
+fn default_map() -> ResourceId {
+    ResourceId::new("default").expect("a valid name")
 }
 
 fn refresh() -> Span {

@@ -12,8 +12,11 @@ use std::{
 use towpath_alto::{
     facts::{Facts, Prefix, Router},
     feed::Feed,
-    looking_glass, mrt,
-    names::RouterName,
+    looking_glass,
+    measurements::Measurements,
+    mrt,
+    names::{ResourceId, RouterName},
+    sites::{SiteOptions, Sites},
 };
 use towpath_store::sys::disk;
 
@@ -29,8 +32,10 @@ impl AgentConfig {
     /// The files that it reads.
     fn files(&self) -> Vec<&PathBuf> {
         match self {
-            AgentConfig::Static { file, .. } | AgentConfig::LookingGlass { file, .. } => vec![file],
-            AgentConfig::Mrt { files, .. } => files.iter().collect(),
+            AgentConfig::Static { file, .. }
+            | AgentConfig::LookingGlass { file, .. }
+            | AgentConfig::Sites { file, .. } => vec![file],
+            AgentConfig::Mrt { files, .. } | AgentConfig::Measurements { files, .. } => files.iter().collect(),
         }
     }
 
@@ -49,13 +54,18 @@ impl AgentConfig {
             AgentConfig::Static { file, .. } => Facts::parse(&text(file)?).map_err(|error| told(file, &error)),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files),
             AgentConfig::LookingGlass { file, router, serves, .. } => routes_of_page(file, router, serves),
+            AgentConfig::Sites { file, map, .. } => sites(file, map),
+            AgentConfig::Measurements { files, here, .. } => measurements(files, here.as_deref()),
         }
     }
 }
 
+fn bytes(file: &Path) -> Result<Vec<u8>, String> {
+    disk::read(file, FILE_BYTES).map_err(|error| told(file, &error))
+}
+
 fn text(file: &Path) -> Result<String, String> {
-    let bytes = disk::read(file, FILE_BYTES).map_err(|error| told(file, &error))?;
-    String::from_utf8(bytes).map_err(|error| told(file, &error))
+    String::from_utf8(bytes(file)?).map_err(|error| told(file, &error))
 }
 
 fn told(file: &Path, error: &dyn Display) -> String {
@@ -95,4 +105,30 @@ fn routes_of_page(file: &Path, router: &RouterName, serves: &[Prefix]) -> Result
         ..Router::default()
     };
     Ok(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() })
+}
+
+/// What a registry of sites knows.
+fn sites(file: &Path, map: &ResourceId) -> Result<Facts, String> {
+    let sites = Sites::parse(&bytes(file)?).map_err(|error| told(file, &error))?;
+    let (facts, doubts) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
+    if let Some(first) = doubts.first() {
+        tracing::warn!("{}: {} doubts, the first: {first}", file.display(), doubts.len());
+    }
+    Ok(facts)
+}
+
+/// Results of measurements, of one file after another: what a later one says of the same holds.
+fn measurements(files: &[PathBuf], here: Option<&str>) -> Result<Facts, String> {
+    let mut known = Facts::default();
+    let map = ResourceId::new("default").expect("a valid name");
+    for file in files {
+        let results = Measurements::parse_at(&bytes(file)?, None, here).map_err(|error| told(file, &error))?;
+        // Which sites there are is another agent's knowledge.
+        let (facts, doubts) = results.facts_among(&map, |_| false);
+        if let Some(first) = &doubts.first {
+            tracing::warn!("{}: {} results were skipped, the first: {first}", file.display(), doubts.skipped);
+        }
+        known.costs.extend(facts.costs);
+    }
+    Ok(known)
 }

@@ -29,6 +29,12 @@ inet.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)
                     > to 192.65.184.145 via xe-0/0/0.0
 ";
 
+/// As a registry lists them.
+const SITES: &str = r#"{
+    "A": { "country": "CH", "latitude": 46.2, "longitude": 6.1, "netroutes": { "n": { "networks": { "ipv4": ["10.1.0.0/16"] } } } },
+    "B": { "country": "FR", "latitude": 45.8, "longitude": 4.8, "netroutes": { "n": { "networks": { "ipv4": ["10.2.0.0/16"] } } } }
+}"#;
+
 const CONFIG: &str = "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
 
 const COSTS: &str = "application/alto-endpointcostparams+json";
@@ -211,6 +217,21 @@ async fn what_a_looking_glass_printed_makes_paths() {
     let answer = ask(&served, "POST /path-vector", &[("content-type", COSTS)], question).await;
     let path = r#"["link:ex2j_cern_ch-192_65_184_145","as:20965-2091","as:2091-789"]"#;
     expect(&answer, &["200 OK", "content-type: multipart/related;", path]);
+}
+
+#[tokio::test]
+async fn sites_and_measurements_make_costs() {
+    let directory = directory();
+    let agents = "[agents.registry]\nkind = 'sites'\nfile = 'sites.json'\nmap = 'sites'\n\
+                  [agents.results]\nkind = 'measurements'\nfiles = ['results.csv']\n";
+    directory.put("alto.toml", &format!("{CONFIG}{agents}"));
+    directory.put("sites.json", SITES);
+    directory.put("results.csv", "src,dst,metric,value\n10.1.0.0/16,10.2.0.0/16,delay-rt,12000\n");
+    let served = serve(&directory);
+    expect(&ask(&served, "GET /sites-routingcost", &[], "").await, &["\"A\":{", "\"B\":"]);
+    let question = r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "delay-rt"}, "endpoints": {"srcs": ["ipv4:10.1.2.3"], "dsts": ["ipv4:10.2.3.4"]}}"#;
+    let answer = ask(&served, "POST /endpoint-costs", &[("content-type", COSTS)], question).await;
+    expect(&answer, &[r#"{"ipv4:10.1.2.3":{"ipv4:10.2.3.4":12000}}"#]);
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! JSON of which only some is known: that is taken, and all else is passed over, whatever form it has.
+//!
+//! [`Filling`] reads one value into something that is [`Fill`], which is told what the value is and may fill what is
+//! within it in turn. Nothing is kept that nobody took, so memory is that of what is taken. Depth is bounded by
+//! `serde_json`, to 128; what is passed over takes no stack.
+//!
+//! What is no JSON is an error of the whole document.
+
+use std::{borrow::Cow, fmt};
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// What takes from a JSON value what it knows. Of a kind that it does not override, it takes nothing.
+pub(crate) trait Fill {
+    /// The value is this text.
+    fn text(&mut self, _text: &str) {}
+
+    /// The value is this number.
+    fn number(&mut self, _number: f64) {}
+
+    /// The value is an object, and the next value in it has this name. It must be taken from `members`, or passed over.
+    fn member<'de, A: MapAccess<'de>>(&mut self, _name: &str, members: &mut A) -> Result<(), A::Error> {
+        pass_over(members)
+    }
+
+    /// The value is an array. All its elements must be taken, or passed over.
+    fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Passes over the value of a member.
+pub(crate) fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
+    members.next_value::<IgnoredAny>().map(drop)
+}
+
+/// Takes the value of a member.
+pub(crate) fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
+    let mut taken = T::default();
+    members.next_value_seed(Filling(&mut taken))?;
+    Ok(taken)
+}
+
+/// The reader of one value, whatever it is.
+pub(crate) struct Filling<'a, T>(pub(crate) &'a mut T);
+
+impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Fill> Visitor<'de> for Filling<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
+        self.0.number(number);
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.0.text(text);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            self.0.member(&name, &mut members)?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        self.0.elements(&mut elements)
+    }
+}
+
+/// A number or a text. Truths, objects, arrays, `null` and blank texts are nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) enum Scalar {
+    #[default]
+    Nothing,
+    Number(f64),
+    /// Without blanks around it.
+    Text(String),
+}
+
+impl Scalar {
+    pub(crate) fn is_nothing(&self) -> bool {
+        *self == Scalar::Nothing
+    }
+
+    /// The number that it is, or that its text is. A text may be `NaN` or `inf`.
+    pub(crate) fn as_number(&self) -> Option<f64> {
+        match self {
+            Scalar::Nothing => None,
+            Scalar::Number(number) => Some(*number),
+            Scalar::Text(text) => text.parse().ok(),
+        }
+    }
+
+    /// Its text, or its number as text.
+    pub(crate) fn as_text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Scalar::Nothing => None,
+            Scalar::Number(number) => Some(number.to_string().into()),
+            Scalar::Text(text) => Some(text.as_str().into()),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.as_text().unwrap_or("nothing".into()))
+    }
+}
+
+impl Fill for Scalar {
+    fn text(&mut self, text: &str) {
+        let text = text.trim();
+        *self = if text.is_empty() { Scalar::Nothing } else { Scalar::Text(text.to_owned()) };
+    }
+
+    fn number(&mut self, number: f64) {
+        *self = Scalar::Number(number);
+    }
+}
