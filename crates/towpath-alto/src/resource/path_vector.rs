@@ -37,7 +37,7 @@ const DOMAIN: &str = "towpath.alto";
 /// One of the two forms of the first part.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The media type of the answer. Documents are one line, which no boundary begins.
+    /// The media type of the answer. Documents are one line, which no boundary begins. (A slash must be quoted, RFC 2045 §5.1, also where RFC 9275 does not.)
     media_type: &'static str,
     part: &'static str,
     part_type: &'static str,
@@ -46,7 +46,7 @@ pub(super) struct Form {
 
 /// Paths between endpoints.
 pub(super) const ENDPOINTS: Form = Form {
-    media_type: "multipart/related;boundary=towpath-alto-part;type=application/alto-endpointcost+json",
+    media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-endpointcost+json\"",
     part: "ecs",
     part_type: media::ENDPOINT_COST,
     member: "endpoint-cost-map",
@@ -54,7 +54,7 @@ pub(super) const ENDPOINTS: Form = Form {
 
 /// Paths between PIDs.
 pub(super) const PIDS: Form = Form {
-    media_type: "multipart/related;boundary=towpath-alto-part;type=application/alto-costmap+json",
+    media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-costmap+json\"",
     part: "costmap",
     part_type: media::COST_MAP,
     member: "cost-map",
