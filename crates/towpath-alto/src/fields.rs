@@ -43,11 +43,6 @@ impl<'a> Fields<'a> {
         Problem::bad_value(self.name(field), value, reason)
     }
 
-    /// Whether the field is there.
-    pub fn has(&self, field: &str) -> bool {
-        self.members.contains_key(field)
-    }
-
     /// The error of a field that must be there and is not.
     pub fn missing(&self, field: &str) -> Problem {
         Problem::missing(self.name(field))

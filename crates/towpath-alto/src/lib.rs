@@ -18,6 +18,7 @@ pub mod entity;
 pub mod facts;
 pub mod feed;
 pub mod fields;
+mod lenient;
 pub mod looking_glass;
 pub mod matrix;
 pub mod measurements;

@@ -3,17 +3,12 @@
 //! A [`Table`] is one router's. It keeps each way once, however many prefixes take it: of a million routes there are some ten thousand ways. Tables are shared between
 //! the agent that keeps them and the worlds made of them; a change copies one that is still looked at.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::HashMap, net::IpAddr};
 
 use ipnet::IpNet;
 
 use crate::{
     address::PrefixMap,
-    names::RouterName,
     route::{AsPath, Route},
 };
 
@@ -106,9 +101,6 @@ impl FromIterator<Route> for Table {
         table
     }
 }
-
-/// The tables of routers, by name.
-pub type Tables = BTreeMap<RouterName, Arc<Table>>;
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,6 @@
 
 mod distance;
 mod draft;
-pub(crate) mod lenient;
 mod pids;
 mod read;
 #[cfg(test)]
@@ -32,9 +31,10 @@ use ipnet::IpNet;
 use serde::de::DeserializeSeed as _;
 
 pub use self::pids::{ELSEWHERE, pid_name};
-use self::{draft::Draft, lenient::Filling, read::Site};
+use self::{draft::Draft, read::Site};
 use crate::{
     facts::Facts,
+    lenient::Filling,
     names::{PidName, ResourceId},
 };
 

@@ -17,7 +17,7 @@ use crate::{
     network_map::{MapFault, NetworkMap},
     properties::Properties,
     resource::Answer,
-    routes::Table as Routes,
+    routes,
 };
 
 /// Why what agents know makes no world; the operator's fault, or an agent's.
@@ -94,7 +94,7 @@ pub struct World {
 /// What routers say.
 #[derive(Debug, Clone, Default)]
 struct Routing {
-    tables: BTreeMap<RouterName, Arc<Routes>>,
+    tables: BTreeMap<RouterName, Arc<routes::Table>>,
     /// The routers with these addresses.
     at: BTreeMap<IpAddr, RouterName>,
     /// The routers that serve these prefixes.
@@ -175,7 +175,7 @@ impl World {
     }
 
     /// The routes of a router.
-    pub fn table(&self, router: &RouterName) -> Option<&Routes> {
+    pub fn table(&self, router: &RouterName) -> Option<&routes::Table> {
         self.routing.tables.get(router).map(|routes| &**routes)
     }
 

@@ -7,7 +7,7 @@ use super::{
     samples::{Place, Samples, Why, cut},
     time,
 };
-use crate::sites::lenient::Scalar;
+use crate::lenient::Scalar;
 
 /// The most fields of a line, so that one of commas alone takes no memory.
 const MAX_FIELDS: usize = 256;

@@ -11,7 +11,7 @@ use super::{
     time,
     values::Values,
 };
-use crate::sites::lenient::{Fill, Filling};
+use crate::lenient::{Fill, Filling};
 
 /// What is wanted of a record, whatever its format.
 const FIELDS: [&str; 21] = [

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use crate::sites::lenient::{self, Fill, Filling, Scalar};
+use crate::lenient::{self, Fill, Filling, Scalar};
 
 /// What [`Leaves::get`] gives where there is nothing.
 static NOTHING: Scalar = Scalar::Nothing;

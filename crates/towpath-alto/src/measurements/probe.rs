@@ -7,7 +7,7 @@ use super::{
     leaves::Leaves,
     samples::{Samples, Why},
 };
-use crate::sites::lenient::{Fill, Filling};
+use crate::lenient::{Fill, Filling};
 
 /// What is wanted of a leg.
 const FIELDS: [&str; 3] = ["direction", "rate_bytes_per_s", "min_rtt_s"];

@@ -1,6 +1,6 @@
 //! Times as measurements write them.
 
-use crate::sites::lenient::Scalar;
+use crate::lenient::Scalar;
 
 /// Seconds since 1970 of a number, of a text that is one, or of a time as RFC 3339 writes it: also with a blank for its
 /// `T`, and without a zone, which is UTC then. None if it is nothing of that.

@@ -3,7 +3,7 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{MAX_SAMPLES, time};
-use crate::sites::lenient::{self, Fill, Filling, Scalar};
+use crate::lenient::{self, Fill, Filling, Scalar};
 
 /// A value, and how often it was seen at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::de::{MapAccess, SeqAccess};
 
-use super::lenient::{self, Fill, Filling, Scalar};
+use crate::lenient::{self, Fill, Filling, Scalar};
 
 /// How many texts that are no prefixes are kept of one route, to tell of them.
 const MAX_UNREAD: usize = 8;
