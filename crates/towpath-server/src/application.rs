@@ -5,6 +5,8 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use futures::stream::BoxStream;
 use http::{Request, Response};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -15,8 +17,28 @@ use towpath_store::sys::processor;
 /// What answers the requests of a server without files.
 pub trait Application: Send + Sync + fmt::Debug {
     /// The answer to a request from a client at that address, who may read. It may take processor time, and must not wait for anything: it is called by a thread that
-    /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it.
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Vec<u8>>;
+    /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it. `Content-Length` is the server's to tell.
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Body>;
+}
+
+/// The body of an answer.
+pub enum Body {
+    /// All of it. Text of 1 KiB and more goes compressed to clients that take it so.
+    Whole(Vec<u8>),
+    /// Pieces as they come about, for hours if need be. The next one is asked for when the connection can take it, by a thread that serves other connections too:
+    /// that must cost next to nothing. A silent stream costs no place among the answers in the making, and no limit ends it. It is dropped when its client has gone,
+    /// and when the server stops: then the answer ends as if no piece were left. How many there may be, beyond the bounds on connections and their requests, is for
+    /// the application to say.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Body::Whole(body) => write!(f, "Whole({} bytes)", body.len()),
+            Body::Stream(_) => f.write_str("Stream"),
+        }
+    }
 }
 
 /// An application with the places for requests that it answers at once.
@@ -42,9 +64,14 @@ impl Hosted {
         timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
     }
 
-    /// The answer; none if it could not be made, which is a defect.
-    pub(crate) async fn answer(&self, request: Request<Vec<u8>>, client: IpAddr) -> Option<Response<Vec<u8>>> {
+    /// What comes of work with the application, and the place where it was done; none if it failed, which is a defect. Dropped before, the work still goes on to its end,
+    /// and has the place until then.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        place: OwnedSemaphorePermit,
+        work: impl FnOnce(&dyn Application) -> T + Send + 'static,
+    ) -> Option<(T, OwnedSemaphorePermit)> {
         let application = Arc::clone(&self.application);
-        tokio::task::spawn_blocking(move || application.answer(&request, client)).await.ok()
+        tokio::task::spawn_blocking(move || (work(&*application), place)).await.ok()
     }
 }

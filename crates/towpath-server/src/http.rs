@@ -94,7 +94,7 @@ impl State {
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     let link = Arc::new(Link::new(&service, &socket, peer));
     let wire = Wire::new(socket, Arc::clone(&link.outbox), Arc::clone(&link.pulse), service.limits.header_bytes.0);
-    let builder = builder(&service.limits);
+    let builder = builder(&service);
     let answer = {
         let (service, link) = (Arc::clone(&service), Arc::clone(&link));
         service_fn(move |request: Request<Incoming>| {
@@ -127,14 +127,16 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     }
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+fn builder(service: &Service) -> Builder<TokioExecutor> {
+    let limits = &service.limits;
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         // The pulse knows how long a header may take, and tells it from silence between two requests.
         .header_read_timeout(None)
-        .half_close(true)
+        // Streams of applications may be silent for hours: that nothing more will be sent is the one sign that their client has gone.
+        .half_close(service.application.is_none())
         .max_headers(HEADER_FIELDS)
         .max_buf_size(BUFFER_BYTES.max(2 * usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX / 2)));
     builder

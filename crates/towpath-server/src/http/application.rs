@@ -1,21 +1,32 @@
-//! Requests to an [`Application`](crate::application::Application): what HTTP says of all of them.
+//! Requests to an [`Application`]: what HTTP says of all of them.
+//!
+//! A request waits until its connection has room for an answer, then for a place. There the answer is made, compared with what the client has, and compressed ([`coding`]),
+//! and it keeps the place until all connections have room for it. A stream gives its place back at once, and asks for room piece by piece.
 
-use std::net::IpAddr;
+mod coding;
 
-use futures::{FutureExt as _, StreamExt as _, future};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use std::{net::IpAddr, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, future, stream::BoxStream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
-use towpath_proto::http::condition::{Decision, EntityTag, Validators};
+use towpath_proto::http::condition::{Conditions, Decision, EntityTag, Validators};
+use towpath_store::Error;
 
 use super::{
     body::{Chunk, Content},
     exchange::Exchange,
+    link::Advance,
     refusal::Refusal,
     respond, service_pages, upload,
     verb::Verb,
 };
-use crate::{access::Activity, application::Hosted};
+use crate::{
+    access::Activity,
+    application::{Application, Body, Hosted},
+};
 
 /// What a page of another origin may send (CORS).
 const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, OPTIONS");
@@ -61,34 +72,60 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     {
         return Ok(page);
     }
-    let mut request = Request::new(body);
-    *request.method_mut() = if exchange.verb == Verb::Post { Method::POST } else { Method::GET };
-    *request.uri_mut() = exchange.uri.clone();
-    *request.headers_mut() = exchange.headers.clone();
+    let question = Question::of(exchange, body)?;
+    // Before there is a place: who leaves answers untaken waits here for itself, and keeps nobody else waiting.
+    let advance = exchange.link.advance().await;
     let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
     let place = hosted.place().await.ok_or_else(busy)?;
-    let answer = hosted.answer(request, address_of(exchange)).await;
-    let answer = answer.ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made"))?;
-    let response = condition(exchange, answer)?;
-    Ok(with_room(exchange, response, place).await)
+    let made = hosted.work(place, move |application| question.answer(application)).await;
+    let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
+    let (answer, place) = made.ok_or_else(failed)?;
+    Ok(with_room(exchange, answer?, advance, place).await)
 }
 
-/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, so that no more are made.
-async fn with_room(exchange: &Exchange, response: Response<Vec<u8>>, place: OwnedSemaphorePermit) -> Response<Content> {
-    let (parts, body) = response.into_parts();
-    let length = body.len();
-    let reserved = exchange.link.reserve(length).await;
-    drop(place);
-    let content = match length {
-        0 => Content::Empty,
-        _ => {
-            let chunk = future::ready(Ok(Chunk::Bytes(body.into(), Some(reserved))));
-            Content::Stream(chunk.into_stream().boxed(), Some(length as u64))
+/// A request as the application gets it, and the conditions on which its answer is sent.
+#[derive(Debug)]
+struct Question {
+    request: Request<Vec<u8>>,
+    client: IpAddr,
+    conditions: Conditions,
+}
+
+impl Question {
+    fn of(exchange: &Exchange, body: Vec<u8>) -> Result<Self, Refusal> {
+        let is_post = exchange.verb == Verb::Post;
+        let mut request = Request::new(body);
+        *request.method_mut() = if is_post { Method::POST } else { Method::GET };
+        *request.uri_mut() = exchange.uri.clone();
+        *request.headers_mut() = exchange.headers.clone();
+        let conditions = if is_post { Conditions::default() } else { exchange.conditions()? };
+        Ok(Self { request, client: address_of(exchange), conditions })
+    }
+
+    /// The answer as it is sent. It takes processor time.
+    fn answer(self, application: &dyn Application) -> Result<Response<Body>, Refusal> {
+        let mut answer = application.answer(&self.request, self.client);
+        let is_compressed = coding::choose_gzip(&mut answer, self.request.headers());
+        let answer = self.condition(answer)?;
+        Ok(if is_compressed { coding::gzip(answer) } else { answer })
+    }
+
+    /// The answer, or that the client has it.
+    fn condition(&self, answer: Response<Body>) -> Result<Response<Body>, Refusal> {
+        let tag = tag_of(answer.headers());
+        if answer.status() != StatusCode::OK || tag.is_none() {
+            return Ok(answer);
         }
-    };
-    let mut response = respond::with_status(parts.status, content);
-    response.headers_mut().extend(parts.headers);
-    response
+        match self.conditions.evaluate(true, &Validators { exists: true, etag: tag, modified_s: None }) {
+            Decision::Proceed => Ok(answer),
+            Decision::PreconditionFailed => Err(Refusal::precondition_failed()),
+            Decision::NotModified => {
+                let (mut parts, _) = answer.into_parts();
+                parts.status = StatusCode::NOT_MODIFIED;
+                Ok(Response::from_parts(parts, Body::Whole(Vec::new())))
+            }
+        }
+    }
 }
 
 /// The client's address; an IPv4 address is one also where it came to a socket of both families.
@@ -96,19 +133,47 @@ fn address_of(exchange: &Exchange) -> IpAddr {
     exchange.link.peer.ip().to_canonical()
 }
 
-/// The answer, or that the client has it.
-fn condition(exchange: &Exchange, answer: Response<Vec<u8>>) -> Result<Response<Vec<u8>>, Refusal> {
-    let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).and_then(EntityTag::parse);
-    if exchange.verb == Verb::Post || answer.status() != StatusCode::OK || tag.is_none() {
-        return Ok(answer);
-    }
-    match exchange.conditions()?.evaluate(true, &Validators { exists: true, etag: tag, modified_s: None }) {
-        Decision::Proceed => Ok(answer),
-        Decision::PreconditionFailed => Err(Refusal::precondition_failed()),
-        Decision::NotModified => {
-            let (mut parts, _) = answer.into_parts();
-            parts.status = StatusCode::NOT_MODIFIED;
-            Ok(Response::from_parts(parts, Vec::new()))
+fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
+    headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).and_then(EntityTag::parse)
+}
+
+/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, so that no more are made.
+async fn with_room(
+    exchange: &Exchange,
+    answer: Response<Body>,
+    advance: Advance,
+    place: OwnedSemaphorePermit,
+) -> Response<Content> {
+    let (parts, body) = answer.into_parts();
+    let content = match body {
+        Body::Stream(pieces) => stream(exchange, pieces),
+        Body::Whole(body) if body.is_empty() => Content::Empty,
+        Body::Whole(body) => whole(exchange, body, advance).await,
+    };
+    drop(place);
+    let mut response = respond::with_status(parts.status, content);
+    response.headers_mut().extend(parts.headers);
+    response
+}
+
+/// A body in one piece, which is the client's to take from now on.
+async fn whole(exchange: &Exchange, body: Vec<u8>, advance: Advance) -> Content {
+    let (link, length) = (&exchange.link, body.len());
+    let reserved = link.reserve_advanced(advance, length).await.owed_to_client(&link.pulse.debt());
+    let chunk = future::ready(Ok(Chunk::Bytes(body.into(), Some(reserved))));
+    Content::Stream(chunk.into_stream().boxed(), Some(length as u64))
+}
+
+/// Pieces, each once there is room for it, until none is left or the server stops.
+fn stream(exchange: &Exchange, pieces: BoxStream<'static, Bytes>) -> Content {
+    let (link, debt) = (Arc::clone(&exchange.link), exchange.link.pulse.debt());
+    let chunks = pieces.then(move |piece| {
+        let (link, debt) = (Arc::clone(&link), Arc::clone(&debt));
+        async move {
+            let reserved = link.reserve(piece.len()).await.owed_to_client(&debt);
+            Ok::<_, Error>(Chunk::Bytes(piece, Some(reserved)))
         }
-    }
+    });
+    let stopping = exchange.service.stopping.clone().cancelled_owned();
+    Content::Stream(chunks.take_until(stopping).boxed(), None)
 }

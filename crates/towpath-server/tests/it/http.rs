@@ -1,5 +1,6 @@
 //! HTTP and WebDAV: a server on loopback, asked by a plain client.
 
+mod application;
 mod files;
 mod limits;
 mod links;
