@@ -10,6 +10,7 @@
 //! | one question over all its attempts: again, elsewhere, later | `question`, `site`, `pursuit`, `place`; `facts` are what was learnt |
 //! | one answer as it arrives | `answer` |
 //! | a probe of the network | `probe` |
+//! | a question to a service that is no storage | `inquiry` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
 //! The life of a first read: [`HttpStore`] makes a handle without asking anybody. The read sends a GET with a range; the header of
@@ -25,6 +26,7 @@ mod conduit;
 mod describe;
 mod digest;
 mod facts;
+mod inquiry;
 mod listing;
 mod namespace;
 mod parts;
@@ -46,6 +48,7 @@ mod third_party;
 mod upload;
 mod vector;
 
+pub use inquiry::{Inquiry, Outcome, Reply, form};
 pub use probe::{End, Probe, Probed, Trace};
 pub use site::Sites;
 pub use store::HttpStore;

@@ -28,12 +28,12 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
-use towpath_store::{Error, Fault, Result, Store, StorePath};
+use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
 
 use dial::Dialer;
 pub use dial::{Connection, MAX_LANES};
 pub use http::s3;
-pub use http::{End, Probe, Probed, Trace};
+pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Trace, form};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -108,6 +108,16 @@ impl Client {
     /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of reach.
     pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
         self.http.probe(url, probe).await
+    }
+
+    /// Asks a service that is no storage, at an http or https `url`. What `caller` can show is sent to that server alone, over TLS or within this machine.
+    /// An answer that says 'later', and a connection that broke, make it ask again while there is time.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that cannot be asked; `Unavailable` and `TimedOut` if no answer comes; `TooLarge` for one that is too long; what a status
+    /// other than 200 means, unless its document is of the type that the caller reads itself.
+    pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+        self.http.inquire(url, caller, inquiry).await
     }
 
     /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.

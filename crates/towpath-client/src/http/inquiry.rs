@@ -1,0 +1,155 @@
+//! One question to an HTTP service that is no storage, such as an ALTO server or a page with a form: a GET, or a POST of a small document, and the whole answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
+use towpath_proto::url::{Family, Url};
+use towpath_store::{Caller, Error, Fault, Result};
+
+use super::{payload::Payload, place::Place, question::Question, refusal, site::Sites};
+use crate::dial::timed_out;
+
+/// What a form leaves as it is, or writes as a plus.
+const PLAIN_IN_FORMS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_').remove(b' ');
+
+/// What to ask.
+#[derive(Debug, Clone, Copy)]
+pub struct Inquiry<'a> {
+    /// The value of `Accept`.
+    pub accept: &'a str,
+    /// What is sent by POST, with its media type; none: it is a GET. Asking twice must do the same as asking once.
+    pub document: Option<(&'a str, &'a [u8])>,
+    /// The media type of refusals that the caller reads itself, if there is one.
+    pub refusal_type: Option<&'a str>,
+    /// The entity tag of the version at hand, which is not sent again (`If-None-Match`).
+    pub etag: Option<&'a str>,
+    /// The most bytes of an answer.
+    pub limit_bytes: usize,
+    /// How long all of it may take, with redirects and repetitions.
+    pub patience: Duration,
+}
+
+/// What a service answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Who answered, after all redirects: where references in the document start from. May hold secrets.
+    pub url: String,
+    /// What kind of answer it is.
+    pub outcome: Outcome,
+    /// `Content-Type` as it stands there; empty if there is none.
+    pub media_type: String,
+    /// The entity tag of its version, if it has one.
+    pub etag: Option<String>,
+    /// The document.
+    pub body: Vec<u8>,
+}
+
+/// What kind of answer something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// What was asked for.
+    Content,
+    /// That the version at hand is the present one.
+    Unchanged,
+    /// A refusal of the type that the caller reads.
+    Refused,
+}
+
+/// The fields of a form as browsers send them, with their media type (WHATWG URL §5.2).
+pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
+    let encode = |text: &str| utf8_percent_encode(text, PLAIN_IN_FORMS).to_string().replace(' ', "+");
+    let pairs: Vec<String> = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    ("application/x-www-form-urlencoded", pairs.join("&").into_bytes())
+}
+
+impl Sites {
+    /// As [`crate::Client::inquire`].
+    pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+        let place = place_of(url)?;
+        let asked = timeout(inquiry.patience, self.ask_once(&place, caller, inquiry)).await;
+        asked.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))
+    }
+
+    async fn ask_once(&self, place: &Place, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+        let site = self.at(&place.endpoint);
+        let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
+        let mut question = Question::new(&site, method).with(header::ACCEPT, inquiry.accept);
+        if let Some((media_type, document)) = inquiry.document {
+            question = question.with(header::CONTENT_TYPE, media_type);
+            question.payload = Payload::Whole(Bytes::copy_from_slice(document));
+        }
+        if let Some(etag) = inquiry.etag {
+            question = question.with(header::IF_NONE_MATCH, etag);
+        }
+        let mut pursuit = site.pursuit(place).for_at_most(inquiry.patience);
+        loop {
+            let answer = site.ask(caller, &mut pursuit, &question).await?;
+            let field = |name| answer.field(name).map(str::to_owned);
+            let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
+            let is_refusal = inquiry.refusal_type.is_some_and(|wanted| is_of(&media_type, wanted));
+            let outcome = match answer.status {
+                StatusCode::OK => Outcome::Content,
+                StatusCode::NOT_MODIFIED if inquiry.etag.is_some() => Outcome::Unchanged,
+                _ if is_refusal => Outcome::Refused,
+                _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
+            };
+            let (url, etag) = (format!("{}{}", answer.place.root(), answer.place.target), field(header::ETAG));
+            match answer.whole(inquiry.limit_bytes).await {
+                Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
+                Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
+            }
+        }
+    }
+}
+
+/// The place of a URL as it is written: which characters of it are encoded is the service's affair.
+fn place_of(url: &str) -> Result<Place> {
+    let invalid = |why: String| Error::new(Fault::InvalidArgument, why);
+    let parsed = url.parse::<Url>().map_err(|error| invalid(error.to_string()))?;
+    if parsed.scheme().family() != Family::Http {
+        return Err(invalid(format!("{}:// is neither http nor https", parsed.scheme().name())));
+    }
+    let root = Place { endpoint: parsed.endpoint(), target: "/".to_owned() };
+    root.redirected(url).map_err(|_| invalid("the URL has characters that cannot be part of it".to_owned()))
+}
+
+/// Whether a media type is `wanted`, whatever its parameters.
+fn is_of(media_type: &str, wanted: &str) -> bool {
+    media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_asked_for_as_it_is_written() {
+        for (url, root, target) in [
+            ("https://Host/alto/directory/?a=b%20c", "https://host", "/alto/directory/?a=b%20c"),
+            ("http://[::1]:8096", "http://[::1]:8096", "/"),
+            ("http://host/a;b=c/d:e%2ff", "http://host", "/a;b=c/d:e%2ff"),
+        ] {
+            let place = place_of(url).unwrap();
+            assert_eq!((place.root().as_str(), place.target.as_str()), (root, target));
+        }
+        for url in ["root://host//f", "host/f", "s3://b/k", "http://", "http://host/a b"] {
+            assert_eq!(place_of(url).unwrap_err().fault(), Fault::InvalidArgument, "{url}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_a_media_type_do_not_matter() {
+        assert!(is_of("Application/Alto-Error+JSON; charset=utf-8", "application/alto-error+json"));
+        assert!(!is_of("text/html", "application/alto-error+json") && !is_of("", "application/alto-error+json"));
+    }
+
+    #[test]
+    fn forms_are_written_as_browsers_do() {
+        let fields = [("args", "a b&c=d/24"), ("router", "ex2j.cern.ch:juniper"), ("plus+", "ä~")];
+        let (_, encoded) = form(&fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(encoded, b"args=a+b%26c%3Dd%2F24&router=ex2j.cern.ch%3Ajuniper&plus%2B=%C3%A4%7E");
+    }
+}
