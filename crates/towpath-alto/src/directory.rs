@@ -1,7 +1,8 @@
 //! The directory of a world: which resources there are, and what each can (RFC 7285 §9).
 //!
 //! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
-//! `M-METRIC-ordinal`, with routes `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell.
+//! `M-METRIC-ordinal`, with routes `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` always is.
+//! A compatibility profile adds the one that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use crate::{
     media,
     names::ResourceId,
     resource::{Answer, Kind, MOST_PAIRS, Resource},
+    updates,
     world::{Region, World},
 };
 
@@ -23,9 +25,11 @@ const PATH_VECTOR: &str = "path-vector";
 /// The property map of everything.
 pub(crate) const PROPERTIES: &str = "properties";
 const PROPERTIES_FILTERED: &str = "properties-filtered";
+/// The service by which answers are followed ([`crate::updates`]). It is no resource: its answer is a stream, and whoever serves keeps that.
+pub const UPDATES: &str = "updates";
 /// Names that no network map may have.
-pub(crate) const OTHERS: [&str; 6] =
-    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED];
+pub(crate) const OTHERS: [&str; 7] =
+    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES];
 
 /// What a network map must have a cost map of (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
@@ -73,6 +77,9 @@ impl Directory {
                 draft.add(name, kind);
             }
         }
+        if let Some(profile) = world.profile().filter(|_| world.has_routes()) {
+            draft.add(profile.resource().as_str(), Kind::OpenAlto);
+        }
         (draft.directory, draft.lacks)
     }
 
@@ -96,8 +103,24 @@ impl Directory {
         }
         let entries =
             self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
-        let document = json!({ "meta": meta, "resources": Value::Object(entries.collect()) });
+        let mut entries: Map<String, Value> = entries.collect();
+        let updates = ResourceId::new(UPDATES).expect("a valid name");
+        entries.insert(UPDATES.into(), self.updates(&uri(&updates)));
+        let document = json!({ "meta": meta, "resources": entries });
         Answer::of(media::DIRECTORY, &document)
+    }
+}
+
+impl Directory {
+    /// The entry of the update stream service (RFC 8895 §6).
+    fn updates(&self, uri: &str) -> Value {
+        json!({
+            "uri": uri,
+            "media-type": updates::EVENT_STREAM,
+            "accepts": updates::UPDATE_STREAM_PARAMS,
+            "capabilities": updates::stream_capabilities(self),
+            "uses": updates::uses(self),
+        })
     }
 }
 

@@ -19,6 +19,10 @@
 //! [routers."ex2j.cern.ch"]
 //! serves = ["137.138.0.0/16"]
 //! routes = [{ prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 2091 789" }]
+//!
+//! [topology.geant]
+//! attach = { "Geneva" = ["137.138.0.0/16"], "Paris" = ["134.158.0.0/16"] }
+//! links = [{ from = "Geneva", to = "Paris", capacity = 100e9, weight = 410 }] # bits/s
 //! ```
 
 use std::{
@@ -33,9 +37,11 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::{
     address,
     entity::Entity,
-    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName},
+    geo::Locations,
+    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     route::Route,
     routes::Table,
+    topology::Told,
 };
 
 /// Costs from the first PID to the second.
@@ -55,6 +61,11 @@ pub struct Facts {
     pub costs: Vec<Costs>,
     /// Routers with their routes.
     pub routers: BTreeMap<RouterName, Router>,
+    /// Topologies with what is attached to their nodes.
+    pub topology: BTreeMap<TopologyName, Told>,
+    /// A database of where addresses are. Files of facts have none.
+    #[serde(skip)]
+    pub locations: Option<Arc<Locations>>,
 }
 
 /// A router, as far as it is known.

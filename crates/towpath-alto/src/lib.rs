@@ -2,23 +2,27 @@
 //!
 //! Agents tell [`facts`]; all of them make a [`world`], which is checked and never changed: a new one takes its place. What the world has to tell
 //! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
-//! with one is a [`problem`]. Costs of many pairs are a [`matrix`]; ways between them, [`path`]s through the [`routes`] of routers.
+//! with one is a [`problem`]. Costs of many pairs are a [`matrix`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What is offered beside what the RFCs say is [`compatibility`].
 //!
-//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
-//! that it orders; [`patch`], the changes of documents.
+//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
+//! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows; [`client`], which asks other servers.
 //!
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
 
 pub mod address;
 mod bgp_update;
 pub mod bmp;
+pub mod client;
+pub mod compatibility;
 pub mod cost;
 pub mod directory;
 pub mod entity;
 pub mod facts;
 pub mod feed;
 pub mod fields;
+pub mod geo;
 mod lenient;
+pub mod lines;
 pub mod looking_glass;
 pub mod matrix;
 pub mod measurements;
@@ -36,4 +40,6 @@ pub mod resource;
 pub mod route;
 pub mod routes;
 pub mod sites;
+pub mod topology;
+pub mod updates;
 pub mod world;

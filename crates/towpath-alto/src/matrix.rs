@@ -1,7 +1,7 @@
 //! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
 //! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -16,6 +16,10 @@ pub trait Grid {
     fn sources(&self) -> usize;
     /// How many destinations there are.
     fn destinations(&self) -> usize;
+    /// The pairs that are asked for, as numbers of a source and a destination: ascending, each once. None: each source with each destination.
+    fn pairs(&self) -> Option<&[(usize, usize)]> {
+        None
+    }
     /// The cost by `metric` between the source and the destination of these numbers.
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a>;
     /// The costs among which one has its rank; none if these are just the costs of the grid.
@@ -26,7 +30,7 @@ pub trait Grid {
     fn destination(&self, number: usize) -> String;
 }
 
-/// The paths of all pairs of a grid, row by row.
+/// The paths of the pairs of a grid that are asked for, row by row.
 #[derive(Debug, Default)]
 pub struct PathColumn {
     /// Each path once: its elements from source to destination.
@@ -35,7 +39,7 @@ pub struct PathColumn {
     pub of_pairs: Vec<Option<u32>>,
 }
 
-/// What is told of all pairs, row by row.
+/// What is told of the pairs that are asked for, row by row.
 #[derive(Debug)]
 enum Column {
     Costs(Vec<Option<f64>>),
@@ -50,25 +54,32 @@ enum Cell<'a> {
     Path(&'a [AneName]),
 }
 
-/// Which pairs of a grid pass the tests of a query, row by row.
+/// The pairs of a grid that are asked for, row by row, and which of them pass the tests of a query.
 #[derive(Debug)]
-pub struct Passing(Vec<bool>);
+pub struct Passing {
+    /// By the numbers of source and destination.
+    pairs: Vec<(usize, usize)>,
+    passes: Vec<bool>,
+}
 
 impl Passing {
     /// Puts all pairs to the tests.
     pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
-        let pairs = grid.sources() * grid.destinations();
+        let mesh = || (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to))).collect();
+        let pairs: Vec<(usize, usize)> = grid.pairs().map_or_else(mesh, <[_]>::to_vec);
         if query.tests.is_empty() {
-            return Self(vec![true; pairs]);
+            let passes = vec![true; pairs.len()];
+            return Self { pairs, passes };
         }
         let tested: BTreeMap<usize, Vec<Option<f64>>> =
-            query.tested().map(|index| (index, column(grid, &query.testable[index]))).collect();
-        Self((0..pairs).map(|pair| query.passes(&|index| tested[&index][pair])).collect())
+            query.tested().map(|index| (index, column(grid, &pairs, &query.testable[index]))).collect();
+        let passes = (0..pairs.len()).map(|pair| query.passes(&|index| tested[&index][pair])).collect();
+        Self { pairs, passes }
     }
 
-    /// Whether that pair passes.
-    pub fn passes(&self, pair: usize) -> bool {
-        self.0[pair]
+    /// The pairs that are asked for, row by row: the numbers of source and destination, and whether the pair passes.
+    pub fn pairs(&self) -> impl Iterator<Item = ((usize, usize), bool)> {
+        self.pairs.iter().copied().zip(self.passes.iter().copied())
     }
 }
 
@@ -90,12 +101,12 @@ impl Matrix {
         Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
     }
 
-    /// The same of the pairs that are known to pass, with these paths, which must be those of all pairs if paths are asked for.
+    /// The same of the pairs that are known to pass, with these paths, which must be those of all these pairs if paths are asked for.
     pub fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
             true => Column::Paths,
-            false => Column::Costs(column(grid, kind)),
+            false => Column::Costs(column(grid, &passing.pairs, kind)),
         });
         Self {
             columns: columns.collect(),
@@ -105,10 +116,6 @@ impl Matrix {
             destinations: (0..grid.destinations()).map(|number| grid.destination(number)).collect(),
             is_multi: query.is_multi,
         }
-    }
-
-    fn row(&self, source: usize) -> Row<'_> {
-        Row { matrix: self, first: source * self.destinations.len() }
     }
 
     fn cell(&self, column: &Column, pair: usize) -> Option<Cell<'_>> {
@@ -122,11 +129,10 @@ impl Matrix {
     }
 }
 
-/// The costs of one type of all pairs, row by row.
-fn column(grid: &dyn Grid, kind: &CostType) -> Vec<Option<f64>> {
+/// The costs of one type of these pairs.
+fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Option<f64>> {
     let cost = grid.column(&kind.cost_metric);
-    let pairs = (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to)));
-    let costs: Vec<Option<f64>> = pairs.map(|(from, to)| cost(from, to)).collect();
+    let costs: Vec<Option<f64>> = pairs.iter().map(|(from, to)| cost(*from, *to)).collect();
     match kind.cost_mode {
         CostMode::Ordinal => {
             let universe = grid.universe(&kind.cost_metric);
@@ -147,32 +153,37 @@ fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>) -> Vec<Option<f64>> {
 
 impl Serialize for Matrix {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rows = self.sources.iter().enumerate().map(|(number, source)| (source, self.row(number)));
-        serializer.collect_map(rows.filter(|(_, row)| row.pairs().next().is_some()))
+        let mut first = 0;
+        let rows = self.passing.pairs.chunk_by(|one, other| one.0 == other.0).map(|pairs| {
+            let row = Row { matrix: self, pairs: first..first + pairs.len() };
+            first += pairs.len();
+            (&self.sources[pairs[0].0], row)
+        });
+        serializer.collect_map(rows.filter(|(_, row)| row.told().next().is_some()))
     }
 }
 
 /// The costs from one source.
 struct Row<'a> {
     matrix: &'a Matrix,
-    /// Its first pair.
-    first: usize,
+    /// The places of its pairs among all.
+    pairs: Range<usize>,
 }
 
 impl Row<'_> {
-    /// The destinations to which something is told, with their pairs.
-    fn pairs(&self) -> impl Iterator<Item = (&str, usize)> {
+    /// The destinations to which something is told, with the places of their pairs.
+    fn told(&self) -> impl Iterator<Item = (&str, usize)> {
         let matrix = self.matrix;
-        let pairs = matrix.destinations.iter().map(String::as_str).zip(self.first..);
         let is_told = |pair| matrix.columns.iter().any(|column| matrix.cell(column, pair).is_some());
-        pairs.filter(move |(_, pair)| matrix.passing.passes(*pair) && is_told(*pair))
+        let pairs = self.pairs.clone().filter(move |pair| matrix.passing.passes[*pair] && is_told(*pair));
+        pairs.map(move |pair| (&*matrix.destinations[matrix.passing.pairs[pair].1], pair))
     }
 }
 
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (destination, pair) in self.pairs() {
+        for (destination, pair) in self.told() {
             let mut cells = self.matrix.columns.iter().map(|column| self.matrix.cell(column, pair));
             if self.matrix.is_multi {
                 map.serialize_entry(destination, &cells.collect::<Vec<_>>())?;
@@ -241,6 +252,10 @@ mod tests {
         }
     }
 
+    fn kind(cost_mode: CostMode, metric: &str) -> CostType {
+        CostType { cost_mode, cost_metric: CostMetric::new(metric).unwrap() }
+    }
+
     fn told(request: &Value) -> Value {
         let modes = [CostMode::Numerical, CostMode::Ordinal];
         let metrics = ["routingcost", "hopcount"].map(|metric| CostMetric::new(metric).unwrap());
@@ -290,6 +305,47 @@ mod tests {
             told(&json!({ "multi-cost-types": [hops], "constraints": ["eq 200"] })),
             json!({ "PID3": { "PID1": [200] } })
         );
+    }
+
+    /// Three pairs of the example.
+    struct Sparse;
+
+    impl Grid for Sparse {
+        fn sources(&self) -> usize {
+            Example.sources()
+        }
+
+        fn destinations(&self) -> usize {
+            Example.destinations()
+        }
+
+        fn pairs(&self) -> Option<&[(usize, usize)]> {
+            Some(&[(0, 2), (2, 0), (2, 1)])
+        }
+
+        fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+            Example.column(metric)
+        }
+
+        fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+            Example.universe(metric)
+        }
+
+        fn source(&self, number: usize) -> String {
+            Example.source(number)
+        }
+
+        fn destination(&self, number: usize) -> String {
+            Example.destination(number)
+        }
+    }
+
+    #[test]
+    fn pairs_that_nobody_asks_for_are_not_told() {
+        let kinds = vec![kind(CostMode::Numerical, "routingcost"), kind(CostMode::Ordinal, "routingcost")];
+        let query = CostQuery { testable: kinds.clone(), types: kinds, is_multi: true, tests: Vec::new() };
+        let expected = json!({ "PID1": { "PID3": [10, 1] }, "PID3": { "PID1": [20, 3], "PID2": [15, 2] } });
+        assert_eq!(serde_json::to_value(Matrix::of(&Sparse, &query)).unwrap(), expected);
     }
 
     #[test]

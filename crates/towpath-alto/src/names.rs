@@ -101,6 +101,11 @@ names! {
     CostMetric = "cost metric", "1 to 32 of A-Z a-z 0-9 : _ - ., and something behind `priv:`", is_short_name;
     /// The name of a router, as agents call it; often its address.
     RouterName = "router name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
+    /// The name of a topology, as its agent calls it.
+    TopologyName = "topology name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
+    /// The name of a node of a topology, as its operator calls it.
+    NodeName = "node name", "1 to 256 bytes without control characters",
+        |text| (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
     /// The name of a property, without the resource that it may be of (RFC 7285 §10.8, RFC 9240 §5.2).
     PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ -, and something behind `priv:`",
         |text| is_short_name(text) && !text.contains('.');
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_forms() {
+    fn c4_names_have_forms() {
         let long = "a".repeat(65);
         for text in ["PID1", "a:b@c_d-e.f", &long[..64]] {
             assert!(PidName::new(text).is_ok() && ResourceId::new(text).is_ok(), "{text}");

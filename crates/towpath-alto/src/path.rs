@@ -1,16 +1,21 @@
 //! The way between two addresses, as a list of elements that others may share (RFC 9275 §4).
 //!
-//! A route gives the link from its router to the next one, and an element for each two neighbours in its AS path: so two ways that meet far away show where. (A router knows nothing
-//! of the links within other systems.) Names follow from what an element is, and from nothing else.
+//! A route gives the link from its router to the next one, and an element for each two neighbours in its AS path: so two ways that meet far away show where. (A
+//! router knows nothing of the links within other systems.) Where both ends are attached to one topology, its links on the shortest way are the elements instead,
+//! each direction for itself, and those of its nodes of which a capacity is told. Names follow from what an element is, and from nothing else.
+
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, net::IpAddr};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    names::{AneName, RouterName},
+    names::{AneName, NodeName, RouterName, TopologyName},
     route::Hop,
     routes::Way,
+    topology::Trees,
     world::World,
 };
 
@@ -26,23 +31,71 @@ pub enum Element {
     },
     /// The link, or links, between two autonomous systems.
     Adjacency(Hop, Hop),
+    /// One direction of a link of a topology.
+    Span {
+        /// The topology.
+        topology: TopologyName,
+        /// From this node,
+        from: NodeName,
+        /// to this one.
+        to: NodeName,
+    },
+    /// A node of a topology.
+    Node {
+        /// The topology.
+        topology: TopologyName,
+        /// The node.
+        node: NodeName,
+    },
 }
 
 impl Element {
-    /// Its name: `link:ROUTER-ADDRESS` or `as:NUMBER-NUMBER`, with `_` for each dot, which RFC 7285 §10.1 keeps for other uses. Where that is too long, or has a `_` of its own, a
-    /// digest of it.
+    /// Its name: `link:ROUTER-ADDRESS`, `as:NUMBER-NUMBER`, `topo:TOPOLOGY:FROM-TO` (`FROM--TO` if one of them has a dash) or `node:TOPOLOGY:NODE`, with `_` for
+    /// each dot, which RFC 7285 §10.1 keeps for other uses, and `@` for each blank. Where that is too long, has other characters, or could be the name of two
+    /// elements, a digest of it.
     pub fn name(&self) -> AneName {
         let (kind, text) = match self {
             Element::Link { router, next_hop } => ("link", format!("{router}-{next_hop}")),
             Element::Adjacency(from, to) => ("as", format!("{}-{}", system(from), system(to))),
+            Element::Span { topology, from, to } => ("topo", within(topology, &[from, to])),
+            Element::Node { topology, node } => ("node", within(topology, &[node])),
         };
-        let plain = Some(text.replace('.', "_")).filter(|_| !text.contains('_'));
+        let plain = Some(text.replace('.', "_").replace(' ', "@")).filter(|_| !text.contains('_'));
         let named = plain.and_then(|plain| AneName::new(&format!("{kind}:{plain}")).ok());
         named.unwrap_or_else(|| {
             let digits: String = Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
             AneName::new(&format!("{kind}:{digits}")).expect("digits make a name")
         })
     }
+
+    /// What can go through it, in bits per second, as far as its topology tells.
+    pub fn capacity_bits_per_s(&self, world: &World) -> Option<f64> {
+        match self {
+            Element::Link { .. } | Element::Adjacency(..) => None,
+            Element::Span { topology, from, to } => {
+                let topology = world.topology(topology)?;
+                topology.link(topology.number(from)?, topology.number(to)?)?.capacity_bits_per_s
+            }
+            Element::Node { topology, node } => {
+                let topology = world.topology(topology)?;
+                topology.nodes()[topology.number(node)? as usize].capacity_bits_per_s
+            }
+        }
+    }
+}
+
+/// The text for some nodes of a topology. Where it could be taken apart in two ways, lines part it, which no name has.
+fn within(topology: &TopologyName, nodes: &[&NodeName]) -> String {
+    let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
+    let is_plain = |name: &&str| {
+        let has_edge = name.starts_with('-') || name.ends_with('-') || name.contains("--");
+        !has_edge && !name.contains(['_', '@', ':'])
+    };
+    if !names.iter().all(is_plain) {
+        return format!("{topology}\n{}", names.join("\n"));
+    }
+    let dash = if names.iter().any(|name| name.contains('-')) { "--" } else { "-" };
+    format!("{topology}:{}", names.join(dash))
 }
 
 fn system(hop: &Hop) -> String {
@@ -58,6 +111,31 @@ fn system(hop: &Hop) -> String {
 /// More routers than this in a row are taken for a circle.
 const MOST_ROUTERS: usize = 64;
 
+/// One end of ways, with what is to be known of it. It is looked up once, however many pairs it is in.
+#[derive(Debug, Clone)]
+pub struct End<'a> {
+    address: IpAddr,
+    /// The router whose routes traffic from there takes.
+    router: Option<&'a RouterName>,
+    /// The topologies to which it is attached, each with the number of a node.
+    nodes: Vec<(&'a TopologyName, u32)>,
+}
+
+impl<'a> End<'a> {
+    /// The end that `address` is.
+    pub fn of(world: &'a World, address: IpAddr) -> Self {
+        Self { address, router: world.router_of(address), nodes: world.attachments(address).collect() }
+    }
+
+    /// Whether a way may begin there: a router or a topology knows where it leads.
+    pub fn is_known(&self) -> bool {
+        self.router.is_some() || !self.nodes.is_empty()
+    }
+}
+
+/// A topology with the numbers of two of its nodes.
+type NodePair<'a> = (&'a TopologyName, u32, u32);
+
 /// The ways of a world that are asked for, each found once.
 #[derive(Debug)]
 pub struct Paths<'a> {
@@ -69,6 +147,9 @@ pub struct Paths<'a> {
     path_numbers: HashMap<Box<[u32]>, u32>,
     /// The path behind a way of a router that leads to no other known router.
     found: HashMap<(&'a RouterName, u32), u32>,
+    trees: Trees<'a>,
+    /// The paths between nodes, where there is one.
+    crossed: HashMap<NodePair<'a>, Option<u32>>,
 }
 
 impl<'a> Paths<'a> {
@@ -81,11 +162,58 @@ impl<'a> Paths<'a> {
             paths: Vec::new(),
             path_numbers: HashMap::new(),
             found: HashMap::new(),
+            trees: Trees::default(),
+            crossed: HashMap::new(),
         }
     }
 
-    /// The number of the path from `router`, behind which the source is, to `destination`; none if there is no route, or only a circle.
-    pub fn between(&mut self, router: &'a RouterName, destination: IpAddr) -> Option<u32> {
+    /// The number of the path from one end to another: over the first topology, by name, to which both are attached and that has a way between them, else by the
+    /// routes of the router behind which the source is. None if there is neither, or only a circle, and between families: packets of one do not become those of the
+    /// other.
+    pub fn between(&mut self, from: &End<'a>, to: &End<'a>) -> Option<u32> {
+        if from.address.is_ipv4() != to.address.is_ipv4() {
+            return None;
+        }
+        let crossed = from.nodes.iter().find_map(|(topology, node)| {
+            let (_, other) = to.nodes.iter().find(|(other, _)| other == topology)?;
+            self.cross((*topology, *node, *other))
+        });
+        crossed.or_else(|| self.route(from.router?, to.address))
+    }
+
+    /// The path between two nodes of a topology.
+    fn cross(&mut self, pair: NodePair<'a>) -> Option<u32> {
+        if let Some(path) = self.crossed.get(&pair) {
+            return *path;
+        }
+        let path = self.follow_tree(pair).map(|elements| self.path(elements));
+        self.crossed.insert(pair, path);
+        path
+    }
+
+    /// The elements on the shortest way between two nodes.
+    fn follow_tree(&mut self, (name, from, to): NodePair<'a>) -> Option<Vec<u32>> {
+        let world = self.world;
+        let topology = world.topology(name)?;
+        let way = self.trees.tree(name, topology, from).way_to(to)?;
+        let mut elements = Vec::new();
+        let mut last: Option<&NodeName> = None;
+        for number in way {
+            let node = &topology.nodes()[number as usize];
+            if let Some(last) = last {
+                let (from, to) = (last.clone(), node.name.clone());
+                elements.push(self.element(Element::Span { topology: name.clone(), from, to }));
+            }
+            if node.capacity_bits_per_s.is_some() {
+                elements.push(self.element(Element::Node { topology: name.clone(), node: node.name.clone() }));
+            }
+            last = Some(&node.name);
+        }
+        Some(elements)
+    }
+
+    /// The path by the routes of `router`.
+    fn route(&mut self, router: &'a RouterName, destination: IpAddr) -> Option<u32> {
         let world = self.world;
         let table = world.table(router)?;
         let number = table.find(destination)?;
@@ -153,69 +281,5 @@ impl<'a> Paths<'a> {
     /// The elements of all paths that were found.
     pub fn elements(&self) -> &[Element] {
         &self.elements
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::Facts;
-
-    const ROUTERS: &str = r#"
-        [routers.edge]
-        serves = ["10.1.0.0/16"]
-        routes = [{ prefix = "0.0.0.0/0", next-hop = "192.0.2.1" }]
-        [routers.core]
-        default = true
-        addresses = ["192.0.2.1"]
-        [[routers.core.routes]]
-        prefix = "134.158.84.0/24"
-        next-hop = "192.65.184.145"
-        as-path = "20965 2091 {789,790}"
-        [[routers.core.routes]]
-        prefix = "10.1.0.0/16"
-        [routers.circle]
-        serves = ["10.9.0.0/16"]
-        addresses = ["192.0.2.9"]
-        routes = [{ prefix = "0.0.0.0/0", next-hop = "192.0.2.9" }]
-    "#;
-
-    fn between(from: &str, to: &str) -> Option<Vec<String>> {
-        let world = World::of([&Facts::parse(ROUTERS).unwrap()]).unwrap();
-        let mut paths = Paths::of(&world);
-        let router = world.router_of(from.parse().unwrap()).unwrap();
-        let number = paths.between(router, to.parse().unwrap())?;
-        assert_eq!(paths.between(router, to.parse().unwrap()), Some(number));
-        let path = paths.paths().nth(number as usize).unwrap();
-        Some(path.map(|element| element.name().to_string()).collect())
-    }
-
-    #[test]
-    fn every_shared_link_is_an_element() {
-        let rest = ["link:core-192_65_184_145", "as:20965-2091", "as:2091-set:789_790"];
-        assert_eq!(between("203.0.113.1", "134.158.84.23").unwrap(), rest);
-        let from_edge = [&["link:edge-192_0_2_1"][..], &rest].concat();
-        assert_eq!(between("10.1.0.1", "134.158.84.23").unwrap(), from_edge);
-    }
-
-    #[test]
-    fn where_there_is_no_route_there_is_no_path() {
-        assert_eq!(between("203.0.113.1", "198.51.100.1"), None);
-        assert_eq!(between("203.0.113.1", "10.1.0.1").unwrap(), [""; 0], "it is connected directly");
-        assert_eq!(between("10.1.0.1", "198.51.100.1").unwrap(), ["link:edge-192_0_2_1"], "the core knows no more");
-    }
-
-    #[test]
-    fn a_circle_is_no_path() {
-        assert_eq!(between("10.9.0.1", "198.51.100.1"), None);
-    }
-
-    #[test]
-    fn long_names_are_digests() {
-        let element =
-            Element::Link { router: RouterName::new(&"x".repeat(60)).unwrap(), next_hop: "::1".parse().unwrap() };
-        assert_eq!(element.name().as_str().len(), "link:".len() + 32);
-        let underlined = Element::Link { router: RouterName::new("a_b").unwrap(), next_hop: "::1".parse().unwrap() };
-        assert_eq!(underlined.name().as_str().len(), "link:".len() + 32, "it could be `a.b`");
     }
 }

@@ -4,7 +4,10 @@
 //! resources that a world has follow from the world ([`crate::directory`]): nobody has to list them.
 
 mod endpoints;
+mod flows;
 mod maps;
+mod multipart;
+mod openalto;
 mod path_vector;
 mod property_map;
 
@@ -41,6 +44,8 @@ pub enum Kind {
     PathVector,
     /// Paths, and costs, between PIDs of a network map (RFC 9275 §7.2).
     PidPathVector(ResourceId),
+    /// Paths between endpoints in another form ([`crate::compatibility`]).
+    OpenAlto,
     /// Properties of all entities (RFC 9240 §7).
     PropertyMap,
     /// Properties of some entities (RFC 9240 §8).
@@ -86,7 +91,7 @@ impl Resource {
             Kind::CostMap(..) | Kind::FilteredCostMap(_) => media::COST_MAP,
             Kind::EndpointProperties => media::ENDPOINT_PROPERTIES,
             Kind::EndpointCosts => media::ENDPOINT_COST,
-            Kind::PathVector => "multipart/related;type=application/alto-endpointcost+json",
+            Kind::PathVector | Kind::OpenAlto => "multipart/related;type=application/alto-endpointcost+json",
             Kind::PidPathVector(_) => "multipart/related;type=application/alto-costmap+json",
             Kind::PropertyMap | Kind::FilteredPropertyMap => media::PROPERTY_MAP,
         }
@@ -99,7 +104,7 @@ impl Resource {
             Kind::FilteredNetworkMap(_) => Some(media::NETWORK_MAP_FILTER),
             Kind::FilteredCostMap(_) => Some(media::COST_MAP_FILTER),
             Kind::EndpointProperties => Some(media::ENDPOINT_PROPERTIES_PARAMS),
-            Kind::EndpointCosts | Kind::PathVector => Some(media::ENDPOINT_COST_PARAMS),
+            Kind::EndpointCosts | Kind::PathVector | Kind::OpenAlto => Some(media::ENDPOINT_COST_PARAMS),
             Kind::PidPathVector(_) => Some(media::COST_MAP_FILTER),
             Kind::FilteredPropertyMap => Some(media::PROPERTY_MAP_PARAMS),
         }
@@ -113,7 +118,7 @@ impl Resource {
             Kind::PidPathVector(map) => [map.clone()].into_iter().chain(path_vector::lasting_elements(world)).collect(),
             Kind::PathVector => path_vector::lasting_elements(world).into_iter().collect(),
             Kind::PropertyMap | Kind::FilteredPropertyMap => every_map(),
-            Kind::NetworkMap(_) | Kind::EndpointProperties | Kind::EndpointCosts => Vec::new(),
+            Kind::NetworkMap(_) | Kind::EndpointProperties | Kind::EndpointCosts | Kind::OpenAlto => Vec::new(),
         }
     }
 
@@ -123,6 +128,7 @@ impl Resource {
             Kind::CostMap(_, kind) => vec![kind.clone()],
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => self.costs(world).cost_types,
             Kind::PathVector | Kind::PidPathVector(_) => path_vector::offered(self.costs(world)).cost_types,
+            Kind::OpenAlto => openalto::costs().cost_types,
             _ => Vec::new(),
         }
     }
@@ -154,7 +160,9 @@ impl Resource {
                     "testable-cost-type-names": names(&can.testable),
                 })
             }
-            Kind::PathVector | Kind::PidPathVector(_) => path_vector::capabilities(world, self.costs(world)),
+            Kind::PathVector => path_vector::capabilities(world, self.costs(world), endpoints::FLOWS),
+            Kind::PidPathVector(_) => path_vector::capabilities(world, self.costs(world), maps::FLOWS),
+            Kind::OpenAlto => openalto::capabilities(),
             Kind::EndpointProperties => {
                 let properties: Vec<_> = endpoints::offered(world).iter().map(Property::to_string).collect();
                 json!({ "prop-types": properties })
@@ -178,6 +186,7 @@ impl Resource {
             Kind::EndpointCosts => endpoints::costs(world, request, &self.costs(world), caller),
             Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),
             Kind::PidPathVector(map) => path_vector::pids(world, self, region(map), request, self.costs(world)),
+            Kind::OpenAlto => openalto::endpoints(world, self, request, caller),
             Kind::PropertyMap => Ok(property_map::whole(world).0.clone()),
             Kind::FilteredPropertyMap => property_map::filtered(world, request),
         }

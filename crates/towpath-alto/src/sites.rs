@@ -224,9 +224,10 @@ impl Sites {
     ///
     /// - A network map with a PID for each site ([`pid_name`]; equals get numbers), also for one without prefixes, and
     ///   [`ELSEWHERE`] for all other addresses. A prefix of two sites stays with the one whose name comes first.
-    /// - Properties of each prefix and each PID: `country`, `asn`, `site`, `latitude` and `longitude` (degrees),
-    ///   `lhcone-collaborations` (texts), `lhcone-bandwidth-limit` (bits per second), as far as they are told. A PID has
-    ///   the first AS number of its routes, all collaborations, and the highest limit.
+    /// - Properties of each prefix and each PID: `country`, `continent` (of two letters, if the country is one of ISO
+    ///   3166-1), `asn`, `site`, `latitude` and `longitude` (degrees), `lhcone-collaborations` (texts),
+    ///   `lhcone-bandwidth-limit` (bits per second), as far as they are told. A PID has the first AS number of its routes,
+    ///   all collaborations, and the highest limit.
     /// - The costs `routingcost` and `priv:distance`: the distance of two sites along the surface of the Earth, in whole
     ///   kilometres, for all pairs of sites that have coordinates.
     ///

@@ -1,5 +1,8 @@
 //! The world: all that agents know, put together, checked, and never changed. A new one takes its place.
 
+mod draft;
+mod fault;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
@@ -8,55 +11,22 @@ use std::{
 
 use ipnet::IpNet;
 
+use self::draft::Draft;
+pub use self::fault::WorldFault;
 use crate::{
     address::{AddressType, PrefixMap},
+    compatibility::Profile,
     directory,
     entity::{Domain, Entity},
-    facts::{Cost, Facts, Router},
-    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, VersionTag},
-    network_map::{MapFault, NetworkMap},
+    facts::{Facts, Router},
+    geo::{self, Location, Locations, Position},
+    names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
+    network_map::NetworkMap,
     properties::Properties,
     resource::Answer,
     routes,
+    topology::{Attached, Topology},
 };
-
-/// Why what agents know makes no world; the operator's fault, or an agent's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WorldFault {
-    /// A network map is none.
-    #[error(transparent)]
-    Map(#[from] MapFault),
-    /// A network map has a name that others are made of.
-    #[error(
-        "network map {map}: call it otherwise: at most {MAP_NAME_LENGTH} characters, not as another resource, nor as another map with a dash behind it"
-    )]
-    MapName {
-        /// Its name.
-        map: ResourceId,
-    },
-    /// Properties are told of a PID that is not there.
-    #[error("properties of {entity}: there is no such PID")]
-    NoEntity {
-        /// What is spoken of.
-        entity: Entity,
-    },
-    /// Costs are told of a network map that nobody tells.
-    #[error("cost map {map}: there is no network map of that name")]
-    NoMap {
-        /// Its name.
-        map: ResourceId,
-    },
-    /// Costs are told of a PID that its network map does not have.
-    #[error("cost map {map}, {metric}: the network map has no PID {pid}")]
-    NoPid {
-        /// The map.
-        map: ResourceId,
-        /// The metric.
-        metric: CostMetric,
-        /// The PID.
-        pid: PidName,
-    },
-}
 
 /// Costs from one numbered place to another, in the unit of their metric.
 pub type Table = HashMap<(u32, u32), f64>;
@@ -87,11 +57,16 @@ pub struct World {
     /// The domains of these entities, with the names of what is known of them.
     pub domains: BTreeMap<Domain, BTreeSet<PropertyName>>,
     routing: Routing,
+    /// Databases of where addresses are; what a later one knows holds.
+    locations: Vec<Arc<Locations>>,
+    /// The metric of the distance between endpoints, if positions of some are known.
+    geo_distance: Option<CostMetric>,
+    profile: Option<Profile>,
     /// What is told of all entities, once it was asked for.
     pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
 
-/// What routers say.
+/// What routers and topologies say of ways.
 #[derive(Debug, Clone, Default)]
 struct Routing {
     tables: BTreeMap<RouterName, Arc<routes::Table>>,
@@ -99,6 +74,7 @@ struct Routing {
     at: BTreeMap<IpAddr, RouterName>,
     /// The routers that serve these prefixes.
     ingress: PrefixMap<RouterName>,
+    topologies: BTreeMap<TopologyName, Attached>,
 }
 
 /// Where an address is, as far as costs are told.
@@ -128,6 +104,28 @@ impl World {
         draft.finish()
     }
 
+    /// The same world, offered in the form of `profile` too.
+    ///
+    /// # Errors
+    /// If the resource that it adds may have the name of another one.
+    pub fn compatible(mut self, profile: Profile) -> Result<Self, WorldFault> {
+        let name = profile.resource();
+        let is_of = |map: &ResourceId| {
+            let rest = name.as_str().strip_prefix(map.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        if directory::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
+            return Err(WorldFault::ProfileName { name: name.clone() });
+        }
+        self.profile = Some(profile);
+        Ok(self)
+    }
+
+    /// The form in which it is offered beside that of the RFCs.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
+    }
+
     /// The network maps with their costs.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
@@ -146,7 +144,28 @@ impl World {
     /// The metrics of which there are costs between addresses.
     pub fn metrics(&self) -> BTreeSet<&CostMetric> {
         let of_pids = self.default_region().into_iter().flat_map(|region| region.costs.keys());
-        self.mesh.costs.keys().chain(of_pids).collect()
+        self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).collect()
+    }
+
+    /// Whether costs by `metric` that nobody tells are the distances between endpoints ([`geo::DISTANCE`]).
+    pub fn is_geo_distance(&self, metric: &CostMetric) -> bool {
+        self.geo_distance.as_ref() == Some(metric)
+    }
+
+    /// What the databases of locations say of `address`.
+    pub fn location(&self, address: IpAddr) -> Option<Location<'_>> {
+        self.locations.iter().rev().find_map(|locations| locations.find(address))
+    }
+
+    /// Where on Earth `address` is: as agents tell of it or of a prefix that covers it, else as a database says. Where they
+    /// tell `null`, or one coordinate only, it is not known.
+    pub fn position(&self, address: IpAddr) -> Option<Position> {
+        let entity = Entity::Address(address.into());
+        let told = |name: &str| self.properties.get(&entity, name);
+        match (told(geo::LATITUDE), told(geo::LONGITUDE)) {
+            (None, None) => self.location(address)?.position(),
+            (latitude, longitude) => Position::new(latitude?.as_f64()?, longitude?.as_f64()?),
+        }
     }
 
     /// Where `address` is.
@@ -157,9 +176,9 @@ impl World {
         Place { ends, pid: self.default_region().and_then(|region| region.map.locate(address)) }
     }
 
-    /// Whether something is known of routes.
+    /// Whether something is known of ways between addresses: routes, or topologies with something attached to them.
     pub fn has_routes(&self) -> bool {
-        !self.routing.tables.is_empty()
+        !self.routing.tables.is_empty() || self.routing.topologies.values().any(|topology| !topology.is_empty())
     }
 
     /// The router whose routes traffic from `address` takes; where there is one router, that one.
@@ -177,6 +196,22 @@ impl World {
     /// The routes of a router.
     pub fn table(&self, router: &RouterName) -> Option<&routes::Table> {
         self.routing.tables.get(router).map(|routes| &**routes)
+    }
+
+    /// The topology of that name.
+    pub fn topology(&self, name: &TopologyName) -> Option<&Topology> {
+        self.routing.topologies.get(name).map(Attached::topology)
+    }
+
+    /// The topologies in the order of their names.
+    pub fn topologies(&self) -> impl Iterator<Item = &Topology> {
+        self.routing.topologies.values().map(Attached::topology)
+    }
+
+    /// The topologies to which `address` is attached, in the order of their names, with the number of its node in each.
+    pub fn attachments(&self, address: IpAddr) -> impl Iterator<Item = (&TopologyName, u32)> {
+        let topologies = self.routing.topologies.iter();
+        topologies.filter_map(move |(name, topology)| Some((name, topology.node_of(address)?)))
     }
 
     /// Where to look up costs of `metric`.
@@ -198,95 +233,6 @@ impl Scale<'_> {
         let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?));
         between_ends.or_else(between_pids).copied()
     }
-}
-
-/// Costs between PIDs by their names.
-type Cells = BTreeMap<(PidName, PidName), Cost>;
-
-/// A world that is being put together.
-#[derive(Default)]
-struct Draft {
-    maps: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<IpNet>>>,
-    costs: BTreeMap<ResourceId, BTreeMap<CostMetric, Cells>>,
-    mesh: Mesh,
-    properties: Properties,
-    routing: Routing,
-}
-
-impl Draft {
-    fn add(&mut self, facts: &Facts) {
-        for (id, pids) in &facts.network_map {
-            let map = self.maps.entry(id.clone()).or_default();
-            for (pid, prefixes) in pids {
-                map.entry(pid.clone()).or_default().extend(prefixes.iter().map(|prefix| prefix.0));
-            }
-        }
-        for (id, metrics) in &facts.cost_map {
-            let costs = self.costs.entry(id.clone()).or_default();
-            for (metric, rows) in metrics {
-                let rows = rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| ((src, dst), cost)));
-                let cells = rows.map(|((src, dst), cost)| ((src.clone(), dst.clone()), *cost));
-                costs.entry(metric.clone()).or_default().extend(cells);
-            }
-        }
-        for (entity, properties) in &facts.properties {
-            for (name, value) in properties {
-                self.properties.insert(entity.clone(), name.clone(), value.clone());
-            }
-        }
-        for (name, router) in &facts.routers {
-            self.routing.add(name, router);
-        }
-        for costs in &facts.costs {
-            let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
-            for (metric, cost) in &costs.values {
-                self.mesh.costs.entry(metric.clone()).or_default().insert(pair, cost.value());
-            }
-        }
-    }
-
-    fn finish(mut self) -> Result<World, WorldFault> {
-        let mut regions = BTreeMap::new();
-        check_names(&self.maps)?;
-        for (id, pids) in self.maps {
-            let map = NetworkMap::new(id.clone(), pids)?;
-            let costs = self.costs.remove(&id).unwrap_or_default();
-            let costs = costs.into_iter().map(|(metric, cells)| Ok((metric.clone(), table(&map, &metric, cells)?)));
-            let costs = costs.collect::<Result<_, WorldFault>>()?;
-            regions.insert(id, Region { map, costs });
-        }
-        if let Some(map) = self.costs.into_keys().next() {
-            return Err(WorldFault::NoMap { map });
-        }
-        let is_missing = |entity: &&Entity| match entity {
-            Entity::Pid(map, pid) => {
-                regions.get(map).is_none_or(|region: &Region| region.map.number(pid.as_str()).is_none())
-            }
-            _ => false,
-        };
-        if let Some(entity) = self.properties.others().find(is_missing) {
-            return Err(WorldFault::NoEntity { entity: entity.clone() });
-        }
-        let domains = self.properties.domains();
-        let Self { mesh, properties, routing, .. } = self;
-        Ok(World { regions, mesh, properties, domains, routing, property_map: OnceLock::new() })
-    }
-}
-
-/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
-const MAP_NAME_LENGTH: usize = 20;
-
-/// Refuses names of network maps of which the resources' names could not be made.
-fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
-    for map in maps.keys() {
-        let name = map.as_str();
-        let begins_like =
-            |other: &ResourceId| name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
-        if name.len() > MAP_NAME_LENGTH || directory::OTHERS.contains(&name) || maps.keys().any(begins_like) {
-            return Err(WorldFault::MapName { map: map.clone() });
-        }
-    }
-    Ok(())
 }
 
 impl Routing {
@@ -314,18 +260,10 @@ impl Mesh {
     }
 }
 
-/// The table of costs between PIDs of `map`.
-fn table(map: &NetworkMap, metric: &CostMetric, cells: Cells) -> Result<Table, WorldFault> {
-    let number = |pid: &PidName| {
-        let no_pid = || WorldFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
-        map.number(pid.as_str()).ok_or_else(no_pid)
-    };
-    cells.into_iter().map(|((src, dst), cost)| Ok(((number(&src)?, number(&dst)?), cost.value()))).collect()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::facts::Cost;
 
     /// The network map of RFC 7285 §11.2.1.7 and the cost map of §11.2.3.7, with measured delays and a property.
     pub(crate) const EXAMPLE: &str = r#"

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod compatibility;
     mod costs;
     mod path_vector;
     mod properties;

@@ -142,7 +142,7 @@ fn values_may_be_lists() {
 }
 
 #[test]
-fn iperf3_over_tcp_tells_throughput_and_delay() {
+fn q1_iperf3_over_tcp_tells_throughput_and_delay() {
     let expected = json!({ "192.0.2.1/32 198.51.100.7/32": {
         "tput": 1.175e9, "tput:cur": 1.175e9, "delay-rt": 15300.0, "delay-rt:cur": 15300.0,
     } });
@@ -153,7 +153,7 @@ fn iperf3_over_tcp_tells_throughput_and_delay() {
 }
 
 #[test]
-fn several_runs_of_iperf3_become_statistics() {
+fn q2_several_runs_of_iperf3_become_statistics() {
     let later = IPERF3.replace("1769860800", "1769870000").replace("9.4e9", "8e9");
     let told = told(&format!("{later}{IPERF3}"));
     let costs = &told["192.0.2.1/32 198.51.100.7/32"];
@@ -181,7 +181,7 @@ fn a_run_of_iperf3_that_failed_is_skipped() {
 }
 
 #[test]
-fn archives_of_perfsonar_are_converted() {
+fn q1_archives_of_perfsonar_are_converted() {
     let expected = json!({ "192.0.2.1/32 198.51.100.7/32": {
         "tput": 1.5e9, "tput:cur": 2e9, "tput:min": 1e9, "tput:max": 2e9, "tput:median": 1.5e9, "tput:mean": 1.5e9,
         "tput:stddev": 0.5e9, "tput:p95": 2e9,
@@ -216,7 +216,7 @@ fn a_probe_is_of_the_place_where_it_was_made() {
 }
 
 #[test]
-fn bandwidth_is_told_by_its_newest_sample() {
+fn q2_bandwidth_is_told_by_its_newest_sample() {
     let table = "src,dst,metric,value,time\na,b,bw-available,1,9\na,b,bw-available,2,8\na,b,bw-available,3,7\n";
     let map = ResourceId::new("m").unwrap();
     let (facts, _) = parse(table).facts(&map);

@@ -8,12 +8,13 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, maps::cost_meta, vtags};
+use super::{Answer, MOST_PAIRS, flows::Flows, maps::cost_meta, vtags};
 use crate::{
     address::Endpoint,
     cost::{CostCapabilities, CostQuery},
     entity::{Domain, Entity, Property},
     fields::Fields,
+    geo::Point,
     matrix::{Grid, Matrix},
     media,
     names::{CostMetric, PropertyName},
@@ -36,9 +37,19 @@ pub(super) fn property_of(world: &World, entity: &Entity, property: &Property) -
             let map = &world.region(map.as_str())?.map;
             Some(map.name(map.locate_prefix(*prefix)?).as_str().into())
         }
-        (_, None) => world.properties.get(entity, property.name.as_str()).cloned(),
+        (_, None) => {
+            let name = property.name.as_str();
+            let told = world.properties.get(entity, name).cloned();
+            told.or_else(|| world.location(single_address(entity)?)?.property(name))
+        }
         (_, Some(_)) => None,
     }
+}
+
+/// The address that an entity is. Databases of locations are not asked for prefixes: what is in one may be in many places.
+fn single_address(entity: &Entity) -> Option<IpAddr> {
+    let prefix = entity.prefix()?;
+    (prefix.prefix_len() == prefix.max_prefix_len()).then(|| prefix.addr())
 }
 
 /// Answers RFC 7285 §11.4.1.
@@ -91,11 +102,16 @@ pub(super) fn costs(world: &World, request: &Value, can: &CostCapabilities, call
     Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta: cost_meta(&query), endpoint_cost_map }))
 }
 
+/// The field of pairs that are no full mesh.
+pub(super) const FLOWS: &str = "endpoint-flows";
+
 /// Endpoints of which the costs are asked for.
 pub(super) struct Endpoints<'a> {
     world: &'a World,
     pub(super) sources: Vec<(Endpoint, Place)>,
     pub(super) destinations: Vec<(Endpoint, Place)>,
+    /// The positions of a source and a destination; none: each with each.
+    pairs: Option<Vec<(usize, usize)>>,
 }
 
 impl<'a> Endpoints<'a> {
@@ -115,10 +131,29 @@ impl<'a> Endpoints<'a> {
         let place = |endpoints: Vec<Endpoint>| {
             let endpoints = if endpoints.is_empty() { vec![Endpoint(caller)] } else { endpoints };
             let once: BTreeSet<Endpoint> = endpoints.into_iter().collect();
-            once.into_iter().map(|endpoint| (endpoint, world.place(endpoint.0))).collect()
+            placed(world, once)
         };
-        Ok(Self { world, sources: place(sources), destinations: place(destinations) })
+        Ok(Self { world, sources: place(sources), destinations: place(destinations), pairs: None })
     }
+
+    /// Reads [`FLOWS`], if they are there, else as [`Self::read`].
+    pub(super) fn read_flows(world: &'a World, fields: Fields<'_>, caller: IpAddr) -> Result<Self, Problem> {
+        let Some(flows) = Flows::read(fields, FLOWS, "endpoints", |text| Endpoint::parse(text).map(Some))? else {
+            return Self::read(world, fields, caller);
+        };
+        let (sources, destinations) = (placed(world, flows.sources), placed(world, flows.destinations));
+        Ok(Self { world, sources, destinations, pairs: Some(flows.pairs) })
+    }
+
+    /// Where on Earth they are.
+    fn points(&self, endpoints: &[(Endpoint, Place)]) -> Vec<Option<Point>> {
+        endpoints.iter().map(|(endpoint, _)| self.world.position(endpoint.0).map(Point::at)).collect()
+    }
+}
+
+/// Endpoints with where they are, as far as costs are told.
+fn placed(world: &World, endpoints: impl IntoIterator<Item = Endpoint>) -> Vec<(Endpoint, Place)> {
+    endpoints.into_iter().map(|endpoint| (endpoint, world.place(endpoint.0))).collect()
 }
 
 impl Grid for Endpoints<'_> {
@@ -130,9 +165,22 @@ impl Grid for Endpoints<'_> {
         self.destinations.len()
     }
 
+    fn pairs(&self) -> Option<&[(usize, usize)]> {
+        self.pairs.as_deref()
+    }
+
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
         let scale = self.world.scale(metric);
-        Box::new(move |from, to| scale.cost(&self.sources[from].1, &self.destinations[to].1))
+        let told = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
+        if !self.world.is_geo_distance(metric) {
+            return Box::new(told);
+        }
+        let (sources, destinations) = (self.points(&self.sources), self.points(&self.destinations));
+        let distance = move |from: usize, to: usize| {
+            let distance_km = sources[from].as_ref()?.distance_km(destinations[to].as_ref()?);
+            Some(distance_km.round())
+        };
+        Box::new(move |from, to| told(from, to).or_else(|| distance(from, to)))
     }
 
     /// Ranks are among the costs of the answer: nobody could list those between all addresses.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, vtags};
+use super::{Answer, MOST_PAIRS, flows::Flows, vtags};
 use crate::{
     cost::{CostCapabilities, CostQuery, CostType},
     fields::Fields,
@@ -69,17 +69,22 @@ pub(super) fn cost_meta(query: &CostQuery) -> Map<String, Value> {
     meta
 }
 
+/// The field of pairs that are no full mesh.
+pub(super) const FLOWS: &str = "pid-flows";
+
 /// Some PIDs of a region, by their numbers.
 pub(super) struct Pids<'a> {
     region: &'a Region,
     pub(super) sources: Vec<u32>,
     pub(super) destinations: Vec<u32>,
+    /// The positions of a source and a destination; none: each with each.
+    pairs: Option<Vec<(usize, usize)>>,
 }
 
 impl<'a> Pids<'a> {
     fn all(region: &'a Region) -> Self {
         let numbers: Vec<u32> = (0..).take(region.map.len()).collect();
-        Self { region, sources: numbers.clone(), destinations: numbers }
+        Self { region, sources: numbers.clone(), destinations: numbers, pairs: None }
     }
 
     /// Reads a `PIDFilter`.
@@ -104,6 +109,17 @@ impl<'a> Pids<'a> {
         }
         Ok(pids)
     }
+
+    /// Reads [`FLOWS`], if they are there, else as [`Self::read`]. PIDs that the map does not have are left out there too.
+    pub(super) fn read_flows(region: &'a Region, fields: Fields<'_>) -> Result<Self, Problem> {
+        let number = |name: &str| PidName::new(name).map(|pid| region.map.number(pid.as_str()));
+        match Flows::read(fields, FLOWS, "pids", number)? {
+            Some(Flows { sources, destinations, pairs }) => {
+                Ok(Self { region, sources, destinations, pairs: Some(pairs) })
+            }
+            None => Self::read(region, fields),
+        }
+    }
 }
 
 impl Grid for Pids<'_> {
@@ -113,6 +129,10 @@ impl Grid for Pids<'_> {
 
     fn destinations(&self) -> usize {
         self.destinations.len()
+    }
+
+    fn pairs(&self) -> Option<&[(usize, usize)]> {
+        self.pairs.as_deref()
     }
 
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {

@@ -2,51 +2,49 @@
 //!
 //! The answer has two parts, which refer to each other: the paths, with costs beside them if some are asked for, and the properties of the elements on them.
 
-use std::{collections::BTreeSet, io::Write as _, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     Answer, Resource,
     endpoints::Endpoints,
     maps::{Pids, cost_meta},
+    multipart::{Form, json_bytes},
     property_map, vtags,
 };
 use crate::{
+    address::Endpoint,
     cost::{CostCapabilities, CostQuery, CostType},
     directory::PROPERTIES,
     entity::{Domain, Entity},
     fields::Fields,
     matrix::{Grid, Matrix, Passing, PathColumn},
     media,
-    names::{AneName, PropertyName, ResourceId, RouterName, Tag, VersionTag},
-    path::{Element, Paths},
+    names::{AneName, PropertyName, ResourceId, VersionTag},
+    path::{Element, End, Paths},
     problem::Problem,
-    world::{Region, World},
+    route::Hop,
+    topology::Topology,
+    world::{Place, Region, World},
 };
 
 /// The property by which an element is found there (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
-/// Parts of names in this answer.
-const PROPERTIES_PART: &str = "propmap";
-/// The domain in `Content-ID`: parts are found in their answer, not by their host.
-const DOMAIN: &str = "towpath.alto";
-
-/// One of the two forms of the first part.
-#[derive(Debug)]
-pub(super) struct Form {
-    /// The media type of the answer. Documents are one line, which no boundary begins. (A slash must be quoted, RFC 2045 §5.1, also where RFC 9275 does not.)
-    media_type: &'static str,
-    part: &'static str,
-    part_type: &'static str,
-    member: &'static str,
-}
+/// The property with what can be reserved on an element at most, in bits per second (RFC 9275 §6.4.1).
+const BANDWIDTH: &str = "max-reservable-bandwidth";
+/// The property that tells what is behind an element, as one word: of a link the next router, of an adjacency the autonomous system that is entered. Where one router is on a path, there
+/// are as many as systems in the AS path, because its link leads into the first.
+const HOP: &str = "priv:hop";
 
 /// Paths between endpoints.
 pub(super) const ENDPOINTS: Form = Form {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-endpointcost+json\"",
+    boundary: "towpath-alto-part",
     part: "ecs",
     part_type: media::ENDPOINT_COST,
     member: "endpoint-cost-map",
@@ -55,6 +53,7 @@ pub(super) const ENDPOINTS: Form = Form {
 /// Paths between PIDs.
 pub(super) const PIDS: Form = Form {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-costmap+json\"",
+    boundary: "towpath-alto-part",
     part: "costmap",
     part_type: media::COST_MAP,
     member: "cost-map",
@@ -78,20 +77,28 @@ fn element_properties(world: &World) -> BTreeSet<PropertyName> {
     if !names.is_empty() {
         names.insert(PropertyName::new(PERSISTENT).expect("a valid name"));
     }
+    if world.topologies().any(Topology::has_capacities) {
+        names.insert(PropertyName::new(BANDWIDTH).expect("a valid name"));
+    }
+    names.insert(PropertyName::new(HOP).expect("a valid name"));
     names
 }
 
-/// What a directory tells of the resource (RFC 9275 §7.2.4).
-pub(super) fn capabilities(world: &World, costs: CostCapabilities) -> Value {
+/// What a directory tells of the resource (RFC 9275 §7.2.4). `flows` is the field of pairs that are no full mesh.
+pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) -> Value {
     let can = offered(costs);
     let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
-    json!({
+    let mut told = json!({
         "cost-type-names": names(&can.cost_types),
         "max-cost-types": can.max_cost_types,
         "testable-cost-type-names": names(&can.testable),
         "cost-constraints": false,
         "ane-property-names": element_properties(world),
-    })
+    });
+    if world.profile().is_some() {
+        told[format!("priv:{flows}")] = true.into();
+    }
+    told
 }
 
 /// Answers RFC 9275 §7.3.
@@ -104,13 +111,14 @@ pub(super) fn endpoints(
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let asked = Asked::read(world, resource, &ENDPOINTS, fields, costs)?;
-    let grid = Endpoints::read(world, fields, caller)?;
-    let routers: Vec<_> = grid.sources.iter().map(|(endpoint, _)| world.router_of(endpoint.0)).collect();
-    let way = |from: usize, to: usize| {
-        let (source, destination) = (grid.sources[from].0.0, grid.destinations[to].0.0);
-        // Packets of one family do not become those of the other.
-        (source.is_ipv4() == destination.is_ipv4()).then_some((routers[from]?, destination))
+    let grid = match world.profile() {
+        Some(_) => Endpoints::read_flows(world, fields, caller)?,
+        None => Endpoints::read(world, fields, caller)?,
     };
+    let ends =
+        |side: &[(Endpoint, Place)]| side.iter().map(|(endpoint, _)| End::of(world, endpoint.0)).collect::<Vec<_>>();
+    let (sources, destinations) = (ends(&grid.sources), ends(&grid.destinations));
+    let way = |from: usize, to: usize| Some((&sources[from], &destinations[to]));
     Ok(asked.answer(&grid, &way, &[]))
 }
 
@@ -124,24 +132,26 @@ pub(super) fn pids(
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let asked = Asked::read(world, resource, &PIDS, fields, costs)?;
-    let grid = Pids::read(region, fields)?;
+    let grid = match world.profile() {
+        Some(_) => Pids::read_flows(region, fields)?,
+        None => Pids::read(region, fields)?,
+    };
     let first = |pid: u32, is_ipv4: bool| {
         let addresses = region.map.prefixes(pid).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
         addresses.into_iter().find(|address| region.map.locate(*address) == Some(pid))
     };
-    let of_both =
-        |pids: &[u32]| pids.iter().map(|pid| [true, false].map(|family| first(*pid, family))).collect::<Vec<_>>();
-    let (sources, destinations) = (of_both(&grid.sources), of_both(&grid.destinations));
-    let routers: Vec<_> = sources.iter().map(|families| families.map(|address| world.router_of(address?))).collect();
+    let of_both = |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(world, first(*pid, is_ipv4)?)));
+    let sources: Vec<_> = grid.sources.iter().map(of_both).collect();
+    let destinations: Vec<_> = grid.destinations.iter().map(of_both).collect();
     let way = |from: usize, to: usize| {
-        let families = routers[from].iter().zip(destinations[to]);
-        families.filter_map(|(router, destination)| Some(((*router)?, destination?))).next()
+        let mut families = sources[from].iter().zip(&destinations[to]);
+        families.find_map(|(from, to)| from.as_ref().filter(|from| from.is_known()).zip(to.as_ref()))
     };
     Ok(asked.answer(&grid, &way, &[region]))
 }
 
-/// The router behind which the source of a pair is, and an address of its destination.
-type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a RouterName, IpAddr)> + 'a;
+/// The ends of the way of a pair.
+type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a End<'a>, &'a End<'a>)> + 'a;
 
 /// What is asked for.
 struct Asked<'a> {
@@ -171,56 +181,29 @@ impl<'a> Asked<'a> {
         Ok(Self { world, resource, form, query, properties: properties.into_iter().collect() })
     }
 
-    fn answer(&self, grid: &dyn Grid, way: &Way<'a>, regions: &[&Region]) -> Answer {
+    fn answer(&self, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Answer {
         let mut paths = Paths::of(self.world);
         let passing = Passing::of(grid, &self.query);
         let mut of_pairs = Vec::new();
         if self.query.types.contains(&CostType::path_vector()) {
-            let pairs = (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to)));
-            let ways = pairs.enumerate().map(|(pair, (from, to))| way(from, to).filter(|_| passing.passes(pair)));
-            of_pairs = ways.map(|way| way.and_then(|(router, to)| paths.between(router, to))).collect();
+            let ways = passing.pairs().map(|((from, to), passes)| way(from, to).filter(|_| passes));
+            of_pairs = ways.map(|way| way.and_then(|(from, to)| paths.between(from, to))).collect();
         }
         let names = paths.paths().map(|path| path.map(Element::name).collect()).collect();
         let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, PathColumn { paths: names, of_pairs }));
-        self.multipart(&first, &paths, regions)
-    }
-
-    fn multipart(&self, first: &[u8], paths: &Paths<'_>, regions: &[&Region]) -> Answer {
-        let part_id = |part: &str| format!("{}.{part}", self.resource.id);
-        let tag = VersionTag {
-            resource_id: ResourceId::new(&part_id(self.form.part)).expect("names of resources leave room for parts"),
-            tag: Tag::of(first),
-        };
         let mut meta = cost_meta(&self.query);
-        meta.insert("vtag".into(), json!(tag));
         if !regions.is_empty() {
             meta.insert("dependent-vtags".into(), json!(vtags(regions.iter().copied())));
         }
-        let properties = self.second_part(&tag, paths);
-        let mut body = Vec::with_capacity(first.len() + 4096);
-        let parts: [(&str, &str, &[&[u8]]); 2] = [
-            (
-                self.form.part_type,
-                self.form.part,
-                &[b"{\"meta\":", &json_bytes(&meta), b",\"", self.form.member.as_bytes(), b"\":", first, b"}"],
-            ),
-            (media::PROPERTY_MAP, PROPERTIES_PART, &[&json_bytes(&properties)]),
-        ];
-        for (media_type, part, content) in parts {
-            write!(body, "--towpath-alto-part\r\nContent-Type: {media_type}\r\nContent-ID: <{part}@{DOMAIN}>\r\n\r\n")
-                .expect("memory takes all");
-            content.iter().for_each(|bytes| body.extend_from_slice(bytes));
-            body.extend_from_slice(b"\r\n");
-        }
-        body.extend_from_slice(b"--towpath-alto-part--\r\n");
-        Answer { media_type: self.form.media_type, tag: Tag::of(&body), body }
+        self.form.answer(self.resource, meta, &first, |vtag| self.second_part(vtag, &paths))
     }
 
     /// The properties of the elements on the paths.
     fn second_part(&self, first: &VersionTag, paths: &Paths<'_>) -> Value {
-        let names: BTreeSet<AneName> = paths.elements().iter().map(Element::name).collect();
-        let entities = names.into_iter().map(|name| {
-            let properties = self.properties_of(&name);
+        let elements: BTreeMap<AneName, &Element> =
+            paths.elements().iter().map(|element| (element.name(), element)).collect();
+        let entities = elements.into_iter().map(|(name, element)| {
+            let properties = self.properties_of(&name, element);
             (Entity::Ane(None, name).to_string(), Value::Object(properties))
         });
         // Who is told where elements last is told in which version (RFC 9275 §7.2.6).
@@ -230,16 +213,28 @@ impl<'a> Asked<'a> {
         json!({ "meta": { "dependent-vtags": depends }, "property-map": Value::Object(entities.collect()) })
     }
 
-    fn properties_of(&self, name: &AneName) -> Map<String, Value> {
+    fn properties_of(&self, name: &AneName, element: &Element) -> Map<String, Value> {
         let entity = Entity::Ane(None, name.clone());
+        let told = |name: &str| self.world.properties.get(&entity, name).cloned();
         let value = |property: &PropertyName| match property.as_str() {
             PERSISTENT => self.world.properties.speaks_of(&entity).then(|| format!("{PROPERTIES}.ane:{name}").into()),
-            property => self.world.properties.get(&entity, property).cloned(),
+            BANDWIDTH => told(BANDWIDTH).or_else(|| element.capacity_bits_per_s(self.world).map(Value::from)),
+            HOP => told(HOP).or_else(|| Some(hop(element)?.into())),
+            name => told(name),
         };
         self.properties.iter().filter_map(|property| Some((property.to_string(), value(property)?))).collect()
     }
 }
 
-fn json_bytes(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("what resources are made of can be written")
+/// What is behind an element, without blanks or commas.
+fn hop(element: &Element) -> Option<String> {
+    match element {
+        Element::Link { next_hop, .. } => Some(next_hop.to_string()),
+        Element::Adjacency(_, Hop::As(number)) => Some(number.to_string()),
+        Element::Adjacency(_, Hop::Set(members)) => {
+            let members: Vec<_> = members.iter().map(u32::to_string).collect();
+            Some(format!("set:{}", members.join(".")))
+        }
+        Element::Span { .. } | Element::Node { .. } => None,
+    }
 }

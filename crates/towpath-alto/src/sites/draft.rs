@@ -6,15 +6,14 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{
-    Doubt, MAX_PLACES, SiteOptions,
-    distance::{self, Place},
-    pids,
+    Doubt, MAX_PLACES, SiteOptions, distance, pids,
     read::{NetRoute, Site},
 };
 use crate::{
     address::AddressType,
     entity::Entity,
     facts::{Facts, Prefix},
+    geo::{Position, continents},
     names::{CostMetric, PidName, PropertyName},
 };
 
@@ -29,7 +28,7 @@ pub(super) struct Draft<'a> {
     /// The PID of each prefix.
     owners: HashMap<IpNet, PidName>,
     properties: BTreeMap<Entity, Said>,
-    places: Vec<(PidName, Place)>,
+    places: Vec<(PidName, Position)>,
     doubts: Vec<Doubt>,
 }
 
@@ -78,11 +77,14 @@ impl<'a> Draft<'a> {
         let mut said = Said::from([(self.names.site.clone(), json!(site.name))]);
         if let Some(country) = site.country.as_text() {
             said.insert(self.names.country.clone(), json!(country));
+            if let Some(continent) = continents::of(&country) {
+                said.insert(self.names.continent.clone(), json!(continent));
+            }
         }
         match place(site) {
             Ok(Some(place)) => {
-                said.insert(self.names.latitude.clone(), json!(place.latitude));
-                said.insert(self.names.longitude.clone(), json!(place.longitude));
+                said.insert(self.names.latitude.clone(), json!(place.latitude()));
+                said.insert(self.names.longitude.clone(), json!(place.longitude()));
                 self.places.push((pid.clone(), place));
             }
             Ok(None) => {}
@@ -174,13 +176,13 @@ impl<'a> Draft<'a> {
 }
 
 /// Where a site is; as an error what it says instead.
-fn place(site: &Site) -> Result<Option<Place>, String> {
+fn place(site: &Site) -> Result<Option<Position>, String> {
     let (latitude, longitude) = (&site.latitude, &site.longitude);
     if latitude.is_nothing() && longitude.is_nothing() {
         return Ok(None);
     }
     let degrees = latitude.as_number().zip(longitude.as_number());
-    let place = degrees.and_then(|(latitude, longitude)| Place::new(latitude, longitude));
+    let place = degrees.and_then(|(latitude, longitude)| Position::new(latitude, longitude));
     place.map(Some).ok_or_else(|| format!("{latitude}, {longitude}"))
 }
 
@@ -192,6 +194,7 @@ fn cut(text: &str) -> String {
 /// The names of properties.
 struct Names {
     country: PropertyName,
+    continent: PropertyName,
     asn: PropertyName,
     site: PropertyName,
     latitude: PropertyName,
@@ -206,6 +209,7 @@ impl Names {
         let name = |text: &str| PropertyName::new(&format!("{start}{text}")).expect("a valid name");
         Self {
             country: name("country"),
+            continent: name("continent"),
             asn: name("asn"),
             site: name("site"),
             latitude: name("latitude"),

@@ -83,18 +83,21 @@ fn prefixes_and_pids_have_properties() {
     let (facts, _) = facts(CRIC);
     let lhcone = json!({
         "priv:site": "CERN-PROD", "priv:country": "Switzerland", "priv:latitude": 46.2333, "priv:longitude": 6.05,
-        "priv:asn": 513, "priv:lhcone-collaborations": ["atlas", "cms"], "priv:lhcone-bandwidth-limit": 100e9,
+        "priv:continent": "EU", "priv:asn": 513,
+        "priv:lhcone-collaborations": ["atlas", "cms"], "priv:lhcone-bandwidth-limit": 100e9,
     });
     assert_eq!(said(&facts, "ipv4:128.142.0.0/16"), lhcone);
     assert_eq!(said(&facts, "ipv6:2001:1458:301::/48"), lhcone);
     assert_eq!(said(&facts, "ipv4:137.138.0.0/16")["priv:asn"], 20641);
     let pid = json!({
         "priv:site": "CERN-PROD", "priv:country": "Switzerland", "priv:latitude": 46.2333, "priv:longitude": 6.05,
-        "priv:asn": 513, "priv:lhcone-collaborations": ["atlas", "cms", "dune"], "priv:lhcone-bandwidth-limit": 400e9,
+        "priv:continent": "EU", "priv:asn": 513,
+        "priv:lhcone-collaborations": ["atlas", "cms", "dune"], "priv:lhcone-bandwidth-limit": 400e9,
     });
     assert_eq!(said(&facts, "default.pid:CERN-PROD"), pid);
     let place = json!({
-        "priv:site": "IN2P3 CC", "priv:country": "France", "priv:latitude": 45.7828, "priv:longitude": 4.8656,
+        "priv:site": "IN2P3 CC", "priv:country": "France", "priv:continent": "EU",
+        "priv:latitude": 45.7828, "priv:longitude": 4.8656,
     });
     assert_eq!(said(&facts, "default.pid:IN2P3_CC"), place);
     assert_eq!(said(&facts, "ipv4:134.158.84.0/24"), place);

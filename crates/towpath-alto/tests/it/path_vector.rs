@@ -26,7 +26,7 @@ const ROUTES: &str = r#"
 const LINK: &str = "link:ex2j_cern_ch-192_65_184_145";
 
 /// The two parts of an answer: each with its media type, its Content-ID and its document.
-fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Value); 2] {
+pub(super) fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Value); 2] {
     let resource = site.directory.find(resource).unwrap();
     let answer = resource.answer(&site.world, request, "192.0.2.2".parse().unwrap()).unwrap();
     let boundary = answer.media_type.split(';').find_map(|part| part.strip_prefix("boundary=")).unwrap();
@@ -43,7 +43,7 @@ fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Valu
     [part(parts[0]), part(parts[1])]
 }
 
-fn path_vector() -> Value {
+pub(super) fn path_vector() -> Value {
     json!({ "cost-mode": "array", "cost-metric": "ane-path" })
 }
 
@@ -61,7 +61,7 @@ fn v1_a_directory_says_what_can_be_asked() {
     assert_eq!(resource.media_type().split(';').next_back(), Some("type=application/alto-endpointcost+json"));
     let can = resource.capabilities(&site.world);
     assert_eq!(can["cost-type-names"][0], "ane-path-array");
-    assert_eq!(can["ane-property-names"], json!(["max-reservable-bandwidth", "persistent-entity-id"]));
+    assert_eq!(can["ane-property-names"], json!(["max-reservable-bandwidth", "persistent-entity-id", "priv:hop"]));
     assert_eq!(can["cost-constraints"], false);
     assert!(!can["testable-cost-type-names"].as_array().unwrap().contains(&json!("ane-path-array")));
     assert_eq!(resource.uses(&site.world).len(), 1, "the property map with the elements that last");
@@ -157,4 +157,96 @@ fn names_do_not_depend_on_what_is_asked() {
         costs["endpoint-cost-map"]["ipv4:137.138.0.101"]["ipv4:134.158.84.23"].clone()
     };
     assert_eq!(ask(json!(["ipv4:134.158.84.23"])), ask(json!(["ipv4:144.16.112.112", "ipv4:134.158.84.23"])));
+}
+
+/// The network of RFC 9275 §8: PID1 and PID2 on NET1, PID3 on NET3, PID4 on NET2. Its IPv6 prefixes are printed with a length of 16 and bits behind it; here they have 112.
+const EXAMPLE: &str = r#"
+    [network-map.default]
+    PID1 = ["192.0.2.0/28"]
+    PID2 = ["192.0.2.16/28"]
+    PID3 = ["192.0.2.32/28", "2001:db8::3:0/112"]
+    PID4 = ["192.0.2.48/28", "2001:db8::4:0/112"]
+    elsewhere = ["0.0.0.0/0", "::/0"]
+    [topology.rfc]
+    links = [
+        { from = "NET1", to = "NET3", capacity = 10e9 },
+        { from = "NET2", to = "NET3", capacity = 15e9 },
+    ]
+    [topology.rfc.attach]
+    NET1 = ["192.0.2.0/28", "192.0.2.16/28"]
+    NET2 = ["192.0.2.48/28", "2001:db8::4:0/112"]
+    NET3 = ["192.0.2.32/28", "2001:db8::3:0/112"]
+"#;
+
+/// What can go through its nodes, and that there are servers in two of them.
+const NODES: &str = r#"
+    [topology.rfc.nodes]
+    NET1 = { capacity = 50e9 }
+    NET2 = { capacity = 50e9 }
+    NET3 = { capacity = 50e9 }
+    [properties.".ane:node:rfc:NET1"]
+    "priv:servers" = "MEC1"
+    [properties.".ane:node:rfc:NET2"]
+    "priv:servers" = "MEC2"
+"#;
+
+#[test]
+fn v4_v5_the_example_of_rfc_9275_between_pids() {
+    let site = Site::of(EXAMPLE);
+    let request = json!({ "cost-type": path_vector(), "pids": { "srcs": ["PID1"], "dsts": ["PID3", "PID4"] } });
+    let [(.., costs), (.., properties)] = parts(&site, "default-path-vector", &request);
+    let (first, second) = ("topo:rfc:NET1-NET3", "topo:rfc:NET3-NET2");
+    assert_eq!(costs["cost-map"], json!({ "PID1": { "PID3": [first], "PID4": [first, second] } }));
+    let expected = json!({ format!(".ane:{first}"): {}, format!(".ane:{second}"): {} });
+    assert_eq!(properties["property-map"], expected);
+    let can = site.directory.find("default-path-vector").unwrap().capabilities(&site.world);
+    assert!(can["ane-property-names"].as_array().unwrap().contains(&json!("max-reservable-bandwidth")));
+    assert!(!can["ane-property-names"].as_array().unwrap().contains(&json!("persistent-entity-id")));
+}
+
+/// The RFC finds MEC1 and MEC2 in a property map `ane-props`. Here NET1 and NET2 themselves are found in `properties`, with the servers in them.
+#[test]
+fn v6_the_example_of_rfc_9275_between_endpoints() {
+    let site = Site::of(&format!("{EXAMPLE}{NODES}"));
+    let endpoints = json!({
+        "srcs": ["ipv4:192.0.2.34", "ipv6:2001:db8::3:1"],
+        "dsts": ["ipv4:192.0.2.2", "ipv4:192.0.2.50", "ipv6:2001:db8::4:1"],
+    });
+    let names = ["max-reservable-bandwidth", "persistent-entity-id"];
+    let request = json!({ "cost-type": path_vector(), "endpoints": endpoints, "ane-property-names": names });
+    let [(.., costs), (.., properties)] = parts(&site, "path-vector", &request);
+    let [net1, net2, net3] = ["node:rfc:NET1", "node:rfc:NET2", "node:rfc:NET3"];
+    let [l1, l2] = ["topo:rfc:NET3-NET1", "topo:rfc:NET3-NET2"];
+    let expected = json!({
+        "ipv4:192.0.2.34": { "ipv4:192.0.2.2": [net3, l1, net1], "ipv4:192.0.2.50": [net3, l2, net2] },
+        "ipv6:2001:db8::3:1": { "ipv6:2001:db8::4:1": [net3, l2, net2] },
+    });
+    assert_eq!(costs["endpoint-cost-map"], expected, "only pairs of one family appear");
+    let found = |name: &str| format!("properties.ane:{name}");
+    let expected = json!({
+        format!(".ane:{net1}"): { "max-reservable-bandwidth": 5e10, "persistent-entity-id": found(net1) },
+        format!(".ane:{net2}"): { "max-reservable-bandwidth": 5e10, "persistent-entity-id": found(net2) },
+        format!(".ane:{net3}"): { "max-reservable-bandwidth": 5e10 },
+        format!(".ane:{l1}"): { "max-reservable-bandwidth": 1e10 },
+        format!(".ane:{l2}"): { "max-reservable-bandwidth": 1.5e10 },
+    });
+    assert_eq!(properties["property-map"], expected);
+    let lasting = site.get("properties");
+    assert_eq!(lasting["property-map"][format!(".ane:{net1}")], json!({ "priv:servers": "MEC1" }));
+    assert_eq!(properties["meta"]["dependent-vtags"][1], lasting["meta"]["vtag"]);
+}
+
+#[test]
+fn v6_what_is_told_of_an_element_goes_before_its_topology() {
+    let told = "[properties.\".ane:topo:rfc:NET1-NET3\"]\nmax-reservable-bandwidth = 1e9";
+    let site = Site::of(&format!("{EXAMPLE}{told}"));
+    let request = json!({
+        "cost-type": path_vector(),
+        "pids": { "srcs": ["PID1"], "dsts": ["PID4"] },
+        "ane-property-names": ["max-reservable-bandwidth"],
+    });
+    let [_, (.., properties)] = parts(&site, "default-path-vector", &request);
+    let bandwidth = |name: &str| properties["property-map"][format!(".ane:{name}")]["max-reservable-bandwidth"].clone();
+    assert_eq!(bandwidth("topo:rfc:NET1-NET3"), 1e9);
+    assert_eq!(bandwidth("topo:rfc:NET3-NET2"), 15e9);
 }

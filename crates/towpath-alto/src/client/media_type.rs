@@ -1,0 +1,58 @@
+//! Media types with their parameters, as servers write them (RFC 9110 §8.3.1).
+
+/// A media type. Two are compared without regard to case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MediaType {
+    essence: String,
+    /// Names in lower case, values without quotes.
+    parameters: Vec<(String, String)>,
+}
+
+impl MediaType {
+    /// What `text` says, as far as it has the form of a media type.
+    pub(super) fn parse(text: &str) -> Self {
+        let (essence, mut rest) = text.split_once(';').unwrap_or((text, ""));
+        let mut parameters = Vec::new();
+        while let Some((name, value)) = rest.split_once('=') {
+            let value = value.trim_start();
+            let (value, after) = match value.strip_prefix('"') {
+                Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+                None => value.split_once(';').unwrap_or((value, "")),
+            };
+            let name = name.trim_matches(|character: char| character == ';' || character.is_whitespace());
+            parameters.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+            rest = after;
+        }
+        Self { essence: essence.trim().to_owned(), parameters }
+    }
+
+    /// Whether it is that type, whatever its parameters.
+    pub(super) fn is(&self, essence: &str) -> bool {
+        self.essence.eq_ignore_ascii_case(essence)
+    }
+
+    /// The value of a parameter; `name` in lower case.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v3_parameters_may_be_quoted() {
+        for text in [
+            "multipart/related;boundary=a-b;type=application/alto-costmap+json",
+            "Multipart/Related; Type=\"application/alto-costmap+json\" ; boundary=\"a-b\"",
+            "multipart/related; start=\"<x;y=z>\"; boundary=a-b; charset=utf-8; type=application/alto-costmap+json",
+        ] {
+            let media_type = MediaType::parse(text);
+            assert!(media_type.is("multipart/related"), "{text}");
+            assert_eq!(media_type.parameter("boundary"), Some("a-b"), "{text}");
+            assert_eq!(media_type.parameter("type"), Some("application/alto-costmap+json"), "{text}");
+            assert_eq!(media_type.parameter("other"), None);
+        }
+    }
+}

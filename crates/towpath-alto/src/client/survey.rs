@@ -1,0 +1,347 @@
+//! What is asked of a server for one statement, step by step, and what its answers tell.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::IpAddr,
+};
+
+use serde_json::{Value as Json, json};
+
+use super::{
+    answers::{self, Answer, LocatedMap},
+    configuration::Configuration,
+    directory::{Directory, Entry, Service},
+    error::ClientError,
+    need::{Need, Needs, Way},
+};
+use crate::{
+    address::Endpoint,
+    cost::CostType,
+    media,
+    order::{Look, Pipeline, Statement, Value},
+};
+
+/// Addresses of replicas in one question. More would not fit into the 256 KiB that a request to a towpath server may have.
+const MOST_ENDPOINTS: usize = 4000;
+
+/// Who data go between.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Where the client is. None: from where it asks the server, which sees that.
+    pub client: Option<IpAddr>,
+    /// Where replicas are.
+    pub replicas: BTreeSet<IpAddr>,
+}
+
+/// A question to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Where, absolute.
+    pub uri: String,
+    /// The value of `Accept`.
+    pub accept: String,
+    /// What is sent by POST, with its media type; none: it is a GET.
+    pub document: Option<(&'static str, Vec<u8>)>,
+}
+
+/// The questions of one statement, and what is known by their answers. In memory it is a few hundred bytes for each address and name.
+pub struct Survey {
+    directory: Directory,
+    ends: Ends,
+    tasks: VecDeque<Task>,
+    maps: BTreeMap<String, LocatedMap>,
+    known: Known,
+}
+
+/// What one question is for.
+enum Task {
+    /// A network map, which costs between PIDs need.
+    NetworkMap(String),
+    /// A name whose value follows from the ways of these replicas.
+    Way { name: String, reverse: bool, way: Way, replicas: Vec<IpAddr> },
+    /// Names that are properties of these addresses.
+    Properties { resource: String, wanted: Vec<Wanted>, of_client: bool, addresses: Vec<IpAddr> },
+}
+
+/// A property that is asked for.
+#[derive(Clone)]
+struct Wanted {
+    name: String,
+    property: String,
+    transformer: Option<Pipeline>,
+}
+
+impl Survey {
+    /// What has to be asked of the server with that directory, so that the names in `statement` have values.
+    ///
+    /// # Errors
+    /// If a name means nothing, or the server has not what it needs.
+    pub fn new(
+        configuration: &Configuration,
+        directory: Directory,
+        statement: &Statement,
+        ends: Ends,
+    ) -> Result<Self, ClientError> {
+        let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
+        let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
+        let (tasks, maps, known) = (tasks(needs, &ends), BTreeMap::new(), Known::default());
+        Ok(Self { directory, ends, tasks, maps, known })
+    }
+
+    /// The next question; none if all are answered. It stays the next one until [`Self::take`] has its answer.
+    pub fn question(&mut self) -> Option<Question> {
+        while let Some(task) = self.tasks.front() {
+            let question = self.question_of(task);
+            if question.is_some() {
+                return question;
+            }
+            self.tasks.pop_front();
+        }
+        None
+    }
+
+    /// Takes the answer to the last question: its media type, and its bytes, of which the caller has seen that they are at most
+    /// [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
+    ///
+    /// # Errors
+    /// If it is no such document, or a cost map of another network map than the one that was read.
+    pub fn take(&mut self, media_type: &str, body: &[u8]) -> Result<(), ClientError> {
+        let Some(task) = self.tasks.pop_front() else { return Ok(()) };
+        let address = self.directory.entry(task.resource()).map(|entry| entry.uri.as_str()).unwrap_or_default();
+        let answer = Answer::read(address, media_type, body)?;
+        match task {
+            Task::NetworkMap(id) => drop(self.maps.insert(id, LocatedMap::read(&answer)?)),
+            Task::Way { name, reverse, way, replicas } => {
+                let values = self.values(&way, reverse, &replicas, &answer)?;
+                self.known.of_replicas.entry(name).or_default().extend(values);
+            }
+            Task::Properties { wanted, of_client, addresses, .. } => {
+                self.take_properties(&wanted, of_client, &addresses, &answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known by the answers so far.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The question of a task; none if nothing can come of it.
+    fn question_of(&self, task: &Task) -> Option<Question> {
+        let entry = self.directory.entry(task.resource())?;
+        match task {
+            Task::NetworkMap(_) => Some(get(entry)),
+            Task::Properties { wanted, addresses, .. } => {
+                let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.property.as_str()).collect();
+                let addresses = endpoints(addresses);
+                Some(match entry.service {
+                    Service::EndpointProperties => {
+                        let document = json!({ "properties": names, "endpoints": addresses });
+                        post(entry, media::ENDPOINT_PROPERTIES_PARAMS, &document)
+                    }
+                    _ => {
+                        let document = json!({ "entities": addresses, "properties": names });
+                        post(entry, media::PROPERTY_MAP_PARAMS, &document)
+                    }
+                })
+            }
+            Task::Way { reverse, way, replicas, .. } => self.question_of_way(entry, way, *reverse, replicas),
+        }
+    }
+
+    fn question_of_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Question> {
+        match way {
+            Way::EndpointCosts { kind, .. } => {
+                let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
+                Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
+            }
+            Way::PathVector { elements, .. } => {
+                let properties: Vec<_> = elements.property.iter().collect();
+                let document = json!({
+                    "cost-type": CostType::path_vector(),
+                    "endpoints": self.filter(replicas, reverse),
+                    "ane-property-names": properties,
+                });
+                Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
+            }
+            Way::CostMap { map, kind, .. } => {
+                let pairs = replicas.iter().filter_map(|replica| self.pids(map, *replica, reverse));
+                let (sources, destinations): (BTreeSet<&str>, BTreeSet<&str>) = pairs.unzip();
+                // Empty lists would mean all PIDs.
+                if sources.is_empty() {
+                    return None;
+                }
+                Some(match entry.service {
+                    Service::FilteredCostMap => {
+                        let pids = json!({ "srcs": sources, "dsts": destinations });
+                        post(entry, media::COST_MAP_FILTER, &json!({ "cost-type": kind, "pids": pids }))
+                    }
+                    _ => get(entry),
+                })
+            }
+        }
+    }
+
+    /// An `EndpointFilter` (RFC 7285 §11.5.1.3). A side that names nobody means who asks.
+    fn filter(&self, replicas: &[IpAddr], reverse: bool) -> Json {
+        let client: Vec<IpAddr> = self.ends.client.into_iter().collect();
+        let (sources, destinations) = if reverse { (&*client, replicas) } else { (replicas, &*client) };
+        json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) })
+    }
+
+    /// The PIDs that data go from and to; none if one is not known.
+    fn pids(&self, map: &str, replica: IpAddr, reverse: bool) -> Option<(&str, &str)> {
+        let map = self.maps.get(map)?;
+        let (replica, client) = (map.locate(replica)?, map.locate(self.ends.client?)?);
+        Some(if reverse { (client, replica) } else { (replica, client) })
+    }
+
+    /// What an answer tells of the ways of `replicas`.
+    fn values(
+        &self,
+        way: &Way,
+        reverse: bool,
+        replicas: &[IpAddr],
+        answer: &Answer,
+    ) -> Result<Vec<(IpAddr, Value)>, ClientError> {
+        match way {
+            Way::EndpointCosts { .. } => {
+                let cells = answers::cells(answer.member(&["endpoint-cost-map"])?, &self.ends, reverse);
+                Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, Value::from_json(cell)?))).collect())
+            }
+            Way::PathVector { elements, .. } => {
+                // A sample in RFC 9275 §8 has the second name.
+                let paths = answer.member(&["endpoint-cost-map", "cost-map"])?;
+                let told = answers::elements(answer.member(&["property-map"])?);
+                let cells = answers::cells(paths, &self.ends, reverse).into_iter();
+                Ok(cells.filter_map(|(replica, path)| Some((replica, elements.value(path, &told)?))).collect())
+            }
+            Way::CostMap { map: id, .. } => {
+                let costs = answer.member(&["cost-map"])?;
+                if self.maps.get(id).is_some_and(|map| answer.is_of_another(id, map)) {
+                    return Err(ClientError::Changed { map: id.clone() });
+                }
+                let cost = |replica: &IpAddr| answers::cost(costs, self.pids(id, *replica, reverse)?);
+                Ok(replicas.iter().filter_map(|replica| Some((*replica, cost(replica)?))).collect())
+            }
+        }
+    }
+
+    fn take_properties(
+        &mut self,
+        wanted: &[Wanted],
+        of_client: bool,
+        addresses: &[IpAddr],
+        answer: &Answer,
+    ) -> Result<(), ClientError> {
+        let entities = answer.member(&["property-map", "endpoint-properties"])?;
+        for Wanted { name, property, transformer } in wanted {
+            let told = answers::property(entities, property);
+            for address in addresses {
+                let value = told.get_lpm(&(*address).into()).and_then(|(_, value)| Value::from_json(value));
+                let value = match transformer {
+                    Some(transformer) => value.and_then(|value| transformer.apply(value)),
+                    None => value,
+                };
+                let Some(value) = value else { continue };
+                match of_client {
+                    true => drop(self.known.of_client.insert(name.clone(), value)),
+                    false => drop(self.known.of_replicas.entry(name.clone()).or_default().insert(*address, value)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What has to be done, in this order: network maps come before what needs them.
+fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
+    let (mut maps, mut ways, mut properties) = (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<Wanted>>::new());
+    let replicas: Vec<IpAddr> = ends.replicas.iter().copied().collect();
+    for need in needs {
+        match need {
+            Need::Way { name, reverse, way } => {
+                if let Way::CostMap { map, .. } = &way {
+                    maps.insert(map.clone());
+                }
+                ways.extend(replicas.chunks(MOST_ENDPOINTS).map(|replicas| Task::Way {
+                    name: name.clone(),
+                    reverse,
+                    way: way.clone(),
+                    replicas: replicas.to_vec(),
+                }));
+            }
+            Need::Property { name, resource, property, of_client, transformer } => {
+                let wanted = Wanted { name, property, transformer };
+                properties.entry((resource, of_client)).or_default().push(wanted);
+            }
+        }
+    }
+    let client: Vec<IpAddr> = ends.client.into_iter().collect();
+    let properties = properties.into_iter().flat_map(|((resource, of_client), wanted)| {
+        let addresses = if of_client { &client } else { &replicas };
+        let part = |addresses: &[IpAddr]| Task::Properties {
+            resource: resource.clone(),
+            wanted: wanted.clone(),
+            of_client,
+            addresses: addresses.to_vec(),
+        };
+        addresses.chunks(MOST_ENDPOINTS).map(part).collect::<Vec<_>>()
+    });
+    maps.into_iter().map(Task::NetworkMap).chain(ways).chain(properties).collect()
+}
+
+impl Task {
+    /// The resource that is asked.
+    fn resource(&self) -> &str {
+        match self {
+            Self::NetworkMap(resource) | Self::Properties { resource, .. } => resource,
+            Self::Way { way, .. } => match way {
+                Way::EndpointCosts { resource, .. }
+                | Way::CostMap { resource, .. }
+                | Way::PathVector { resource, .. } => resource,
+            },
+        }
+    }
+}
+
+fn get(entry: &Entry) -> Question {
+    Question { uri: entry.uri.clone(), accept: entry.accept(), document: None }
+}
+
+fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Question {
+    Question { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
+}
+
+fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
+    addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
+}
+
+/// What is known of replicas and of the client, by the names in a statement.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    of_replicas: BTreeMap<String, HashMap<IpAddr, Value>>,
+    of_client: BTreeMap<String, Value>,
+}
+
+impl Known {
+    /// What is known of a replica there; none: nobody knows where it is.
+    pub fn at(&self, address: Option<IpAddr>) -> Candidate<'_> {
+        Candidate { known: self, address }
+    }
+}
+
+/// A replica, as a statement looks at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    known: &'a Known,
+    address: Option<IpAddr>,
+}
+
+impl Look for Candidate<'_> {
+    fn look(&self, name: &str) -> Option<Value> {
+        let of_replica = || self.known.of_replicas.get(name)?.get(&self.address?);
+        self.known.of_client.get(name).or_else(of_replica).cloned()
+    }
+}

@@ -1,0 +1,147 @@
+//! What a program tells of the network, in lines of JSON.
+//!
+//! ```json
+//! {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}
+//! {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}}
+//! {"metric": {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}}
+//! {"metric": {"map": "default", "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}}
+//! {"withdraw": {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}}
+//! {"commit": {}}
+//! ```
+//!
+//! A line tells something, or takes it back by its key; the last one of a key holds. [`Lines`] keeps what was told, and changes nothing of it
+//! before a line commits: then all since the last commit holds at once. [`Cutter`] cuts what a program prints into lines.
+//!
+//! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes. `next-hop` and
+//! `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
+
+mod cutter;
+mod known;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use self::cutter::Cutter;
+use self::{
+    known::Known,
+    wire::{Change, Line},
+};
+use crate::{facts::Facts, names::Malformed};
+
+/// The longest line, in bytes, without its end.
+pub const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// The longest value of a property, in bytes of JSON.
+pub const MAX_VALUE_BYTES: usize = 4 << 10;
+
+/// The most facts that one program may tell, and the most lines before a commit: about three times the routes of the whole Internet.
+pub const MAX_FACTS: usize = 4_000_000;
+
+/// The most hops of an AS path, as of all that routers print.
+pub const MAX_HOPS: usize = 255;
+
+/// What is wrong with a line, and which: the fault of the program that printed it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct LineError {
+    /// Its number; the first line is 1.
+    pub line: u64,
+    /// What is wrong.
+    pub fault: LineFault,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineFault {
+    /// It is longer than [`MAX_LINE_BYTES`].
+    #[error("it has more than {MAX_LINE_BYTES} bytes: tell one fact a line")]
+    TooLong,
+    /// It is no JSON, or has not the fields of what it tells.
+    #[error("{reason} (column {column})")]
+    Invalid {
+        /// What is wrong, cut to 200 characters.
+        reason: String,
+        /// Where, in bytes; the first one is 1.
+        column: usize,
+    },
+    /// A field has not the form that it must have.
+    #[error("{0}")]
+    Field(#[from] Malformed),
+    /// The path of a route has more than [`MAX_HOPS`].
+    #[error("the AS path has more than {MAX_HOPS} hops")]
+    PathTooLong,
+    /// The value of a property is longer than [`MAX_VALUE_BYTES`].
+    #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
+    ValueTooLong,
+    /// There are as many facts, or lines since the last commit, as there may be.
+    #[error("there is room for {MAX_FACTS} facts, and for as many lines before a commit: commit earlier, or withdraw")]
+    Full,
+}
+
+/// What one program has told. Memory grows with facts and with lines since the last commit, at most [`MAX_FACTS`] of each.
+#[derive(Debug)]
+pub struct Lines {
+    known: Known,
+    /// Since the last commit.
+    pending: Vec<Change>,
+    /// How many lines there were.
+    count: u64,
+    /// How many facts, and changes, there may be.
+    room: usize,
+}
+
+impl Default for Lines {
+    /// Nothing is told yet.
+    fn default() -> Self {
+        Self::with_room(MAX_FACTS)
+    }
+}
+
+impl Lines {
+    /// For so many facts.
+    fn with_room(room: usize) -> Self {
+        Self { known: Known::default(), pending: Vec::new(), count: 0, room }
+    }
+
+    /// Takes the next line, without its end. Whether it was a commit, after which [`Self::facts`] are others. A blank line says nothing.
+    ///
+    /// # Errors
+    /// [`LineError`]. The line counts, and says nothing else.
+    pub fn take(&mut self, line: &[u8]) -> Result<bool, LineError> {
+        self.count += 1;
+        self.read(line).map_err(|fault| LineError { line: self.count, fault })
+    }
+
+    /// All that is told, as of the last commit.
+    pub fn facts(&self) -> Facts {
+        self.known.facts()
+    }
+
+    fn read(&mut self, line: &[u8]) -> Result<bool, LineFault> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(LineFault::TooLong);
+        }
+        if line.trim_ascii().is_empty() {
+            return Ok(false);
+        }
+        let line: Line = serde_json::from_slice(line).map_err(|error| invalid(&error))?;
+        let Some(change) = line.into_change()? else {
+            self.pending.drain(..).for_each(|change| self.known.apply(change));
+            return Ok(true);
+        };
+        let known = if change.is_withdrawal() { 0 } else { self.known.len() };
+        if known + self.pending.len() >= self.room {
+            return Err(LineFault::Full);
+        }
+        self.pending.push(change);
+        Ok(false)
+    }
+}
+
+/// What is wrong with the JSON of a line.
+fn invalid(error: &serde_json::Error) -> LineFault {
+    let text = error.to_string();
+    // It says 'at line 1', whichever line of the program it is.
+    let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
+    LineFault::Invalid { reason: reason.chars().take(200).collect(), column: error.column() }
+}

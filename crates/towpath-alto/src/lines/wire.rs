@@ -1,0 +1,128 @@
+//! One line: its fields, and the change that it stands for.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{LineFault, MAX_HOPS, MAX_VALUE_BYTES};
+use crate::{
+    address,
+    entity::Entity,
+    facts::{Cost, Prefix},
+    names::{CostMetric, Malformed, PidName, PropertyName, ResourceId, RouterName},
+    route::{AsPath, Route},
+};
+
+/// A line as it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+pub(super) enum Line {
+    Route {
+        router: RouterName,
+        prefix: Prefix,
+        next_hop: Option<IpAddr>,
+        #[serde(default)]
+        as_path: String,
+    },
+    Property {
+        entity: Entity,
+        name: PropertyName,
+        value: Value,
+    },
+    Metric {
+        map: Option<ResourceId>,
+        src: String,
+        dst: String,
+        metric: CostMetric,
+        value: Cost,
+    },
+    Withdraw(Withdrawn),
+    Commit {},
+}
+
+/// What is taken back.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Withdrawn {
+    Route { router: RouterName, prefix: Prefix },
+    Property { entity: Entity, name: PropertyName },
+    Metric { map: Option<ResourceId>, src: String, dst: String, metric: CostMetric },
+}
+
+/// Something that is known from now on, or no longer.
+#[derive(Debug)]
+pub(super) enum Change {
+    Route(RouterName, Route),
+    Property(PropertyKey, Value),
+    Cost(CostKey, Cost),
+    NoRoute(RouterName, IpNet),
+    NoProperty(PropertyKey),
+    NoCost(CostKey),
+}
+
+/// Whose property, and which.
+pub(super) type PropertyKey = (Entity, PropertyName);
+
+/// From where to where, and by which metric.
+pub(super) type CostKey = (Ends, CostMetric);
+
+/// Where something was measured.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ends {
+    Prefixes(Prefix, Prefix),
+    Pids(ResourceId, PidName, PidName),
+}
+
+impl Ends {
+    fn parse(map: Option<ResourceId>, src: &str, dst: &str) -> Result<Self, Malformed> {
+        match map {
+            Some(map) => Ok(Ends::Pids(map, PidName::new(src)?, PidName::new(dst)?)),
+            None => Ok(Ends::Prefixes(Prefix(address::prefix(src)?), Prefix(address::prefix(dst)?))),
+        }
+    }
+}
+
+impl Change {
+    /// Whether it takes something away.
+    pub(super) fn is_withdrawal(&self) -> bool {
+        matches!(self, Change::NoRoute(..) | Change::NoProperty(_) | Change::NoCost(_))
+    }
+}
+
+impl Line {
+    /// What it changes; nothing if it is a commit.
+    pub(super) fn into_change(self) -> Result<Option<Change>, LineFault> {
+        Ok(Some(match self {
+            Line::Route { router, prefix, next_hop, as_path } => {
+                Change::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
+            }
+            Line::Property { entity, name, value } => Change::Property((entity, name), bounded(value)?),
+            Line::Metric { map, src, dst, metric, value } => {
+                Change::Cost((Ends::parse(map, &src, &dst)?, metric), value)
+            }
+            Line::Withdraw(withdrawn) => withdrawn.into_change()?,
+            Line::Commit {} => return Ok(None),
+        }))
+    }
+}
+
+impl Withdrawn {
+    fn into_change(self) -> Result<Change, Malformed> {
+        Ok(match self {
+            Withdrawn::Route { router, prefix } => Change::NoRoute(router, prefix.0),
+            Withdrawn::Property { entity, name } => Change::NoProperty((entity, name)),
+            Withdrawn::Metric { map, src, dst, metric } => Change::NoCost((Ends::parse(map, &src, &dst)?, metric)),
+        })
+    }
+}
+
+fn path(text: &str) -> Result<AsPath, LineFault> {
+    let path: AsPath = text.parse()?;
+    if path.hops().len() > MAX_HOPS { Err(LineFault::PathTooLong) } else { Ok(path) }
+}
+
+fn bounded(value: Value) -> Result<Value, LineFault> {
+    if value.to_string().len() > MAX_VALUE_BYTES { Err(LineFault::ValueTooLong) } else { Ok(value) }
+}

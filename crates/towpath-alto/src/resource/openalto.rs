@@ -1,0 +1,204 @@
+//! Paths between endpoints in the form of OpenALTO ([`crate::compatibility`]).
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer, Resource,
+    endpoints::{Endpoints, FLOWS},
+    maps::cost_meta,
+    multipart::{Form, json_bytes},
+};
+use crate::{
+    cost::{CostCapabilities, CostQuery, CostType},
+    entity::Entity,
+    fields::Fields,
+    matrix::{Grid, Matrix, Passing, PathColumn},
+    media,
+    names::{AneName, CostMetric, RouterName},
+    problem::Problem,
+    route::AsPath,
+    routes::Way,
+    world::World,
+};
+
+/// Elements are called one of these, with a number behind it.
+const LINK: &str = "autolink_";
+const PATH: &str = "autopath_";
+/// Of a link: the address of the next router.
+const NEXT_HOP: &str = "next_hop";
+/// Of a path: its autonomous systems, the nearest first.
+const AS_PATH: &str = "as_path";
+
+const FORM: Form = Form {
+    media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=\"application/alto-endpointcost+json\"",
+    boundary: "d41d8cd98f00b204e9800998ecf8427e",
+    part: "ecs",
+    part_type: media::ENDPOINT_COST,
+    member: "endpoint-cost-map",
+};
+
+/// What can be asked for: paths.
+pub(super) fn costs() -> CostCapabilities {
+    CostCapabilities { cost_types: vec![CostType::path_vector()], max_cost_types: 1, testable: Vec::new() }
+}
+
+/// What a directory tells of the resource.
+pub(super) fn capabilities() -> Value {
+    let mut told = json!({
+        "cost-type-names": [CostType::path_vector().to_string()],
+        "max-cost-types": 1,
+        "cost-constraints": false,
+        "ane-property-names": [NEXT_HOP, AS_PATH],
+    });
+    told[format!("priv:{FLOWS}")] = true.into();
+    told
+}
+
+/// Answers what [`crate::compatibility`] says.
+pub(super) fn endpoints(
+    world: &World,
+    resource: &Resource,
+    request: &Value,
+    caller: IpAddr,
+) -> Result<Answer, Problem> {
+    let fields = Fields::of(request)?;
+    let query = CostQuery::read(fields, &costs())?;
+    let property = |text: &str| {
+        [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("elements have no such property here")
+    };
+    let properties = fields.texts("ane-property-names", property)?.unwrap_or_else(|| vec![NEXT_HOP, AS_PATH]);
+    let grid = Bare(Endpoints::read_flows(world, fields, caller)?);
+    let passing = Passing::of(&grid, &query);
+    let mut ways = Ways::of(world);
+    let pairs = passing.pairs().map(|((from, to), _)| (grid.0.sources[from].0.0, grid.0.destinations[to].0.0));
+    let of_pairs = pairs.map(|(source, destination)| ways.between(source, destination)).collect();
+    let numbering = Numbering::of(&ways.ways);
+    let paths = ways.ways.iter().map(|way| numbering.elements(*way)).collect();
+    let first = json_bytes(&Matrix::with_paths(&grid, &query, passing, PathColumn { paths, of_pairs }));
+    Ok(FORM.answer(
+        resource,
+        cost_meta(&query),
+        &first,
+        |vtag| json!({ "meta": { "dependent-vtags": [vtag] }, "property-map": numbering.described(&properties) }),
+    ))
+}
+
+/// Endpoints without the type before their address.
+struct Bare<'a>(Endpoints<'a>);
+
+impl Grid for Bare<'_> {
+    fn sources(&self) -> usize {
+        self.0.sources()
+    }
+
+    fn destinations(&self) -> usize {
+        self.0.destinations()
+    }
+
+    fn pairs(&self) -> Option<&[(usize, usize)]> {
+        self.0.pairs()
+    }
+
+    fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+        self.0.column(metric)
+    }
+
+    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+        self.0.universe(metric)
+    }
+
+    fn source(&self, number: usize) -> String {
+        self.0.sources[number].0.0.to_string()
+    }
+
+    fn destination(&self, number: usize) -> String {
+        self.0.destinations[number].0.0.to_string()
+    }
+}
+
+/// What a router does with packets.
+type RouterWay<'a> = (&'a RouterName, &'a Way);
+
+/// The ways that are asked for, each found once.
+struct Ways<'a> {
+    world: &'a World,
+    ways: Vec<RouterWay<'a>>,
+    /// By the router and the number of the way there.
+    numbers: HashMap<(&'a RouterName, u32), u32>,
+}
+
+impl<'a> Ways<'a> {
+    fn of(world: &'a World) -> Self {
+        Self { world, ways: Vec::new(), numbers: HashMap::new() }
+    }
+
+    /// The number of the way that the router of `source` has to `destination`; none if one of both is not known.
+    fn between(&mut self, source: IpAddr, destination: IpAddr) -> Option<u32> {
+        let world = self.world;
+        // Packets of one family do not become those of the other.
+        let router = world.router_of(source).filter(|_| source.is_ipv4() == destination.is_ipv4())?;
+        let table = world.table(router)?;
+        let found = table.find(destination)?;
+        let number = self.numbers.entry((router, found)).or_insert_with(|| {
+            self.ways.push((router, table.way(found)));
+            u32::try_from(self.ways.len() - 1).expect("there are fewer ways than pairs")
+        });
+        Some(*number)
+    }
+}
+
+/// The links and the AS paths of an answer in the order of their numbers, which depend on nothing else: links by the address of the next router, AS paths by their length, the longest
+/// first, and then by the numbers in them.
+struct Numbering<'a> {
+    links: Vec<(IpAddr, &'a RouterName)>,
+    as_paths: Vec<(Reverse<usize>, &'a AsPath)>,
+}
+
+impl<'a> Numbering<'a> {
+    fn of(ways: &[RouterWay<'a>]) -> Self {
+        let links: BTreeSet<_> = ways.iter().filter_map(|way| link(*way)).collect();
+        let as_paths: BTreeSet<_> = ways.iter().filter_map(|way| as_path(*way)).collect();
+        Self { links: links.into_iter().collect(), as_paths: as_paths.into_iter().collect() }
+    }
+
+    /// The elements of a way: its link and its AS path, as far as it has them.
+    fn elements(&self, way: RouterWay<'a>) -> Vec<AneName> {
+        let link = link(way).and_then(|link| self.links.binary_search(&link).ok());
+        let as_path = as_path(way).and_then(|as_path| self.as_paths.binary_search(&as_path).ok());
+        let names = [(LINK, link), (PATH, as_path)];
+        names.into_iter().filter_map(|(kind, position)| Some(name(kind, position?))).collect()
+    }
+
+    /// All elements with these properties.
+    fn described(&self, properties: &[&str]) -> Map<String, Value> {
+        let links = self.links.iter().map(|(next_hop, _)| next_hop.to_string()).enumerate();
+        let as_paths = self.as_paths.iter().map(|(_, as_path)| as_path.to_string()).enumerate();
+        let links = links.map(|(position, next_hop)| (name(LINK, position), NEXT_HOP, next_hop));
+        let as_paths = as_paths.map(|(position, as_path)| (name(PATH, position), AS_PATH, as_path));
+        let described = links.chain(as_paths).map(|(name, property, value)| {
+            let told = if properties.contains(&property) { json!({ property: value }) } else { json!({}) };
+            (Entity::Ane(None, name).to_string(), told)
+        });
+        described.collect()
+    }
+}
+
+fn link((router, way): RouterWay<'_>) -> Option<(IpAddr, &RouterName)> {
+    Some((way.next_hop?, router))
+}
+
+fn as_path((_, way): RouterWay<'_>) -> Option<(Reverse<usize>, &AsPath)> {
+    let length = way.as_path.hops().len();
+    (length > 0).then_some((Reverse(length), &way.as_path))
+}
+
+/// The name of the element of that kind at that position, from 0; numbers are from 1.
+fn name(kind: &str, position: usize) -> AneName {
+    AneName::new(&format!("{kind}{}", position + 1)).expect("a word and a number make a name")
+}

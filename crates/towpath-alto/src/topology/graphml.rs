@@ -1,0 +1,148 @@
+//! Topologies as GraphML, also as the Internet Topology Zoo has them.
+//!
+//! Elements are known by their local names, wherever they stand. What a `data` element says is the field that its `key` declares, else the field of the key's own
+//! name. Defaults of keys, ports and hyperedges are passed over. The five entities of XML and characters by number are read; others are passed over, and so are
+//! document types.
+
+use std::{collections::HashMap, fmt::Display, mem};
+
+use quick_xml::{
+    escape,
+    events::{BytesRef, BytesStart, Event},
+    reader::Reader,
+};
+
+use super::{
+    TopologyError,
+    draft::{Draft, WrittenLink, WrittenNode},
+};
+use crate::lenient::{Fill as _, Scalar};
+
+/// Reads the nodes and links of a document.
+///
+/// # Errors
+/// If it is no well-formed XML.
+pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
+    let mut reader = Reader::from_str(text);
+    reader.config_mut().allow_dangling_amp = true;
+    let mut document = Document { draft, fields: HashMap::new(), open: Open::Nothing, data: None, depth: 0 };
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(tag)) => document.start(&tag),
+            Ok(Event::Empty(tag)) => {
+                document.start(&tag);
+                document.end(tag.local_name().into_inner());
+            }
+            Ok(Event::End(tag)) => document.end(tag.local_name().into_inner()),
+            Ok(Event::Text(text)) => document.append(&text.xml10_content()),
+            Ok(Event::CData(text)) => document.append(&text.xml10_content()),
+            Ok(Event::GeneralRef(reference)) => document.append_reference(&reference),
+            Ok(Event::Decl(_) | Event::Comment(_) | Event::PI(_) | Event::DocType(_)) => {}
+            Ok(Event::Eof) if document.depth == 0 => return Ok(()),
+            Ok(Event::Eof) => return Err(invalid(text, text.len(), &"the XML ends before its root element does")),
+            Err(error) => {
+                let at = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
+                return Err(invalid(text, at, &error));
+            }
+        }
+    }
+}
+
+fn invalid(text: &str, at: usize, problem: &dyn Display) -> TopologyError {
+    let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    TopologyError::Invalid(format!("line {line}: {problem}"))
+}
+
+/// The node or link within which the reader is.
+enum Open {
+    Nothing,
+    Node(WrittenNode),
+    Link(WrittenLink),
+}
+
+/// A document up to where it is read.
+struct Document<'a> {
+    draft: &'a mut Draft,
+    /// The names of fields by the ids of their keys.
+    fields: HashMap<String, String>,
+    open: Open,
+    /// The field that is read, and its text so far.
+    data: Option<(String, String)>,
+    /// How many elements are open.
+    depth: usize,
+}
+
+impl Document<'_> {
+    fn start(&mut self, tag: &BytesStart<'_>) {
+        self.depth += 1;
+        let text = |name| attribute(tag, name).unwrap_or_default();
+        match tag.local_name().into_inner() {
+            "key" => {
+                if let Some(field) = attribute(tag, "attr.name") {
+                    self.fields.insert(text("id"), field);
+                }
+            }
+            "graph" => self.draft.is_directed = text("edgedefault") == "directed",
+            // A node may have a graph of its own in it, whose nodes are taken for as good.
+            "node" => self.open(Open::Node(WrittenNode::new(text("id")))),
+            "edge" => {
+                let is_directed = attribute(tag, "directed").map(|value| value == "true");
+                let (from, to) = (text("source"), text("target"));
+                self.open(Open::Link(WrittenLink { from, to, is_directed, ..WrittenLink::default() }));
+            }
+            "data" => {
+                let key = text("key");
+                self.data = Some((self.fields.get(&key).cloned().unwrap_or(key), String::new()));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, name: &str) {
+        self.depth -= 1;
+        match name {
+            "node" | "edge" => self.open(Open::Nothing),
+            "data" => self.note(),
+            _ => {}
+        }
+    }
+
+    /// Ends the node or link that is open, and begins another.
+    fn open(&mut self, next: Open) {
+        match mem::replace(&mut self.open, next) {
+            Open::Nothing => {}
+            Open::Node(node) => self.draft.add_node(node),
+            Open::Link(link) => self.draft.add_link(link),
+        }
+    }
+
+    /// Notes what a field said of the node or link that is open.
+    fn note(&mut self) {
+        let Some((field, text)) = self.data.take() else { return };
+        let mut value = Scalar::default();
+        value.text(&text);
+        match &mut self.open {
+            Open::Nothing => {}
+            Open::Node(node) => node.note(&field, &value),
+            Open::Link(link) => link.note(&field, &value),
+        }
+    }
+
+    fn append(&mut self, text: &str) {
+        if let Some((_, read)) = &mut self.data {
+            read.push_str(text);
+        }
+    }
+
+    fn append_reference(&mut self, reference: &BytesRef<'_>) {
+        match reference.resolve_char_ref() {
+            Ok(Some(character)) => self.append(character.encode_utf8(&mut [0; 4])),
+            _ => self.append(escape::resolve_xml_entity(reference).unwrap_or_default()),
+        }
+    }
+}
+
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let attribute = tag.attributes().flatten().find(|attribute| attribute.key.into_inner() == name)?;
+    Some(escape::unescape(&attribute.value).map_or_else(|_| attribute.value.to_string(), |value| value.into_owned()))
+}

@@ -1,0 +1,76 @@
+//! Answers as the JSON documents that they are made of, and what changed between two.
+
+use std::{str, sync::Arc};
+
+use serde_json::Value;
+
+use super::Content;
+use crate::{
+    patch::{Allowed, Change, smallest},
+    resource::Answer,
+};
+
+/// A document of an answer.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The `Content-ID` without brackets, if the answer has parts.
+    pub(super) id: Option<String>,
+    /// The document.
+    pub(super) value: Value,
+}
+
+/// A change of one document.
+#[derive(Debug)]
+pub(super) struct Patch {
+    /// Of the part with that `Content-ID`; none if the answer is one document.
+    pub(super) part: Option<String>,
+    /// The change.
+    pub(super) content: Content,
+}
+
+impl Patch {
+    fn of(part: &Part, change: &Change) -> Self {
+        let body: Arc<[u8]> = change.value().to_string().into_bytes().into();
+        Self { part: part.id.clone(), content: Content { media_type: change.media_type(), body } }
+    }
+}
+
+/// The documents of an answer: one, or one of each part. None at all if it is made of something else; then it can only be
+/// sent whole.
+pub(super) fn parts(answer: &Answer) -> Vec<Part> {
+    let parts = match boundary(answer.media_type) {
+        Some(boundary) => multipart(&answer.body, boundary),
+        None => serde_json::from_slice(&answer.body).ok().map(|value| vec![Part { id: None, value }]),
+    };
+    parts.unwrap_or_default()
+}
+
+fn boundary(media_type: &str) -> Option<&str> {
+    media_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("boundary="))
+}
+
+fn multipart(body: &[u8], boundary: &str) -> Option<Vec<Part>> {
+    let text = str::from_utf8(body).ok()?.strip_prefix(&format!("--{boundary}\r\n"))?;
+    let text = text.strip_suffix(&format!("\r\n--{boundary}--\r\n"))?;
+    let delimiter = format!("\r\n--{boundary}\r\n");
+    text.split(&delimiter).map(part).collect()
+}
+
+fn part(text: &str) -> Option<Part> {
+    let (header, document) = text.split_once("\r\n\r\n")?;
+    let id = header.lines().find_map(|line| line.strip_prefix("Content-ID: "))?;
+    let id = id.strip_prefix('<')?.strip_suffix('>')?.to_owned();
+    Some(Part { id: Some(id), value: serde_json::from_str(document).ok()? })
+}
+
+/// The changes that make the documents `new` of `old`, one for each that changed. None if one of them is best sent whole, or
+/// nothing changed.
+pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed) -> Option<Vec<Patch>> {
+    if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
+        return None;
+    }
+    let changed = old.iter().zip(new).filter(|(old, new)| old.value != new.value);
+    let patches = changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?)));
+    let patches: Vec<Patch> = patches.collect::<Option<_>>()?;
+    (!patches.is_empty()).then_some(patches)
+}

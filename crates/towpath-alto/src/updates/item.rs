@@ -1,0 +1,117 @@
+//! One answer that is followed.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Map, Value};
+
+use super::{
+    Present,
+    document::{Part, parts, patches},
+    graph::{Graph, Limits, Version},
+};
+use crate::{
+    media,
+    names::ResourceId,
+    patch::Allowed,
+    problem::Problem,
+    resource::{Answer, Resource},
+};
+
+/// What an answer is to: two requests with one key have one answer in each world.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    resource: ResourceId,
+    /// What is posted; null for what is asked for by GET.
+    input: Value,
+    /// Who asks, if the answer depends on that.
+    client: Option<IpAddr>,
+}
+
+impl Key {
+    /// The key of `resource` being asked for `input` by a client at `client`. An input that is missing is an empty one.
+    pub(super) fn new(resource: &Resource, input: Option<&Value>, client: IpAddr) -> Self {
+        let input = match resource.accepts() {
+            Some(_) => input.cloned().unwrap_or_else(|| Value::Object(Map::new())),
+            None => Value::Null,
+        };
+        let client = depends_on_client(resource, &input).then_some(client);
+        Self { resource: resource.id.clone(), input, client }
+    }
+
+    /// Whose answer it is.
+    pub(super) fn resource(&self) -> &ResourceId {
+        &self.resource
+    }
+
+    fn answer(&self, resource: &Resource, present: Present<'_>) -> Result<Answer, Problem> {
+        // Where nobody is named, nobody is asked for.
+        let client = self.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        resource.answer(present.world, &self.input, client)
+    }
+
+    /// The tag that the answer names as its own. That of a part is not one of the whole (RFC 7285 §11.3.1.6).
+    fn version_tag(&self, parts: &[Part]) -> Option<String> {
+        let [part] = parts else { return None };
+        part.value["meta"]["vtag"]["tag"].as_str().filter(|_| self.input.is_null()).map(str::to_owned)
+    }
+}
+
+/// Whether one side of the pairs may be the client itself (RFC 7285 §11.5.1.3).
+fn depends_on_client(resource: &Resource, input: &Value) -> bool {
+    let is_told = |side: &str| input["endpoints"][side].as_array().is_some_and(|endpoints| !endpoints.is_empty());
+    resource.accepts() == Some(media::ENDPOINT_COST_PARAMS) && !(is_told("srcs") && is_told("dsts"))
+}
+
+/// An answer with its versions. Takes the memory of [`Limits`], and that of the latest answer twice: as bytes and as JSON values.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// How many resources stand one upon another beneath it: what it depends on has less.
+    pub(super) depth: usize,
+    /// Its versions.
+    pub(super) graph: Graph,
+    /// What the latest one is made of.
+    parts: Vec<Part>,
+}
+
+impl Item {
+    /// The answer as it is now.
+    ///
+    /// # Errors
+    /// Those of the resource.
+    pub(super) fn new(key: &Key, resource: &Resource, present: Present<'_>, limits: Limits) -> Result<Self, Problem> {
+        let answer = key.answer(resource, present)?;
+        let parts = parts(&answer);
+        let version = Version::new(answer, key.version_tag(&parts), None);
+        Ok(Self { depth: depth(resource, present), graph: Graph::new(1, version, limits), parts })
+    }
+
+    /// Adds the answer as it is now, if it is another one; tells whether it is.
+    ///
+    /// # Errors
+    /// Those of the resource, if the world no longer has what is asked for.
+    pub(super) fn advance(
+        &mut self,
+        key: &Key,
+        resource: &Resource,
+        present: Present<'_>,
+        allowed: Allowed,
+    ) -> Result<bool, Problem> {
+        let answer = key.answer(resource, present)?;
+        self.depth = depth(resource, present);
+        if answer.tag == *self.graph.tag() {
+            return Ok(false);
+        }
+        let parts = parts(&answer);
+        let patches = patches(&self.parts, &parts, allowed);
+        self.graph.push(Version::new(answer, key.version_tag(&parts), patches));
+        self.parts = parts;
+        Ok(true)
+    }
+}
+
+/// How many resources stand one upon another beneath this one. No resource depends on itself.
+fn depth(resource: &Resource, present: Present<'_>) -> usize {
+    let uses = resource.uses(present.world);
+    let used = uses.iter().filter_map(|id| present.directory.find(id.as_str()));
+    used.map(|used| 1 + depth(used, present)).max().unwrap_or(0)
+}

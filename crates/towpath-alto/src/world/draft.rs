@@ -1,0 +1,145 @@
+//! How a world is put together, one agent after another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+};
+
+use ipnet::IpNet;
+
+use super::{Mesh, Region, Routing, Table, World, WorldFault, fault::MAP_NAME_LENGTH};
+use crate::{
+    address::AddressType,
+    directory,
+    entity::{Domain, Entity},
+    facts::{Cost, Facts},
+    geo::{self, Locations},
+    names::{CostMetric, PidName, PropertyName, ResourceId, TopologyName},
+    network_map::NetworkMap,
+    properties::Properties,
+    topology::Told,
+};
+
+/// Costs between PIDs by their names.
+type Cells = BTreeMap<(PidName, PidName), Cost>;
+
+/// A world that is being put together.
+#[derive(Default)]
+pub(super) struct Draft {
+    maps: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<IpNet>>>,
+    costs: BTreeMap<ResourceId, BTreeMap<CostMetric, Cells>>,
+    mesh: Mesh,
+    properties: Properties,
+    routing: Routing,
+    topologies: BTreeMap<TopologyName, Told>,
+    locations: Vec<Arc<Locations>>,
+}
+
+impl Draft {
+    pub(super) fn add(&mut self, facts: &Facts) {
+        for (id, pids) in &facts.network_map {
+            let map = self.maps.entry(id.clone()).or_default();
+            for (pid, prefixes) in pids {
+                map.entry(pid.clone()).or_default().extend(prefixes.iter().map(|prefix| prefix.0));
+            }
+        }
+        for (id, metrics) in &facts.cost_map {
+            let costs = self.costs.entry(id.clone()).or_default();
+            for (metric, rows) in metrics {
+                let rows = rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| ((src, dst), cost)));
+                let cells = rows.map(|((src, dst), cost)| ((src.clone(), dst.clone()), *cost));
+                costs.entry(metric.clone()).or_default().extend(cells);
+            }
+        }
+        for (entity, properties) in &facts.properties {
+            for (name, value) in properties {
+                self.properties.insert(entity.clone(), name.clone(), value.clone());
+            }
+        }
+        for (name, router) in &facts.routers {
+            self.routing.add(name, router);
+        }
+        for (name, topology) in &facts.topology {
+            self.topologies.entry(name.clone()).or_default().join(topology);
+        }
+        self.locations.extend(facts.locations.clone());
+        for costs in &facts.costs {
+            let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
+            for (metric, cost) in &costs.values {
+                self.mesh.costs.entry(metric.clone()).or_default().insert(pair, cost.value());
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<World, WorldFault> {
+        let mut regions = BTreeMap::new();
+        check_names(&self.maps)?;
+        for (id, pids) in self.maps {
+            let map = NetworkMap::new(id.clone(), pids)?;
+            let costs = self.costs.remove(&id).unwrap_or_default();
+            let costs = costs.into_iter().map(|(metric, cells)| Ok((metric.clone(), table(&map, &metric, cells)?)));
+            let costs = costs.collect::<Result<_, WorldFault>>()?;
+            regions.insert(id, Region { map, costs });
+        }
+        if let Some(map) = self.costs.into_keys().next() {
+            return Err(WorldFault::NoMap { map });
+        }
+        let is_missing = |entity: &&Entity| match entity {
+            Entity::Pid(map, pid) => {
+                regions.get(map).is_none_or(|region: &Region| region.map.number(pid.as_str()).is_none())
+            }
+            _ => false,
+        };
+        if let Some(entity) = self.properties.others().find(is_missing) {
+            return Err(WorldFault::NoEntity { entity: entity.clone() });
+        }
+        for (name, told) in self.topologies {
+            let attached = told.attached(&name)?;
+            self.routing.topologies.insert(name, attached);
+        }
+        let Self { mesh, properties, routing, locations, .. } = self;
+        let domains = domains(&properties, &locations);
+        let geo_distance = knows_positions(&domains).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
+        let (profile, property_map) = (None, OnceLock::new());
+        Ok(World { regions, mesh, properties, domains, routing, locations, geo_distance, profile, property_map })
+    }
+}
+
+/// The domains of entities, with the names of what agents and databases tell of them.
+fn domains(properties: &Properties, locations: &[Arc<Locations>]) -> BTreeMap<Domain, BTreeSet<PropertyName>> {
+    let mut domains = properties.domains();
+    for locations in locations {
+        for kind in AddressType::ALL.into_iter().filter(|kind| locations.covers(*kind)) {
+            domains.entry(Domain::Address(kind)).or_default().extend(locations.properties().iter().cloned());
+        }
+    }
+    domains
+}
+
+/// Whether there may be positions of addresses.
+fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>) -> bool {
+    let mut of_addresses = domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
+    of_addresses.any(|(_, names)| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
+}
+
+/// Refuses names of network maps of which the resources' names could not be made.
+fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
+    for map in maps.keys() {
+        let name = map.as_str();
+        let begins_like =
+            |other: &ResourceId| name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
+        if name.len() > MAP_NAME_LENGTH || directory::OTHERS.contains(&name) || maps.keys().any(begins_like) {
+            return Err(WorldFault::MapName { map: map.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The table of costs between PIDs of `map`.
+fn table(map: &NetworkMap, metric: &CostMetric, cells: Cells) -> Result<Table, WorldFault> {
+    let number = |pid: &PidName| {
+        let no_pid = || WorldFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
+        map.number(pid.as_str()).ok_or_else(no_pid)
+    };
+    cells.into_iter().map(|((src, dst), cost)| Ok(((number(&src)?, number(&dst)?), cost.value()))).collect()
+}

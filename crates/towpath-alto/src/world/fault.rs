@@ -1,0 +1,58 @@
+//! Why what agents know makes no world.
+
+use crate::{
+    entity::Entity,
+    names::{CostMetric, PidName, ResourceId},
+    network_map::MapFault,
+    topology::AttachFault,
+};
+
+/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
+pub(super) const MAP_NAME_LENGTH: usize = 20;
+
+/// Why what agents know makes no world; the operator's fault, or an agent's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorldFault {
+    /// A network map is none.
+    #[error(transparent)]
+    Map(#[from] MapFault),
+    /// A network map has a name that others are made of.
+    #[error(
+        "network map {map}: call it otherwise: at most {MAP_NAME_LENGTH} characters, not as another resource, nor as another map with a dash behind it"
+    )]
+    MapName {
+        /// Its name.
+        map: ResourceId,
+    },
+    /// Properties are told of a PID that is not there.
+    #[error("properties of {entity}: there is no such PID")]
+    NoEntity {
+        /// What is spoken of.
+        entity: Entity,
+    },
+    /// Costs are told of a network map that nobody tells.
+    #[error("cost map {map}: there is no network map of that name")]
+    NoMap {
+        /// Its name.
+        map: ResourceId,
+    },
+    /// Costs are told of a PID that its network map does not have.
+    #[error("cost map {map}, {metric}: the network map has no PID {pid}")]
+    NoPid {
+        /// The map.
+        map: ResourceId,
+        /// The metric.
+        metric: CostMetric,
+        /// The PID.
+        pid: PidName,
+    },
+    /// What is said to be attached to a topology cannot be.
+    #[error(transparent)]
+    Attach(#[from] AttachFault),
+    /// The resource of the compatibility profile has a name that another one has, or may get.
+    #[error("compatibility profile: call {name} otherwise: not like a resource, nor like a map with a dash behind it")]
+    ProfileName {
+        /// Its name.
+        name: ResourceId,
+    },
+}
