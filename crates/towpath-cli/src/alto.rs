@@ -1,12 +1,13 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which proves its configuration.
 //!
-//! [`agents`] read what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
+//! [`agents`] tell what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
 
 mod agents;
 mod answers;
 pub(crate) mod args;
 mod settings;
 mod sources;
+mod streams;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 
@@ -16,7 +17,7 @@ use toml::{Table, Value};
 use towpath_server::Server;
 
 use self::{
-    agents::Agents,
+    agents::{Agents, Purpose},
     answers::Answers,
     args::{Alto, AltoAction},
     settings::AltoConfig,
@@ -32,7 +33,7 @@ use crate::{
 /// Runs `towpath alto`.
 pub(crate) async fn run(arguments: &Alto) -> Result<(), Failure> {
     match &arguments.action {
-        Some(AltoAction::Check) => check(arguments),
+        Some(AltoAction::Check) => check(arguments).await,
         None => serve(arguments).await,
     }
 }
@@ -61,29 +62,64 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     descriptors::raise_limit();
-    let mut agents = Agents::new(&settings.agents);
-    let failures = agents.refresh();
-    if !failures.is_empty() {
-        return Err(Failure::Facts(failures.join("\n")));
-    }
-    let (answers, lacks) = Answers::of(agents.facts()).map_err(|fault| Failure::Facts(fault.to_string()))?;
-    lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
-    let answers = Arc::new(answers);
-    let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
-    // Before anybody is told that the server is there: a signal that nobody waits for would end it.
+    // Before programs are started and before anybody is told that the server is there: a signal that nobody waits for would end it, and not them.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
-    let minding = tokio::spawn(agents::mind(agents, answers, hangups));
-    let outcome = serve::run(server, Interrupts::of(&[Signal::INT, Signal::TERM])?).await;
-    minding.abort();
+    let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
+    let mut agents = Agents::start(&settings.agents, Purpose::Serve)?;
+    let begun = tokio::select! {
+        begun = begin(&mut agents, &settings) => begun,
+        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+    };
+    let (server, answers) = match begun {
+        Ok(begun) => begun,
+        Err(failure) => {
+            agents.end().await;
+            return Err(failure);
+        }
+    };
+    let stopping = server.stopping();
+    let minding = tokio::spawn(agents::mind(agents, answers, hangups, stopping.clone()));
+    let outcome = serve::run(server, interrupts).await;
+    stopping.cancel();
+    // Else programs would outlive the server.
+    let _ = minding.await;
     outcome
 }
 
+/// The server, and what it answers with, once agents have told what they know.
+async fn begin(agents: &mut Agents, settings: &AltoConfig) -> Result<(Server, Arc<Answers>), Failure> {
+    agents.gather(Purpose::Serve).await;
+    let (asked, others) = agents.troubles();
+    if !asked.is_empty() {
+        return Err(Failure::Facts(asked.join("\n")));
+    }
+    others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
+    let (answers, lacks) = Answers::of(agents.facts(), settings.compatibility.clone())
+        .map_err(|fault| Failure::Facts(fault.to_string()))?;
+    lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
+    let answers = Arc::new(answers);
+    let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
+    Ok((server, answers))
+}
+
 /// Says what is wrong with what agents know, and what a directory of it lacks.
-fn check(arguments: &Alto) -> Result<(), Failure> {
+async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
-    let mut agents = Agents::new(&settings.agents);
-    let mut faults = agents.refresh();
-    match Answers::of(agents.facts()) {
+    let mut interrupts = Interrupts::new()?;
+    let mut agents = Agents::start(&settings.agents, Purpose::Check)?;
+    let outcome = tokio::select! {
+        outcome = prove(&mut agents, &settings) => outcome,
+        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+    };
+    agents.end().await;
+    outcome
+}
+
+async fn prove(agents: &mut Agents, settings: &AltoConfig) -> Result<(), Failure> {
+    agents.gather(Purpose::Check).await;
+    let (mut faults, others) = agents.troubles();
+    faults.extend(others);
+    match Answers::of(agents.facts(), settings.compatibility.clone()) {
         Ok((answers, lacks)) => {
             faults.extend(lacks.iter().map(ToString::to_string));
             let mut stdout = std::io::stdout().lock();

@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Say what paths cost, by ALTO (RFC 7285): network and cost maps, and properties of endpoints.
     Alto(crate::alto::args::Alto),
+    /// Put the replicas in a list into the order in which they are to be tried, by what an ALTO server says.
+    Order(crate::order::args::Order),
     /// Copy files and trees between storages, verified.
     Cp(Copy),
     /// Make a destination hold what a source holds, copying only what differs.

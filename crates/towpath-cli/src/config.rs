@@ -136,7 +136,8 @@ fn merge(into: &mut Table, layer: Table, origin: &str, prefix: &str, origins: &m
     }
 }
 
-fn wrong(origin: &str, message: &str) -> ConfigError {
+/// The error of a layer, with the nearest known key if `message`, which is serde's, is about one that there is not.
+pub(crate) fn wrong(origin: &str, message: &str) -> ConfigError {
     let hint = nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
     ConfigError::Wrong { origin: origin.to_string(), message: format!("{message}{hint}") }
 }

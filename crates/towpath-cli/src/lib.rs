@@ -19,6 +19,7 @@ mod list;
 mod location;
 mod missed;
 mod notify;
+mod order;
 mod output;
 mod probe;
 mod progress;
@@ -140,6 +141,7 @@ async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
         Command::Df(arguments) => commands::space(&arguments, places).await,
         Command::Ping(arguments) => commands::ping(&arguments, places).await,
         Command::Probe(arguments) => probe::run(&arguments, places).await,
+        Command::Order(arguments) => order::run(&arguments, places).await,
         Command::Serve(_) | Command::Alto(_) | Command::Config(_) | Command::Wan(_) => {
             Err(Failure::internal("not a client's command"))
         }

@@ -3,11 +3,14 @@
 #[cfg(test)]
 mod it {
     mod alto;
+    mod alto_agents;
+    mod alto_streams;
     mod copying;
     mod ending;
     mod events;
     mod idle;
     mod missing;
+    mod order;
     mod outage;
     mod plain_server;
     mod probing;

@@ -1,50 +1,190 @@
-//! Agents: what reads facts, and looks whether they have changed.
+//! Agents: what knows the network, each a task of its own that tells what it knows, and the one place where that comes together.
+//!
+//! ```text
+//! asked: files, servers ──┐
+//! program: lines ─────────┼── Report ──► Agents ── facts of all ──► a new world
+//! bmp: routers ───────────┘
+//! ```
+//!
+//! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. [`Agents`] keep the last word of each and know
+//! which PIDs all of them tell, by which results of measurements are understood. Who fails is asked, or started, less often.
+
+mod asked;
+mod bmp;
+mod pauses;
+mod program;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::signal::unix::Signal;
+use futures::future::{FutureExt as _, ready};
+use tokio::{
+    signal::unix::Signal,
+    sync::{mpsc, watch},
+    time::sleep_until,
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::facts::Facts;
-use towpath_store::sys::clock::{self, Instant};
+use towpath_store::sys::clock;
 
-use super::{answers::Answers, settings::AgentConfig, sources::Fingerprint};
+use self::{asked::Asked, bmp::Collector};
+use super::{
+    answers::Answers,
+    settings::agent::AgentConfig,
+    sources::{Knowledge, Pids, Results},
+};
+use crate::failure::Failure;
 
-/// No agent reads more often, whatever its settings say.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Reports that may wait to be taken: an agent that tells faster than worlds are made waits.
+const WAITING_REPORTS: usize = 16;
 
-/// One agent with what it last knew.
+/// What agents are started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To answer from what they know.
+    Serve,
+    /// To see whether they work. None of them listens: where they would, a server may do so.
+    Check,
+}
+
+impl Purpose {
+    /// How long to wait for agents that tell when they like: a server should start, a proof should be whole.
+    fn patience(self) -> Duration {
+        match self {
+            Purpose::Serve => Duration::from_secs(10),
+            Purpose::Check => Duration::from_secs(60),
+        }
+    }
+}
+
+/// What an agent tells.
+#[derive(Debug)]
+struct Report {
+    /// Its number.
+    agent: usize,
+    /// All that it knows; none if that is what it told before.
+    knowledge: Option<Knowledge>,
+    /// What is wrong with it; none if what it knows is as the network is.
+    trouble: Option<String>,
+}
+
+/// How an agent's task tells.
+#[derive(Debug)]
+struct Teller {
+    agent: usize,
+    name: Arc<str>,
+    reports: mpsc::Sender<Report>,
+}
+
+impl Teller {
+    /// Waits until there is room. Nobody listens when the server ends, which is no concern of agents.
+    async fn tell(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
+        let _ = self.reports.send(Report { agent: self.agent, knowledge, trouble }).await;
+    }
+}
+
+/// How an agent comes to tell something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It is asked.
+    Asked,
+    /// It tells when it likes, and soon after its start for the first time.
+    Tells,
+    /// It tells what others tell it, who may never come.
+    Listens,
+}
+
+/// One agent with what it last told.
 #[derive(Debug)]
 struct Agent {
-    name: String,
-    config: AgentConfig,
-    /// What its files were when they were last read.
-    read: Option<Fingerprint>,
-    /// When to look at them again.
-    due: Instant,
+    name: Arc<str>,
+    manner: Manner,
+    has_told: bool,
     facts: Facts,
-    /// Why its last reading failed.
-    failure: Option<String>,
+    /// What its facts follow from, if it measures.
+    results: Option<Results>,
+    /// Whether they follow from these results and from the PIDs that there are.
+    is_understood: bool,
+    trouble: Option<String>,
+    /// Since when something is wrong with it, in seconds since the Unix epoch.
+    stale_since_s: Option<i64>,
 }
 
 /// All agents, in the order in which what they say holds.
 #[derive(Debug)]
 pub(super) struct Agents {
     agents: Vec<Agent>,
-    /// How often one of them knew something else.
-    changes: u64,
+    reports: mpsc::Receiver<Report>,
+    /// Tells those that are asked to ask all anew.
+    anew: watch::Sender<()>,
+    tasks: Vec<AbortOnDropHandle<()>>,
+    /// The PIDs by which results of measurements were understood.
+    pids: Pids,
+    /// Whether one of them told something else since [`Agents::put_together`].
+    has_news: bool,
 }
 
 impl Agents {
-    /// Agents that know nothing yet.
-    pub(super) fn new(configs: &BTreeMap<String, AgentConfig>) -> Self {
-        let agent = |(name, config): (&String, &AgentConfig)| Agent {
-            name: name.clone(),
-            config: config.clone(),
-            read: None,
-            due: clock::now(),
-            facts: Facts::default(),
-            failure: None,
+    /// Starts them. To be called within a runtime of several threads.
+    ///
+    /// # Errors
+    /// For settings that contradict themselves, and an address that cannot be listened on; then none is started.
+    pub(super) fn start(configs: &BTreeMap<String, AgentConfig>, purpose: Purpose) -> Result<Self, Failure> {
+        let (sender, reports) = mpsc::channel(WAITING_REPORTS);
+        let (anew, asks_anew) = watch::channel(());
+        let client = Arc::new(asked::client());
+        let (mut agents, mut lives) = (Vec::new(), Vec::new());
+        for (name, config) in configs {
+            config.check().map_err(|fault| Failure::Usage(format!("agent {name}: {fault}")))?;
+            let name: Arc<str> = name.as_str().into();
+            let teller = Teller { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
+            let (manner, life) = match config {
+                AgentConfig::Program { command } => (Manner::Tells, program::run(command.clone(), teller).boxed()),
+                AgentConfig::Bmp { .. } if purpose == Purpose::Check => (Manner::Listens, ready(()).boxed()),
+                AgentConfig::Bmp { listen, from, settle, hold } => {
+                    let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0]);
+                    let refused = |error| Failure::Facts(format!("agent {name}: cannot listen on {listen}: {error}"));
+                    (Manner::Listens, collector.map_err(refused)?.run(teller).boxed())
+                }
+                config => {
+                    let asked = Asked::new(config, Arc::clone(&client));
+                    (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
+                }
+            };
+            agents.push(Agent::new(name, manner));
+            lives.push(life);
+        }
+        // Only now: nothing runs unless all can.
+        let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
+        Ok(Self { agents, reports, anew, tasks, pids: Pids::default(), has_news: false })
+    }
+
+    /// Waits until each has told something, or [`Purpose::patience`] is over: to serve, those that are asked are waited for all the same.
+    pub(super) async fn gather(&mut self, purpose: Purpose) {
+        let deadline = clock::now() + purpose.patience();
+        loop {
+            let is_late = clock::now() >= deadline;
+            if !self.agents.iter().any(|agent| agent.is_waited_for(purpose, is_late)) {
+                break;
+            }
+            tokio::select! {
+                reports = self.hear() => drop(self.take(reports)),
+                () = sleep_until(deadline), if !is_late => {}
+            }
+        }
+        self.put_together();
+    }
+
+    /// What is wrong with those that are asked, and with the others.
+    pub(super) fn troubles(&self) -> (Vec<String>, Vec<String>) {
+        let told = |agent: &Agent| {
+            let silence = (!agent.has_told && agent.manner != Manner::Listens).then_some("it has told nothing yet");
+            let trouble = agent.trouble.as_deref().or(silence)?;
+            Some((agent.manner, format!("agent {}: {trouble}", agent.name)))
         };
-        Self { agents: configs.iter().map(agent).collect(), changes: 0 }
+        let (asked, others): (Vec<_>, Vec<_>) =
+            self.agents.iter().filter_map(told).partition(|(manner, _)| *manner == Manner::Asked);
+        let texts = |troubles: Vec<(Manner, String)>| troubles.into_iter().map(|(_, text)| text).collect();
+        (texts(asked), texts(others))
     }
 
     /// What they know.
@@ -52,75 +192,147 @@ impl Agents {
         self.agents.iter().map(|agent| &agent.facts)
     }
 
-    /// Has those read anew whose time has come, and tells what fails that did not fail in the same way before. Who fails keeps what it knew.
-    pub(super) fn refresh(&mut self) -> Vec<String> {
-        let mut failures = Vec::new();
-        let now = clock::now();
-        for agent in self.agents.iter_mut().filter(|agent| agent.due <= now) {
-            agent.due = now + agent.config.refresh().max(SHORTEST);
-            let failure = match agent.read() {
-                Ok(is_new) => {
-                    self.changes += u64::from(is_new);
-                    None
-                }
-                Err(failure) => Some(failure),
-            };
-            if let Some(failure) = failure.as_ref().filter(|failure| agent.failure.as_ref() != Some(failure)) {
-                failures.push(format!("agent {}: {failure}", agent.name));
-            }
-            agent.failure = failure;
-        }
-        failures
+    /// Those of which something is wrong, so that what they know may not be as the network is; with since when, in seconds since the Unix epoch.
+    pub(super) fn stale(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.agents.iter().filter_map(|agent| Some((&*agent.name, agent.stale_since_s?)))
     }
 
-    /// Has all files read anew, also those that look as they did.
-    fn forget_files(&mut self) {
+    /// Ends them, and all programs that were started.
+    pub(super) async fn end(self) {
+        self.tasks.iter().for_each(AbortOnDropHandle::abort);
+        for task in self.tasks {
+            // It was aborted.
+            let _ = task.await;
+        }
+    }
+
+    /// Has those that are asked ask all anew, also what looks as it did.
+    fn ask_anew(&self) {
         tracing::info!("told to read anew");
-        for agent in &mut self.agents {
-            (agent.read, agent.due) = (None, clock::now());
-        }
+        self.anew.send_replace(());
     }
 
-    /// How long until one of them should read anew.
-    fn pause(&self) -> Duration {
-        let now = clock::now();
-        self.agents.iter().map(|agent| agent.due.saturating_duration_since(now)).min().unwrap_or(Duration::MAX)
+    /// What agents tell next: one report, and all others that wait.
+    async fn hear(&mut self) -> Vec<Report> {
+        let mut reports = Vec::new();
+        if self.reports.recv_many(&mut reports, WAITING_REPORTS).await == 0 {
+            // None of them says anything any more.
+            std::future::pending::<()>().await;
+        }
+        reports
+    }
+
+    /// Takes note of what agents told. What is wrong that was not wrong in the same way before.
+    fn take(&mut self, reports: Vec<Report>) -> Vec<String> {
+        let mut troubles = Vec::new();
+        for Report { agent, knowledge, trouble } in reports {
+            let agent = &mut self.agents[agent];
+            agent.has_told = true;
+            self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
+            troubles.extend(agent.note(trouble));
+        }
+        troubles
+    }
+
+    /// Makes facts of all that was told. Whether they are others than before.
+    fn put_together(&mut self) -> bool {
+        let mut pids = Pids::default();
+        for (map, names) in self.agents.iter().flat_map(|agent| &agent.facts.network_map) {
+            pids.entry(map.clone()).or_default().extend(names.keys().cloned());
+        }
+        if pids != self.pids {
+            self.pids = pids;
+            self.agents.iter_mut().for_each(|agent| agent.is_understood = false);
+        }
+        self.agents.iter_mut().for_each(|agent| agent.understand(&self.pids));
+        std::mem::take(&mut self.has_news)
     }
 }
 
 impl Agent {
-    /// Reads, and tells whether that brought something new.
-    fn read(&mut self) -> Result<bool, String> {
-        let fingerprint = self.config.fingerprint()?;
-        if self.read.as_ref() == Some(&fingerprint) {
-            return Ok(false);
+    fn new(name: Arc<str>, manner: Manner) -> Self {
+        Self {
+            name,
+            manner,
+            has_told: false,
+            facts: Facts::default(),
+            results: None,
+            is_understood: true,
+            trouble: None,
+            stale_since_s: None,
         }
-        self.facts = self.config.facts()?;
-        // What was written meanwhile has another fingerprint than the one from before.
-        self.read = Some(fingerprint);
-        Ok(true)
+    }
+
+    /// Whether what it tells first is waited for.
+    fn is_waited_for(&self, purpose: Purpose, is_late: bool) -> bool {
+        let is_needed = match self.manner {
+            Manner::Asked => purpose == Purpose::Serve || !is_late,
+            Manner::Tells => !is_late,
+            Manner::Listens => false,
+        };
+        is_needed && !self.has_told
+    }
+
+    /// Takes what it knows now. Whether that is something else than before.
+    fn learn(&mut self, knowledge: Knowledge) -> bool {
+        match knowledge {
+            Knowledge::Facts(facts) if facts == self.facts => false,
+            Knowledge::Facts(facts) => {
+                self.facts = facts;
+                true
+            }
+            Knowledge::Results(results) if self.results.as_ref() == Some(&results) => false,
+            Knowledge::Results(results) => {
+                (self.results, self.is_understood) = (Some(results), false);
+                true
+            }
+        }
+    }
+
+    /// Makes facts of results, where that was not done yet.
+    fn understand(&mut self, pids: &Pids) {
+        if let Some(results) = self.results.as_ref().filter(|_| !self.is_understood) {
+            self.facts = results.facts(pids);
+            self.is_understood = true;
+        }
+    }
+
+    /// Notes what is wrong with it now; gives that back if it was not wrong in the same way before.
+    fn note(&mut self, trouble: Option<String>) -> Option<String> {
+        self.stale_since_s = trouble.as_ref().map(|_| self.stale_since_s.unwrap_or_else(clock::unix_s));
+        let is_new = trouble != self.trouble;
+        self.trouble = trouble;
+        self.trouble.as_ref().filter(|_| is_new).map(|trouble| format!("agent {}: {trouble}", self.name))
     }
 }
 
-/// Looks after agents for ever: now and then, and at once when told to by SIGHUP.
-pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal) {
+/// Looks after agents until `stopping`, and ends them. They ask all anew at SIGHUP.
+pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal, stopping: CancellationToken) {
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(agents.pause()) => {}
-            _ = hangups.recv() => agents.forget_files(),
-        }
-        let before = agents.changes;
+        let reports = tokio::select! {
+            () = stopping.cancelled() => break,
+            _ = hangups.recv() => {
+                agents.ask_anew();
+                continue;
+            }
+            reports = agents.hear() => reports,
+        };
         let minded = Arc::clone(&answers);
-        let refreshed = tokio::task::spawn_blocking(move || {
-            agents.refresh().iter().for_each(|error| tracing::error!("{error}; what it knew before holds"));
-            if agents.changes > before {
+        let minding = tokio::task::spawn_blocking(move || {
+            agents.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
+            if agents.put_together() {
                 minded.renew(agents.facts());
+                let now = clock::unix_s();
+                agents.stale().for_each(|(name, since)| {
+                    tracing::warn!("what agent {name} knows is as it was {} s ago", now.saturating_sub(since));
+                });
             }
             agents
         });
-        agents = match refreshed.await {
-            Ok(refreshed) => refreshed,
+        agents = match minding.await {
+            Ok(agents) => agents,
             Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
         };
     }
+    agents.end().await;
 }

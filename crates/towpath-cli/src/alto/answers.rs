@@ -6,29 +6,45 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use serde_json::Value;
 use towpath_alto::{
-    directory::{DIRECTORY, Directory, Lack},
+    compatibility::Profile,
+    directory::{DIRECTORY, Directory, Lack, UPDATES},
     facts::Facts,
     fields, media,
     problem::Problem,
     resource::{Answer, Resource},
+    updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
 use towpath_proto::url::decode_href;
-use towpath_server::application::Application;
+use towpath_server::application::{Application, Body};
+
+use super::streams::Streams;
 
 /// A world with its directory.
 #[derive(Debug)]
-struct Served {
+pub(super) struct Served {
     world: World,
     directory: Directory,
 }
 
 impl Served {
-    fn of<'a>(facts: impl Iterator<Item = &'a Facts>) -> Result<(Self, Vec<Lack>), WorldFault> {
-        let world = World::of(facts)?;
+    fn of<'a>(
+        facts: impl Iterator<Item = &'a Facts>,
+        profile: Option<&Profile>,
+    ) -> Result<(Self, Vec<Lack>), WorldFault> {
+        let mut world = World::of(facts)?;
+        if let Some(profile) = profile {
+            world = world.compatible(profile.clone())?;
+        }
         let (directory, lacks) = Directory::of(&world);
         Ok((Self { world, directory }, lacks))
+    }
+
+    /// For those who follow answers.
+    pub(super) fn present(&self) -> Present<'_> {
+        Present { world: &self.world, directory: &self.directory }
     }
 }
 
@@ -36,21 +52,29 @@ impl Served {
 #[derive(Debug)]
 pub(super) struct Answers {
     served: RwLock<Arc<Served>>,
+    profile: Option<Profile>,
+    streams: Arc<Streams>,
 }
 
 impl Answers {
     /// Answers from what these agents know, and what their directory lacks.
-    pub(super) fn of<'a>(facts: impl Iterator<Item = &'a Facts>) -> Result<(Self, Vec<Lack>), WorldFault> {
-        let (served, lacks) = Served::of(facts)?;
-        Ok((Self { served: RwLock::new(Arc::new(served)) }, lacks))
+    pub(super) fn of<'a>(
+        facts: impl Iterator<Item = &'a Facts>,
+        profile: Option<Profile>,
+    ) -> Result<(Self, Vec<Lack>), WorldFault> {
+        let (served, lacks) = Served::of(facts, profile.as_ref())?;
+        Ok((Self { served: RwLock::new(Arc::new(served)), profile, streams: Streams::new() }, lacks))
     }
 
-    /// From now on answers are from what these agents know; if that makes no world, as before.
+    /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
     pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) {
-        match Served::of(facts) {
+        match Served::of(facts, self.profile.as_ref()) {
             Ok((served, lacks)) => {
                 lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
-                *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
+                let served = Arc::new(served);
+                self.streams.renew(&served, || {
+                    *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
+                });
                 tracing::info!("agents know something else: there is a new world");
             }
             Err(fault) => tracing::error!("{fault}; the world before holds"),
@@ -70,21 +94,49 @@ impl Answers {
 }
 
 impl Application for Answers {
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Vec<u8>> {
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Body> {
         let served = self.served();
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
         match path.as_deref().map(|path| path.trim_start_matches('/')) {
-            Some("" | DIRECTORY) => directory(&served, request).unwrap_or_else(Refusal::into_response),
-            Some(id) => match served.directory.find(id) {
-                Some(resource) => {
-                    resource_answer(&served, resource, request, client).unwrap_or_else(Refusal::into_response)
-                }
-                None => Refusal::NotFound.into_response(),
+            Some("" | DIRECTORY) => directory(&served, request),
+            Some(UPDATES) => self.follow(request, client),
+            Some(path) => match (path.strip_prefix(CONTROL), served.directory.find(path)) {
+                (Some(key), _) => self.control(key, request),
+                (None, Some(resource)) => resource_answer(&served, resource, request, client),
+                (None, None) => Err(Refusal::NotFound),
             },
-            None => Refusal::NotFound.into_response(),
+            None => Err(Refusal::NotFound),
         }
+        .unwrap_or_else(Refusal::into_response)
     }
 }
+
+impl Answers {
+    /// Opens an update stream.
+    fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, UPDATE_STREAM_PARAMS)?;
+        accept(request.headers(), EVENT_STREAM)?;
+        // Relative to this resource, as the addresses in the directory.
+        let control_uri = |key: &str| format!("./{CONTROL}{key}");
+        let events = self.streams.open(&question, client, || self.served(), control_uri)?;
+        let mut response = response(StatusCode::OK, EVENT_STREAM, Vec::new());
+        *response.body_mut() = Body::Stream(events);
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
+    }
+
+    /// Starts and stops parts of an update stream.
+    fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, UPDATE_STREAM_PARAMS)?;
+        self.streams.control(key, &question, || self.served())?;
+        let mut response = Response::new(Body::Whole(Vec::new()));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+}
+
+/// Before the keys of streams, in the paths of what controls them.
+const CONTROL: &str = "updates/";
 
 /// Why there is no document.
 #[derive(Debug)]
@@ -97,10 +149,21 @@ enum Refusal {
     /// The answer would be of this media type, which the client does not take.
     Accept(&'static str),
     Problem(Problem),
+    /// Nothing is followed.
+    Update(updates::Refusal),
+}
+
+impl From<updates::Refusal> for Refusal {
+    fn from(refusal: updates::Refusal) -> Self {
+        match refusal {
+            updates::Refusal::Problem(problem) => Self::Problem(problem),
+            other => Self::Update(other),
+        }
+    }
 }
 
 impl Refusal {
-    fn into_response(self) -> Response<Vec<u8>> {
+    fn into_response(self) -> Response<Body> {
         let (status, told) = match &self {
             Refusal::NotFound => {
                 (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
@@ -110,6 +173,10 @@ impl Refusal {
             }
             Refusal::Content(wanted) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource takes {wanted}")),
             Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource is {offered}")),
+            Refusal::Update(refusal) => {
+                let status = StatusCode::from_u16(refusal.status());
+                (status.expect("statuses of refusals are valid"), refusal.to_string())
+            }
             Refusal::Problem(problem) => {
                 tracing::debug!("{problem}");
                 let document = problem.document().to_string();
@@ -124,8 +191,8 @@ impl Refusal {
     }
 }
 
-fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
-    let mut response = Response::new(body);
+fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
@@ -135,7 +202,7 @@ const BY_GET: &str = "GET, HEAD";
 const BY_POST: &str = "POST";
 
 /// What a GET of the directory gives.
-fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Refusal> {
+fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
     if request.method() != Method::GET {
         return Err(Refusal::Method(BY_GET));
     }
@@ -150,20 +217,27 @@ fn resource_answer(
     resource: &Resource,
     request: &Request<Vec<u8>>,
     client: IpAddr,
-) -> Result<Response<Vec<u8>>, Refusal> {
+) -> Result<Response<Body>, Refusal> {
     let question = match (resource.accepts(), request.method()) {
-        (None, &Method::GET) => serde_json::Value::Null,
+        (None, &Method::GET) => Value::Null,
         (None, _) => return Err(Refusal::Method(BY_GET)),
-        (Some(wanted), &Method::POST) if !is_of(request.headers(), wanted) => return Err(Refusal::Content(wanted)),
-        (Some(_), &Method::POST) => fields::parse(request.body()).map_err(Refusal::Problem)?,
-        (Some(_), _) => return Err(Refusal::Method(BY_POST)),
+        (Some(wanted), _) => posted(request, wanted)?,
     };
     accept(request.headers(), resource.media_type())?;
     resource.answer(&served.world, &question, client).map(tagged).map_err(Refusal::Problem)
 }
 
+/// The document of that media type that is sent by POST.
+fn posted(request: &Request<Vec<u8>>, wanted: &'static str) -> Result<Value, Refusal> {
+    match *request.method() {
+        Method::POST if !is_of(request.headers(), wanted) => Err(Refusal::Content(wanted)),
+        Method::POST => fields::parse(request.body()).map_err(Refusal::Problem),
+        _ => Err(Refusal::Method(BY_POST)),
+    }
+}
+
 /// A document with its version.
-fn tagged(answer: Answer) -> Response<Vec<u8>> {
+fn tagged(answer: Answer) -> Response<Body> {
     let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("digits make a tag");
     let mut response = response(StatusCode::OK, answer.media_type, answer.body);
     response.headers_mut().insert(header::ETAG, tag);

@@ -1,134 +1,242 @@
-//! Where agents have their facts from: files, each kind with its reader.
+//! What agents were given, made what they know: each kind with its reader.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Display,
     io::BufReader,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
 use towpath_alto::{
-    facts::{Facts, Prefix, Router},
+    facts::{Facts, PidCosts, Prefix, Router},
     feed::Feed,
+    geo::Locations,
     looking_glass,
-    measurements::Measurements,
+    measurements::{Doubts, Measurements},
     mrt,
-    names::{ResourceId, RouterName},
+    names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
+    routes::Table,
     sites::{SiteOptions, Sites},
+    topology,
 };
 use towpath_store::sys::disk;
 
-use super::settings::AgentConfig;
+use super::settings::agent::AgentConfig;
 
 /// No file that is read whole is longer.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// What tells whether files have changed.
-pub(super) type Fingerprint = Vec<(u64, Option<SystemTime>)>;
+/// The PIDs that there are, by network map.
+pub(super) type Pids = BTreeMap<ResourceId, BTreeSet<PidName>>;
+
+/// The answer to one question of an agent.
+#[derive(Debug)]
+pub(super) struct Material {
+    /// Where it is from, for messages.
+    pub source: String,
+    /// It.
+    pub content: Content,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A file, which is not read yet.
+    File(PathBuf),
+    /// What a server gave.
+    Bytes(Vec<u8>),
+}
+
+/// What an agent knows.
+#[derive(Debug)]
+pub(super) enum Knowledge {
+    /// Facts.
+    Facts(Facts),
+    /// Results of measurements, which are facts once it is known which PIDs there are.
+    Results(Results),
+}
+
+/// Results of measurements.
+#[derive(Debug, PartialEq)]
+pub(super) struct Results {
+    /// The network map whose PIDs they name.
+    map: ResourceId,
+    /// One document after another, each with where it is from.
+    documents: Vec<(String, Measurements)>,
+}
 
 impl AgentConfig {
-    /// The files that it reads.
-    fn files(&self) -> Vec<&PathBuf> {
+    /// What an agent knows that was given `materials`, one for each of its questions. Files are read here, and text is taken apart, which takes its time.
+    pub(super) fn read(&self, materials: Vec<Material>) -> Result<Knowledge, String> {
         match self {
-            AgentConfig::Static { file, .. }
-            | AgentConfig::LookingGlass { file, .. }
-            | AgentConfig::Sites { file, .. } => vec![file],
-            AgentConfig::Mrt { files, .. } | AgentConfig::Measurements { files, .. } => files.iter().collect(),
-        }
-    }
-
-    /// What its files are now.
-    pub(super) fn fingerprint(&self) -> Result<Fingerprint, String> {
-        let of = |file: &PathBuf| {
-            let metadata = disk::open(file).and_then(|file| file.metadata()).map_err(|error| told(file, &error))?;
-            Ok((metadata.len(), metadata.modified().ok()))
-        };
-        self.files().into_iter().map(of).collect()
-    }
-
-    /// Reads all that it knows.
-    pub(super) fn facts(&self) -> Result<Facts, String> {
-        match self {
-            AgentConfig::Static { file, .. } => Facts::parse(&text(file)?).map_err(|error| told(file, &error)),
+            AgentConfig::Static { .. } => whole(materials, facts),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files),
-            AgentConfig::LookingGlass { file, router, serves, .. } => routes_of_page(file, router, serves),
-            AgentConfig::Sites { file, map, .. } => sites(file, map),
-            AgentConfig::Measurements { files, here, .. } => measurements(files, here.as_deref()),
+            AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves),
+            AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
+            AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
+            AgentConfig::GeoIp { .. } => whole(materials, locations),
+            AgentConfig::Measurements { here, map, .. } => measurements(materials, here.as_deref(), map),
+            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } => Err("it is not asked, which is a defect".into()),
         }
     }
 }
 
-fn bytes(file: &Path) -> Result<Vec<u8>, String> {
-    disk::read(file, FILE_BYTES).map_err(|error| told(file, &error))
+impl Material {
+    /// All of it.
+    fn into_bytes(self) -> Result<(String, Vec<u8>), String> {
+        let bytes = match self.content {
+            Content::Bytes(bytes) => bytes,
+            Content::File(path) => disk::read(&path, FILE_BYTES).map_err(|error| told(&self.source, &error))?,
+        };
+        Ok((self.source, bytes))
+    }
+
+    /// The same as text.
+    fn into_text(self) -> Result<(String, String), String> {
+        let (source, bytes) = self.into_bytes()?;
+        let text = String::from_utf8(bytes).map_err(|error| told(&source, &error))?;
+        Ok((source, text))
+    }
 }
 
-fn text(file: &Path) -> Result<String, String> {
-    String::from_utf8(bytes(file)?).map_err(|error| told(file, &error))
+fn told(source: &str, error: &dyn Display) -> String {
+    format!("{source}: {error}")
 }
 
-fn told(file: &Path, error: &dyn Display) -> String {
-    format!("{}: {error}", file.display())
+/// What an agent knows that asks for one thing.
+fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<Facts, String>) -> Result<Knowledge, String> {
+    let material = materials.into_iter().next().ok_or("it asks for nothing, which is a defect")?;
+    read(material).map(Knowledge::Facts)
+}
+
+fn facts(material: Material) -> Result<Facts, String> {
+    let (source, text) = material.into_text()?;
+    Facts::parse(&text).map_err(|error| told(&source, &error))
+}
+
+/// A network with what is attached to it.
+fn links(
+    material: Material,
+    name: &TopologyName,
+    attach: &BTreeMap<NodeName, BTreeSet<Prefix>>,
+) -> Result<Facts, String> {
+    let (source, text) = material.into_text()?;
+    topology::facts(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
+}
+
+/// Where addresses are.
+fn locations(material: Material) -> Result<Facts, String> {
+    let (source, bytes) = material.into_bytes()?;
+    let locations = Locations::read(bytes).map_err(|error| told(&source, &error))?;
+    Ok(Facts { locations: Some(Arc::new(locations)), ..Facts::default() })
 }
 
 /// Dumps in the order in which they were made: a table, and what changed since.
-fn routes_of_dumps(files: &[PathBuf]) -> Result<Facts, String> {
+fn routes_of_dumps(files: &[PathBuf]) -> Result<Knowledge, String> {
     let mut feed = Feed::default();
     for file in files {
-        let source = disk::open(file).map_err(|error| told(file, &error))?;
-        let summary =
-            mrt::read(BufReader::new(source), |event| feed.take(event)).map_err(|error| told(file, &error))?;
-        if let Some(reason) = &summary.first_skipped {
-            tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
-        }
-        if summary.is_truncated {
-            tracing::warn!("{}: it is cut off; what comes before is taken", file.display());
-        }
+        read_dump(file, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    Ok(Facts { routers: feed.routers(), ..Facts::default() })
+    Ok(Knowledge::Facts(Facts { routers: feed.routers(), ..Facts::default() }))
 }
 
-/// What a looking glass printed of one router: its text, or the page with it.
-fn routes_of_page(file: &Path, router: &RouterName, serves: &[Prefix]) -> Result<Facts, String> {
-    let page = text(file)?;
-    let block = looking_glass::first_block(&page);
-    let table = looking_glass::parse(block.as_deref().unwrap_or(&page)).map_err(|error| told(file, &error))?;
-    if let Some(first) = table.skipped.first() {
-        tracing::warn!("{}: {} lines were skipped, the first: {first}", file.display(), table.skipped.len());
+fn read_dump(file: &Path, feed: &mut Feed) -> Result<(), String> {
+    let source = disk::open(file).map_err(|error| error.to_string())?;
+    let summary = mrt::read(BufReader::new(source), |event| feed.take(event)).map_err(|error| error.to_string())?;
+    if let Some(reason) = &summary.first_skipped {
+        tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
     }
-    let routes = table.routes.into_iter().collect::<towpath_alto::routes::Table>();
+    if summary.is_truncated {
+        tracing::warn!("{}: it is cut off; what comes before is taken", file.display());
+    }
+    Ok(())
+}
+
+/// What a looking glass printed of one router, in one page or several: text, or pages with it. One of them must have a route.
+fn routes_of_pages(materials: Vec<Material>, router: &RouterName, serves: &[Prefix]) -> Result<Knowledge, String> {
+    let (mut routes, mut failures) = (Table::default(), Vec::new());
+    for material in materials {
+        let (source, bytes) = material.into_bytes()?;
+        if let Err(error) = read_page(&source, &bytes, &mut routes) {
+            failures.push(told(&source, &error));
+        }
+    }
+    if routes.is_empty() {
+        return Err(failures.into_iter().next().unwrap_or("there is no route".into()));
+    }
+    if let Some(first) = failures.first() {
+        tracing::warn!("{} queries gave no route, the first: {first}", failures.len());
+    }
     let known = Router {
         serves: serves.iter().copied().collect(),
         default: serves.is_empty(),
         routes: Some(Arc::new(routes)),
         ..Router::default()
     };
-    Ok(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() })
+    Ok(Knowledge::Facts(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
+}
+
+/// Adds the routes of one page.
+fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<(), looking_glass::Unreadable> {
+    // What routers print is ASCII; a page around it may be of any alphabet.
+    let page = String::from_utf8_lossy(bytes);
+    let block = looking_glass::first_block(&page);
+    let table = looking_glass::parse(block.as_deref().unwrap_or(&page))?;
+    if let Some(first) = table.skipped.first() {
+        tracing::warn!("{source}: {} lines were skipped, the first: {first}", table.skipped.len());
+    }
+    table.routes.into_iter().for_each(|route| routes.insert(route));
+    Ok(())
 }
 
 /// What a registry of sites knows.
-fn sites(file: &Path, map: &ResourceId) -> Result<Facts, String> {
-    let sites = Sites::parse(&bytes(file)?).map_err(|error| told(file, &error))?;
+fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
+    let (source, bytes) = material.into_bytes()?;
+    let sites = Sites::parse(&bytes).map_err(|error| told(&source, &error))?;
     let (facts, doubts) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
     if let Some(first) = doubts.first() {
-        tracing::warn!("{}: {} doubts, the first: {first}", file.display(), doubts.len());
+        tracing::warn!("{source}: {} doubts, the first: {first}", doubts.len());
     }
     Ok(facts)
 }
 
-/// Results of measurements, of one file after another: what a later one says of the same holds.
-fn measurements(files: &[PathBuf], here: Option<&str>) -> Result<Facts, String> {
-    let mut known = Facts::default();
-    let map = ResourceId::new("default").expect("a valid name");
-    for file in files {
-        let results = Measurements::parse_at(&bytes(file)?, None, here).map_err(|error| told(file, &error))?;
-        // Which sites there are is another agent's knowledge.
-        let (facts, doubts) = results.facts_among(&map, |_| false);
-        if let Some(first) = &doubts.first {
-            tracing::warn!("{}: {} results were skipped, the first: {first}", file.display(), doubts.skipped);
+/// Results of measurements, of one document after another.
+fn measurements(materials: Vec<Material>, here: Option<&str>, map: &ResourceId) -> Result<Knowledge, String> {
+    let read = |material: Material| {
+        let (source, bytes) = material.into_bytes()?;
+        let results = Measurements::parse_at(&bytes, None, here).map_err(|error| told(&source, &error))?;
+        Ok::<_, String>((source, results))
+    };
+    let documents = materials.into_iter().map(read).collect::<Result<_, String>>()?;
+    Ok(Knowledge::Results(Results { map: map.clone(), documents }))
+}
+
+impl Results {
+    /// The facts that they are, where there are these PIDs. What a later document says of the same holds; what is skipped is told in the log.
+    pub(super) fn facts(&self, pids: &Pids) -> Facts {
+        let known = pids.get(&self.map);
+        let mut all = Facts::default();
+        for (source, results) in &self.documents {
+            let (facts, doubts) = results.facts_among(&self.map, |pid| known.is_some_and(|known| known.contains(pid)));
+            if let Doubts { skipped, first: Some(first) } = doubts {
+                tracing::warn!("{source}: {skipped} results were skipped, the first: {first}");
+            }
+            all.costs.extend(facts.costs);
+            for (map, metrics) in facts.cost_map {
+                add_costs(all.cost_map.entry(map).or_default(), metrics);
+            }
         }
-        known.costs.extend(facts.costs);
+        all
     }
-    Ok(known)
+}
+
+/// Adds costs between PIDs, which take the place of earlier ones.
+fn add_costs(all: &mut BTreeMap<CostMetric, PidCosts>, metrics: BTreeMap<CostMetric, PidCosts>) {
+    for (metric, rows) in metrics {
+        let known = all.entry(metric).or_default();
+        for (src, row) in rows {
+            known.entry(src).or_default().extend(row);
+        }
+    }
 }

@@ -35,11 +35,12 @@ const SITES: &str = r#"{
     "B": { "country": "FR", "latitude": 45.8, "longitude": 4.8, "netroutes": { "n": { "networks": { "ipv4": ["10.2.0.0/16"] } } } }
 }"#;
 
-const CONFIG: &str = "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
+pub(super) const CONFIG: &str =
+    "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
 
-const COSTS: &str = "application/alto-endpointcostparams+json";
+pub(super) const COSTS: &str = "application/alto-endpointcostparams+json";
 
-fn directory() -> Directory {
+pub(super) fn directory() -> Directory {
     let directory = Directory::new();
     directory.put("facts.toml", FACTS);
     directory.put("alto.toml", CONFIG);
@@ -51,7 +52,7 @@ fn serve(directory: &Directory) -> Served {
 }
 
 /// Asks on a connection of its own; all of the answer.
-async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
+pub(super) async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let request =
@@ -64,7 +65,7 @@ async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) 
 }
 
 #[track_caller]
-fn expect(answer: &str, parts: &[&str]) {
+pub(super) fn expect(answer: &str, parts: &[&str]) {
     for part in parts {
         assert!(answer.contains(part), "{part} is not in: {answer}");
     }

@@ -1,0 +1,69 @@
+//! How long agents wait: those that are asked, and those that have to be started again. No clock.
+
+use std::time::Duration;
+
+/// No agent asks more often, whatever its settings say.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// By how much an agent that fails is asked less often, at most.
+const LONGEST_FACTOR: u32 = 10;
+
+/// The pause before a program is started again; it doubles each time.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(5 * 60);
+
+/// A program that ran for so long worked: the next pause is the first one again.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// The pause before an agent is asked again that failed so often in a row.
+pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
+    let factor = LONGEST_FACTOR.min(1 << failures.min(LONGEST_FACTOR));
+    refresh.saturating_mul(factor).max(SHORTEST)
+}
+
+/// The pauses of one program.
+#[derive(Debug)]
+pub(super) struct Restarts {
+    next: Duration,
+}
+
+impl Default for Restarts {
+    fn default() -> Self {
+        Self { next: FIRST }
+    }
+}
+
+impl Restarts {
+    /// The pause after it ran for so long.
+    pub(super) fn pause(&mut self, ran: Duration) -> Duration {
+        if ran >= STEADY {
+            self.next = FIRST;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_is_asked_less_often_and_not_seldom() {
+        let refresh = Duration::from_secs(5);
+        let pauses = [0, 1, 2, 3, 4, 1000].map(|failures| until_asked(refresh, failures).as_secs());
+        assert_eq!(pauses, [5, 10, 20, 40, 50, 50]);
+        assert_eq!(until_asked(Duration::ZERO, 0), SHORTEST);
+        assert_eq!(until_asked(Duration::MAX, 1), Duration::MAX);
+    }
+
+    #[test]
+    fn a_program_that_worked_starts_again_soon() {
+        let mut restarts = Restarts::default();
+        let mut pause = |ran| restarts.pause(Duration::from_secs(ran)).as_secs();
+        let pauses: Vec<u64> = (0..10).map(|_| pause(0)).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert_eq!([pause(59), pause(60), pause(0)], [300, 1, 2]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Agents that are programs: they print what they know, and run as long as the server.
+
+use std::{io, process::Stdio, sync::Arc, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, Command},
+    task::block_in_place,
+    time::{sleep, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_alto::{
+    facts::Facts,
+    lines::{Cutter, Lines, MAX_LINE_BYTES},
+};
+use towpath_server::units::Span;
+use towpath_store::sys::clock;
+
+use super::{Teller, pauses::Restarts};
+use crate::alto::sources::Knowledge;
+
+/// What is read at once of what a program prints.
+const READ_BYTES: usize = 64 << 10;
+
+/// What is kept of a line that a program prints for people.
+const LOGGED_BYTES: usize = 4 << 10;
+
+/// How long to wait for what a program that has ended printed for people.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Runs a program for ever: it is started again, later each time, when it ends. Dropping the future kills it, and all that it started in its process group.
+pub(super) async fn run(command: Vec<String>, teller: Teller) {
+    let mut restarts = Restarts::default();
+    loop {
+        let began = clock::now();
+        let end = run_once(&command, &teller).await;
+        let pause = restarts.pause(clock::now() - began);
+        teller.tell(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
+        sleep(pause).await;
+    }
+}
+
+/// Runs it until it prints nothing more, and says how it ended.
+async fn run_once(command: &[String], teller: &Teller) -> String {
+    let mut program = match Running::start(command) {
+        Ok(program) => program,
+        Err(error) => return format!("{} cannot be started: {error}", command.first().map_or("", String::as_str)),
+    };
+    let (output, errors) = (program.child.stdout.take(), program.child.stderr.take());
+    let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(&teller.name)))));
+    if let Some(output) = output {
+        follow(output, teller).await;
+    }
+    let ended = program.end().await;
+    if let Some(logging) = logging {
+        let _ = timeout(LAST_WORDS, logging).await;
+    }
+    match ended {
+        Ok(status) => format!("the program ended ({status})"),
+        Err(error) => format!("the program ended ({error})"),
+    }
+}
+
+/// A program, with all that it starts: a process group of its own, which is killed when this is dropped.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn start(command: &[String]) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Self { child: command.process_group(0).spawn()? })
+    }
+
+    /// Ends what is left of it.
+    async fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+        self.kill();
+        self.child.wait().await
+    }
+
+    fn kill(&self) {
+        // None once its end was heard of: then its number may be another's.
+        let number = self.child.id().and_then(|number| i32::try_from(number).ok());
+        if let Some(group) = number.and_then(Pid::from_raw) {
+            // There may be nobody left.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Takes what a program prints, until it prints nothing more.
+async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
+    let cutter = Cutter::new(MAX_LINE_BYTES);
+    let mut reader = Reader { name: &teller.name, cutter, lines: Lines::default(), skipped: 0 };
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let length = match output.read(&mut buffer).await {
+            Ok(0) | Err(_) => return reader.tell_skipped(),
+            Ok(length) => length,
+        };
+        // Large tables are copied when they are still answered from, which takes its time.
+        if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
+            teller.tell(Some(Knowledge::Facts(facts)), None).await;
+        }
+    }
+}
+
+/// What one run of a program has told.
+struct Reader<'a> {
+    name: &'a str,
+    cutter: Cutter,
+    lines: Lines,
+    /// Bad lines since the last commit.
+    skipped: u64,
+}
+
+impl Reader<'_> {
+    /// Takes what was printed. The facts as they are now, if it committed.
+    fn take(&mut self, bytes: &[u8]) -> Option<Facts> {
+        let Self { name, cutter, lines, skipped } = self;
+        let mut is_committed = false;
+        cutter.feed(bytes, |line| match lines.take(line) {
+            Ok(is_commit) => is_committed |= is_commit,
+            Err(error) => {
+                if *skipped == 0 {
+                    tracing::warn!("agent {name}: {error}; the line is skipped");
+                }
+                *skipped += 1;
+            }
+        });
+        is_committed.then(|| {
+            self.tell_skipped();
+            self.lines.facts()
+        })
+    }
+
+    /// The first one was told at once.
+    fn tell_skipped(&mut self) {
+        let skipped = std::mem::take(&mut self.skipped);
+        if skipped > 1 {
+            tracing::warn!("agent {}: {skipped} lines were skipped", self.name);
+        }
+    }
+}
+
+/// Passes what a program prints for people on to the log, until it prints nothing more.
+async fn log(mut errors: impl AsyncRead + Unpin, name: Arc<str>) {
+    let mut cutter = Cutter::new(LOGGED_BYTES);
+    let mut buffer = vec![0; LOGGED_BYTES];
+    loop {
+        let length = match errors.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => length,
+        };
+        cutter.feed(&buffer[..length], |line| {
+            let line: String = String::from_utf8_lossy(line).chars().filter(|letter| !letter.is_control()).collect();
+            tracing::warn!("agent {name} says: {line}");
+        });
+    }
+}

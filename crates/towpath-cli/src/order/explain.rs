@@ -1,0 +1,88 @@
+//! What put each replica of a file into its place, as a table for people.
+
+use std::{ffi::OsStr, io::Write as _};
+
+use console::measure_text_width;
+use towpath_alto::{order::Value, replicas::ReplicatedFile};
+use towpath_store::is_obeyed;
+
+use crate::{location::shown, screen};
+
+/// A replica with what is known of it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) url: String,
+    /// For each name in the statement.
+    pub(super) values: Vec<Option<Value>>,
+    /// Whether it meets the condition, which may be unknown; none: it was left out, because it does not.
+    pub(super) holds: Option<Option<bool>>,
+}
+
+/// Prints the table of a file on the standard error stream, if there still is one.
+pub(super) fn tell(file: &ReplicatedFile, places: &[Place], names: &[&str]) {
+    let title = file.name.as_deref().map(|name| format!("{}\n", printable(name))).unwrap_or_default();
+    let table = table(places, names);
+    screen::above(|| {
+        let _ = write!(std::io::stderr(), "{title}{table}");
+    });
+}
+
+/// The table, a replica in each line.
+fn table(places: &[Place], names: &[&str]) -> String {
+    let heads = ["place", "replica"].into_iter().chain(names.iter().copied()).chain(["condition"]);
+    let mut rows = vec![heads.map(str::to_owned).collect::<Vec<_>>()];
+    for (number, place) in places.iter().enumerate() {
+        let (at, condition) = match place.holds {
+            Some(Some(true)) => ((number + 1).to_string(), "met"),
+            Some(Some(false)) => ((number + 1).to_string(), "not met"),
+            Some(None) => ((number + 1).to_string(), "unknown"),
+            None => ("-".to_owned(), "left out"),
+        };
+        let url = printable(&shown(OsStr::new(&place.url)));
+        let texts = place.values.iter().map(|value| Some(printable(&value.as_ref()?.to_string())));
+        let values = texts.map(|text| text.unwrap_or_else(|| "-".to_owned()));
+        rows.push([at, url].into_iter().chain(values).chain([condition.to_owned()]).collect());
+    }
+    let width = |column: usize| rows.iter().filter_map(|row| Some(measure_text_width(row.get(column)?))).max();
+    let widths: Vec<usize> = (0..rows[0].len()).map(|column| width(column).unwrap_or(0)).collect();
+    rows.iter().map(|row| line(row, &widths)).collect()
+}
+
+fn line(row: &[String], widths: &[usize]) -> String {
+    let mut line = String::new();
+    for (cell, width) in row.iter().zip(widths) {
+        line.push_str(cell);
+        line.extend(std::iter::repeat_n(' ', width + 2 - measure_text_width(cell).min(*width)));
+    }
+    format!("{}\n", line.trim_end())
+}
+
+/// What others wrote, without what terminals obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|character| if is_obeyed(character) { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_replica_has_a_line() {
+        let place = |url: &str, value: Option<f64>, holds| {
+            let values = vec![value.map(Value::Number), Some(Value::Text("E\x1bU".into()))];
+            Place { url: url.to_owned(), values, holds }
+        };
+        let places = [
+            place("root://a//f?token=hush", Some(5300.0), Some(Some(true))),
+            place("root://bb//f", None, Some(None)),
+            place("root://c//f", None, None),
+        ];
+        let expected = "\
+place  replica       delay_ow  continent  condition
+1      root://a//f   5300      E U        met
+2      root://bb//f  -         E U        unknown
+-      root://c//f   -         E U        left out
+";
+        assert_eq!(table(&places, &["delay_ow", "continent"]), expected);
+    }
+}
