@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import alto_jobs
+import alto_report
 import large
 import latency
 import listing
@@ -68,6 +70,7 @@ class Suite:
 SUITES = {
     "loopback": Suite(LOOPBACK_JOBS, report.document, report.table, RESULTS),
     "wan": Suite(wan_jobs.JOBS, wan_report.document, wan_report.table, RESULTS / "wan"),
+    "alto": Suite(alto_jobs.JOBS, alto_report.document, alto_report.table, RESULTS / "alto"),
 }
 
 
@@ -98,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the binary; the test kit's examples lie beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path)
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, or over emulated paths (as root)")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), or of the ALTO server")
     parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
     parser.add_argument("--paths", type=numbers, help="of the suite wan only those with these round trips in ms, or shares of loss, put beside what is there of others: 0,10,1e-4")
     parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
@@ -109,7 +112,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="that one sample of the load generator takes [1]")
     parser.add_argument("--memory", default="/dev/shm", help="a tmpfs with room for three large files")
     parser.add_argument("--disk", default="/var/tmp")
-    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or wan in it]")
+    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or wan or alto in it]")
     return parser.parse_args()
 
 
@@ -161,7 +164,7 @@ def main() -> None:
     minutes = sum(suite.jobs[name].minutes for name in jobs)
     say(f"{len(jobs)} jobs; " + ("a quick run" if options.quick else f"about {minutes:.0f} minutes at full size with all repetitions"))
     failed = []
-    with prepared(options) as settings, contextlib.nullcontext() if options.suite == "loopback" else all_congestion_controls():
+    with prepared(options) as settings, all_congestion_controls() if options.suite == "wan" else contextlib.nullcontext():
         for name in jobs:
             try:
                 run_job(suite, name, settings, results)

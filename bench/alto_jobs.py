@@ -1,0 +1,124 @@
+"""The ALTO server with a made-up LHCONE of a million routes (`alto_twin.py`): how soon it is there, how fast it answers, how much memory it takes.
+
+There is no peer to run beside it: the one other public server (OpenALTO) answers by path vectors alone, 134 ms a query at 10,000 routes as measured elsewhere; so targets stand beside these figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import subprocess
+import time
+from collections.abc import Iterator
+
+import alto_twin
+from harness import HOST, Server, free_port, say, scratch
+from settings import Job, Settings
+
+CONFIG = """
+[agents.routers]
+kind = "mrt"
+files = ["{directory}/routes.mrt"]
+
+[agents.sites]
+kind = "sites"
+file = "{directory}/sites.json"
+"""
+
+ENDPOINT_COST = "application/alto-endpointcostparams+json"
+ROUNDS = 5
+CLIENTS = 16
+"""Of the load generator, each with one request under way."""
+REQUESTS_PER_S = 2000
+LOAD_S = 20
+
+
+def mesh() -> dict:
+    """What asks for the ways between all storages."""
+    endpoints = [f"ipv4:{address}" for address in alto_twin.storages()]
+    return {"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": {"srcs": endpoints, "dsts": endpoints}}
+
+
+def ten_by_ten() -> dict:
+    """What asks for the costs between ten storages and ten others."""
+    endpoints = [f"ipv4:{address}" for address in alto_twin.storages()]
+    between = {"srcs": endpoints[:10], "dsts": endpoints[300:310]}
+    return {"cost-type": {"cost-mode": "numerical", "cost-metric": "routingcost"}, "endpoints": between}
+
+
+@contextlib.contextmanager
+def serving(settings: Settings, directory: pathlib.Path) -> Iterator[tuple[Server, float]]:
+    """The server, and how many seconds it took until it listened."""
+    (directory / "alto.toml").write_text(CONFIG.format(directory=directory))
+    port = free_port()
+    program = settings.machine.towpath("alto", "--config", directory / "alto.toml", "--listen", f"{HOST}:{port}")
+    start = time.monotonic()
+    server = Server(program, port, directory / f"alto-{port}.log")
+    try:
+        yield server, time.monotonic() - start
+    finally:
+        server.stop()
+
+
+def asked(server: Server, resource: str, question: pathlib.Path, answer: pathlib.Path, *options: str) -> float:
+    """Asks by curl, and gives the seconds from the request to the end of the answer."""
+    words = ["curl", "-sf", *options, "-H", f"Content-Type: {ENDPOINT_COST}", "--data-binary", f"@{question}", "-o", str(answer), "-w", "%{time_total}"]
+    done = subprocess.run([*words, server.http(resource)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{resource}: curl ended with {done.returncode}: {done.stderr}")
+    return float(done.stdout)
+
+
+def latencies_ms(server: Server, question: pathlib.Path, log: pathlib.Path, seconds: int) -> list[float]:
+    """How long each of the requests took that a load generator sent at a fixed rate."""
+    rate = ["--rps", str(REQUESTS_PER_S // CLIENTS), "-D", str(seconds), "-c", str(CLIENTS), "-t", "1", "-m", "1", "--h1"]
+    words = ["h2load", *rate, "-d", str(question), "-H", f"content-type: {ENDPOINT_COST}", f"--log-file={log}", server.http("endpoint-costs")]
+    subprocess.run(words, capture_output=True, check=True)
+    rows = [line.split("\t") for line in log.read_text().splitlines()]
+    refused = [row for row in rows if row[1] != "200"]
+    if refused or not rows:
+        raise RuntimeError(f"{len(refused)} of {len(rows)} requests were not answered")
+    return [int(row[2]) / 1000 for row in rows]
+
+
+def twin(settings: Settings) -> dict:
+    """Loads the twin, asks for the mesh plain and compressed, then for small meshes at a fixed rate."""
+    routes = 100_000 if settings.quick else alto_twin.ROUTES
+    with scratch(str(settings.memory), "alto") as directory:
+        alto_twin.write(directory, routes)
+        questions = {"mesh": mesh(), "ten": ten_by_ten()}
+        for name, question in questions.items():
+            (directory / name).write_text(json.dumps(question))
+        loads_s, meshes_s, packed_s = [], [], []
+        answer = directory / "answer"
+        for _ in range(settings.repetitions or ROUNDS):
+            with serving(settings, directory) as (server, load_s):
+                loads_s.append(load_s)
+                meshes_s.append(asked(server, "path-vector", directory / "mesh", answer))
+                mesh_bytes = answer.stat().st_size
+                packed_s.append(asked(server, "path-vector", directory / "mesh", answer, "-H", "Accept-Encoding: gzip"))
+                packed_bytes = answer.stat().st_size
+                resident_bytes = server.peak_rss_bytes()
+            say(f"   loaded in {loads_s[-1]:.2f} s, mesh {meshes_s[-1]:.2f} s, compressed {packed_s[-1]:.2f} s, {resident_bytes >> 20} MiB")
+        with serving(settings, directory) as (server, _):
+            taken_ms = latencies_ms(server, directory / "ten", directory / "log", 3 if settings.quick else LOAD_S)
+    return {
+        "shape": "alto-twin",
+        "routes": routes,
+        "load_s": loads_s,
+        "mesh_s": meshes_s,
+        "mesh_bytes": mesh_bytes,
+        "mesh_gzip_s": packed_s,
+        "mesh_gzip_bytes": packed_bytes,
+        "peak_rss_bytes": resident_bytes,
+        "ten_by_ten": {"requests": len(taken_ms), "per_s": REQUESTS_PER_S, **percentiles(taken_ms)},
+    }
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {f"p{share}_ms": ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))] for share in (50, 90, 99)} | {"max_ms": ordered[-1]}
+
+
+JOBS = {"twin": Job(twin, 4)}
