@@ -6,12 +6,13 @@ TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 
 SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
-.PHONY: demo test bench bench-wan build lint fmt unit interop peers tools
+.PHONY: demo test bench bench-wan bench-alto build lint fmt unit interop peers tools
 
-demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained
+demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
 	interop/demo $(TOWPATH)
 
 test: lint unit build interop demo ## everything that must hold
+	.ci/alto-conformance --check
 	# Last: on a fresh machine the tool is built first, which takes minutes.
 	.ci/deny
 	@echo "all tests passed"
@@ -44,6 +45,9 @@ bench: build ## we and the peers, interleaved; results under bench/results; BENC
 
 bench-wan: build ## the same over emulated long paths, as root; results under bench/results/wan
 	bench/run $(TOWPATH) --suite wan $(BENCH)
+
+bench-alto: build ## the ALTO server with a million routes; results under bench/results/alto
+	bench/run $(TOWPATH) --suite alto $(BENCH)
 
 fmt:
 	cargo fmt --all

@@ -4,8 +4,10 @@ import email.parser
 import email.policy
 import json
 import re
+import shutil
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 from servers import HOST
@@ -17,10 +19,11 @@ PORT = 8096
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """A directory with the files that the page shows, each of which begins with its name."""
+    """A directory with the files that the page shows, each of which begins with its name, and a list of replicas."""
     here = tmp_path_factory.mktemp("alto")
     for text in re.findall(r"```toml\n(# (\S+)\n.*?)```", (DOCS / PAGE).read_text(), re.DOTALL):
         (here / text[1]).write_text(text[0])
+    shutil.copy(Path(__file__).parent / "replicas/replicas.meta4", here)
     return here
 
 
