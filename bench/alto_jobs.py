@@ -1,4 +1,4 @@
-"""The ALTO server with a made-up LHCONE of a million routes (`alto_twin.py`): how soon it is there, how fast it answers, how much memory it takes.
+"""The ALTO server with a made-up LHCONE of a million routes (`alto_twin.py`): how soon it is there, how fast it answers, how much memory it takes, how soon changes are told.
 
 There is no peer to run beside it: the one other public server (OpenALTO) answers by path vectors alone, 134 ms a query at 10,000 routes as measured elsewhere; so targets stand beside these figures.
 """
@@ -6,12 +6,14 @@ There is no peer to run beside it: the one other public server (OpenALTO) answer
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import pathlib
 import subprocess
 import time
 from collections.abc import Iterator
 
+import alto_feed
 import alto_twin
 from harness import HOST, Server, free_port, say, scratch
 from settings import Job, Settings
@@ -24,6 +26,11 @@ files = ["{directory}/routes.mrt"]
 [agents.sites]
 kind = "sites"
 file = "{directory}/sites.json"
+
+[agents.edge]
+kind = "bmp"
+listen = "{host}:{bmp}"
+settle = "100ms"
 """
 
 ENDPOINT_COST = "application/alto-endpointcostparams+json"
@@ -31,7 +38,9 @@ ROUNDS = 5
 CLIENTS = 16
 """Of the load generator, each with one request under way."""
 REQUESTS_PER_S = 2000
-LOAD_S = 20
+LOAD_S = 35
+"""In which 10,000 routes change three times."""
+FOLLOWERS = 100
 
 
 def mesh() -> dict:
@@ -47,10 +56,16 @@ def ten_by_ten() -> dict:
     return {"cost-type": {"cost-mode": "numerical", "cost-metric": "routingcost"}, "endpoints": between}
 
 
+def way(source: str, destination: str) -> dict:
+    """What asks for the way from one address to another."""
+    endpoints = {"srcs": [f"ipv4:{source}"], "dsts": [f"ipv4:{destination}"]}
+    return {**mesh(), "endpoints": endpoints}
+
+
 @contextlib.contextmanager
-def serving(settings: Settings, directory: pathlib.Path) -> Iterator[tuple[Server, float]]:
-    """The server, and how many seconds it took until it listened."""
-    (directory / "alto.toml").write_text(CONFIG.format(directory=directory))
+def serving(settings: Settings, directory: pathlib.Path, bmp: int | None = None) -> Iterator[tuple[Server, float]]:
+    """The server, and how many seconds it took until it listened. Routers connect to the port `bmp`."""
+    (directory / "alto.toml").write_text(CONFIG.format(directory=directory, host=HOST, bmp=bmp or free_port()))
     port = free_port()
     program = settings.machine.towpath("alto", "--config", directory / "alto.toml", "--listen", f"{HOST}:{port}")
     start = time.monotonic()
@@ -82,6 +97,45 @@ def latencies_ms(server: Server, question: pathlib.Path, log: pathlib.Path, seco
     return [int(row[2]) / 1000 for row in rows]
 
 
+def check(plain: bytes, packed: bytes) -> None:
+    """That both answers are the same, and tell of each pair at least one element."""
+    if gzip.decompress(packed) != plain:
+        raise RuntimeError("the compressed answer is another one")
+    first = plain.split(b"\r\n\r\n", 1)[1].split(b"\r\n--", 1)[0]
+    rows = json.loads(first)["endpoint-cost-map"].values()
+    pairs = sum(len(row) for row in rows)
+    if pairs != alto_twin.STORAGES**2:
+        raise RuntimeError(f"the answer has {pairs} pairs")
+
+
+def check_last_route(server: Server, directory: pathlib.Path, routes: int) -> None:
+    """That the last route of the dump is known."""
+    (directory / "way").write_text(json.dumps(way(alto_twin.storages()[0], str(alto_twin.last_ipv4(routes)))))
+    asked(server, "path-vector", directory / "way", directory / "way.answer")
+    if b"as:" not in (directory / "way.answer").read_bytes():
+        raise RuntimeError("the last route of the dump is not known")
+
+
+def under_load(settings: Settings, directory: pathlib.Path) -> dict:
+    """Small meshes at a fixed rate while routes change; then how soon those who follow are told."""
+    seconds = 4 if settings.quick else LOAD_S
+    bmp = free_port()
+    with serving(settings, directory, bmp) as (server, _):
+        router = alto_feed.Router(bmp)
+        with alto_feed.Changing(router, seconds / 3.5):
+            taken_ms = latencies_ms(server, directory / "ten", directory / "log", seconds)
+        question = way(str(alto_feed.OWN[1]), alto_twin.storages()[0])
+        told_s = alto_feed.delays_s(server.port, question, FOLLOWERS, router.change, ROUNDS)
+        router.close()
+        resident_bytes = server.peak_rss_bytes()
+    return {
+        "ten_by_ten": {"requests": len(taken_ms), "per_s": REQUESTS_PER_S, "changes": router.changes - 1 - ROUNDS, **percentiles(taken_ms)},
+        "followers": FOLLOWERS,
+        "told_s": told_s,
+        "loaded_peak_rss_bytes": resident_bytes,
+    }
+
+
 def twin(settings: Settings) -> dict:
     """Loads the twin, asks for the mesh plain and compressed, then for small meshes at a fixed rate."""
     routes = 100_000 if settings.quick else alto_twin.ROUTES
@@ -90,19 +144,20 @@ def twin(settings: Settings) -> dict:
         questions = {"mesh": mesh(), "ten": ten_by_ten()}
         for name, question in questions.items():
             (directory / name).write_text(json.dumps(question))
-        loads_s, meshes_s, packed_s = [], [], []
-        answer = directory / "answer"
+        loads_s, meshes_s, packed_s, resident_bytes = [], [], [], []
+        answer, packed = directory / "answer", directory / "answer.gz"
         for _ in range(settings.repetitions or ROUNDS):
             with serving(settings, directory) as (server, load_s):
                 loads_s.append(load_s)
                 meshes_s.append(asked(server, "path-vector", directory / "mesh", answer))
                 mesh_bytes = answer.stat().st_size
-                packed_s.append(asked(server, "path-vector", directory / "mesh", answer, "-H", "Accept-Encoding: gzip"))
-                packed_bytes = answer.stat().st_size
-                resident_bytes = server.peak_rss_bytes()
-            say(f"   loaded in {loads_s[-1]:.2f} s, mesh {meshes_s[-1]:.2f} s, compressed {packed_s[-1]:.2f} s, {resident_bytes >> 20} MiB")
-        with serving(settings, directory) as (server, _):
-            taken_ms = latencies_ms(server, directory / "ten", directory / "log", 3 if settings.quick else LOAD_S)
+                packed_s.append(asked(server, "path-vector", directory / "mesh", packed, "-H", "Accept-Encoding: gzip"))
+                packed_bytes = packed.stat().st_size
+                resident_bytes.append(server.peak_rss_bytes())
+                check_last_route(server, directory, routes)
+            check(answer.read_bytes(), packed.read_bytes())
+            say(f"   loaded in {loads_s[-1]:.2f} s, mesh {meshes_s[-1]:.2f} s, compressed {packed_s[-1]:.2f} s, {resident_bytes[-1] >> 20} MiB")
+        loaded = under_load(settings, directory)
     return {
         "shape": "alto-twin",
         "routes": routes,
@@ -112,7 +167,7 @@ def twin(settings: Settings) -> dict:
         "mesh_gzip_s": packed_s,
         "mesh_gzip_bytes": packed_bytes,
         "peak_rss_bytes": resident_bytes,
-        "ten_by_ten": {"requests": len(taken_ms), "per_s": REQUESTS_PER_S, **percentiles(taken_ms)},
+        **loaded,
     }
 
 

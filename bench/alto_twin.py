@@ -22,6 +22,8 @@ WAYS = 10_000
 IPV6_SHARE = 0.2
 FIRST_AS = 4_200_000_000
 """Numbers for private use (RFC 6996)."""
+FIRST_IPV4, FIRST_IPV6 = ipaddress.IPv4Address("1.0.0.0"), ipaddress.IPv6Address("2a00::")
+"""Of the rest of the Internet."""
 TIME_S = 1_700_000_000
 """When everything was told, in seconds since 1970."""
 
@@ -144,6 +146,20 @@ def to_data_centres(prefix: Prefix, target: int) -> list[tuple[int, bytes]]:
     return entries
 
 
+def routes_to_data_centres() -> int:
+    return 2 * DATA_CENTRES * SITES
+
+
+def rest_as_ipv4(count: int) -> int:
+    """How many of so many prefixes of the rest of the Internet are of IPv4."""
+    return count - int(count * IPV6_SHARE)
+
+
+def last_ipv4(routes: int) -> ipaddress.IPv4Address:
+    """An address of the last IPv4 prefix in a dump of so many routes."""
+    return FIRST_IPV4 + ((rest_as_ipv4(routes - routes_to_data_centres()) - 1) << 8) + 1
+
+
 def rest_of_the_internet(count: int) -> Iterator[tuple[Prefix, bytes]]:
     """That many prefixes, with a route of the first router to each."""
     chance = random.Random("ways")
@@ -152,12 +168,11 @@ def rest_of_the_internet(count: int) -> Iterator[tuple[Prefix, bytes]]:
         path = [as_of_site(0), as_of_country(0), *(chance.randrange(1, 60_000) for _ in range(chance.randrange(2, 5)))]
         ipv4_ways.append(attributes(path, ipaddress.IPv4Address("198.51.100.128") + way % 64))
         ipv6_ways.append(attributes(path, ipaddress.IPv6Address("2001:db8::1:0") + way % 64))
-    ipv6 = int(count * IPV6_SHARE)
-    first_ipv4, first_ipv6 = int(ipaddress.IPv4Address("1.0.0.0")), int(ipaddress.IPv6Address("2a00::"))
-    for number in range(count - ipv6):
-        yield ipaddress.IPv4Network((first_ipv4 + (number << 8), 24)), ipv4_ways[number % WAYS]
-    for number in range(ipv6):
-        yield ipaddress.IPv6Network((first_ipv6 + (number << 84), 44)), ipv6_ways[number % WAYS]
+    ipv4 = rest_as_ipv4(count)
+    for number in range(ipv4):
+        yield ipaddress.IPv4Network((int(FIRST_IPV4) + (number << 8), 24)), ipv4_ways[number % WAYS]
+    for number in range(count - ipv4):
+        yield ipaddress.IPv6Network((int(FIRST_IPV6) + (number << 84), 44)), ipv6_ways[number % WAYS]
 
 
 def dump(path: pathlib.Path, routes: int = ROUTES) -> None:
@@ -169,7 +184,7 @@ def dump(path: pathlib.Path, routes: int = ROUTES) -> None:
             for prefix in (place.ipv4, place.ipv6):
                 file.write(table_entry(number, prefix, to_data_centres(prefix, place.site)))
                 number += 1
-        for prefix, attrs in rest_of_the_internet(routes - number * SITES):
+        for prefix, attrs in rest_of_the_internet(routes - routes_to_data_centres()):
             file.write(table_entry(number, prefix, [(0, attrs)]))
             number += 1
 

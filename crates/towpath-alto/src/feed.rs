@@ -22,6 +22,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Feed {
     routers: HashMap<Peer, Kept>,
+    /// How many routes all of them have.
+    routes: usize,
 }
 
 /// What is known of one router.
@@ -39,27 +41,37 @@ impl Feed {
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Route { router, path_id, route } => {
-                self.routers.entry(router).or_default().add(router, path_id, route);
+                let kept = self.routers.entry(router).or_default();
+                let before = kept.table.len();
+                kept.add(router, path_id, route);
+                self.routes += kept.table.len() - before;
             }
             Event::Withdraw { router, path_id, prefix } => {
                 if let Some(kept) = self.routers.get_mut(&router) {
+                    let before = kept.table.len();
                     kept.remove(path_id, prefix);
+                    self.routes -= before - kept.table.len();
                 }
             }
             Event::Lost { router } => {
-                self.routers.remove(&router);
+                self.routes -= self.routers.remove(&router).map_or(0, |kept| kept.table.len());
             }
         }
     }
 
     /// How many routes are known.
     pub fn len(&self) -> usize {
-        self.routers.values().map(|kept| kept.table.len()).sum()
+        self.routes
     }
 
     /// Whether no route is known.
     pub fn is_empty(&self) -> bool {
-        self.routers.values().all(|kept| kept.table.is_empty())
+        self.routes == 0
+    }
+
+    /// How many peers are known, also those of which no route is left.
+    pub fn peers(&self) -> usize {
+        self.routers.len()
     }
 
     /// The routers as they are now. Of one that tells its routes before and after its policy, what it uses is taken: its own choice, else those after its policy.
@@ -173,8 +185,9 @@ mod tests {
         feed.take(withdraw(one, None, "10.9.0.0/16"));
         assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 64502"]);
         assert_eq!(routers["192.0.2.1"].routes.as_ref().unwrap().len(), 2, "what was given away does not change");
+        assert_eq!((feed.len(), feed.peers()), (2, 2));
         feed.take(Event::Lost { router: one });
-        assert_eq!(feed.len(), 1);
+        assert_eq!((feed.len(), feed.peers()), (1, 1));
         assert!(routes(&feed, "192.0.2.1").is_empty() && !feed.is_empty());
     }
 

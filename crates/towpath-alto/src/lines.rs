@@ -34,7 +34,7 @@ pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// The longest value of a property, in bytes of JSON.
 pub const MAX_VALUE_BYTES: usize = 4 << 10;
 
-/// The most facts that one program may tell, and the most lines before a commit: about three times the routes of the whole Internet.
+/// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet.
 pub const MAX_FACTS: usize = 4_000_000;
 
 /// The most hops of an AS path, as of all that routers print.
@@ -73,8 +73,8 @@ pub enum LineFault {
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
     ValueTooLong,
-    /// There are as many facts, or lines since the last commit, as there may be.
-    #[error("there is room for {MAX_FACTS} facts, and for as many lines before a commit: commit earlier, or withdraw")]
+    /// There are as many facts and lines since the last commit as there may be.
+    #[error("there is room for {MAX_FACTS} facts and lines since the last commit: commit earlier, or withdraw")]
     Full,
 }
 

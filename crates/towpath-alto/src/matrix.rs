@@ -1,7 +1,10 @@
 //! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
 //! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3).
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -71,8 +74,9 @@ impl Passing {
             let passes = vec![true; pairs.len()];
             return Self { pairs, passes };
         }
-        let tested: BTreeMap<usize, Vec<Option<f64>>> =
-            query.tested().map(|index| (index, column(grid, &pairs, &query.testable[index]))).collect();
+        let indices: BTreeSet<usize> = query.tested().collect();
+        let columns = indices.into_iter().map(|index| (index, column(grid, &pairs, &query.testable[index])));
+        let tested: BTreeMap<usize, Vec<Option<f64>>> = columns.collect();
         let passes = (0..pairs.len()).map(|pair| query.passes(&|index| tested[&index][pair])).collect();
         Self { pairs, passes }
     }
@@ -305,6 +309,48 @@ mod tests {
             told(&json!({ "multi-cost-types": [hops], "constraints": ["eq 200"] })),
             json!({ "PID3": { "PID1": [200] } })
         );
+    }
+
+    /// The example, which counts how often one asks for a column.
+    #[derive(Default)]
+    struct Counted(std::cell::Cell<usize>);
+
+    impl Grid for Counted {
+        fn sources(&self) -> usize {
+            Example.sources()
+        }
+
+        fn destinations(&self) -> usize {
+            Example.destinations()
+        }
+
+        fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
+            self.0.set(self.0.get() + 1);
+            Example.column(metric)
+        }
+
+        fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+            Example.universe(metric)
+        }
+
+        fn source(&self, number: usize) -> String {
+            Example.source(number)
+        }
+
+        fn destination(&self, number: usize) -> String {
+            Example.destination(number)
+        }
+    }
+
+    #[test]
+    fn costs_are_looked_up_once_however_often_they_are_tested() {
+        let request = json!({ "cost-type": routing("numerical"), "constraints": vec!["ge 0"; 60] });
+        let cost_types = vec![kind(CostMode::Numerical, "routingcost")];
+        let can = CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 1 };
+        let query = CostQuery::read(Fields::of(&request).unwrap(), &can).unwrap();
+        let grid = Counted::default();
+        assert_eq!(Passing::of(&grid, &query).pairs().filter(|(_, passes)| *passes).count(), 8);
+        assert_eq!(grid.0.get(), 1);
     }
 
     /// Three pairs of the example.

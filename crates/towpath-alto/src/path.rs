@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, rc::Rc};
 
 use sha2::{Digest as _, Sha256};
 
@@ -15,7 +15,6 @@ use crate::{
     names::{AneName, NodeName, RouterName, TopologyName},
     route::Hop,
     routes::Way,
-    topology::Trees,
     world::World,
 };
 
@@ -98,7 +97,8 @@ fn within(topology: &TopologyName, nodes: &[&NodeName]) -> String {
     format!("{topology}:{}", names.join(dash))
 }
 
-fn system(hop: &Hop) -> String {
+/// A word for one autonomous system, or for some of which nobody knows the order.
+pub(crate) fn system(hop: &Hop) -> String {
     match hop {
         Hop::As(number) => number.to_string(),
         Hop::Set(members) => {
@@ -143,11 +143,10 @@ pub struct Paths<'a> {
     elements: Vec<Element>,
     numbers: HashMap<Element, u32>,
     /// Ways by their elements' numbers.
-    paths: Vec<Box<[u32]>>,
-    path_numbers: HashMap<Box<[u32]>, u32>,
+    paths: Vec<Rc<[u32]>>,
+    path_numbers: HashMap<Rc<[u32]>, u32>,
     /// The path behind a way of a router that leads to no other known router.
     found: HashMap<(&'a RouterName, u32), u32>,
-    trees: Trees<'a>,
     /// The paths between nodes, where there is one.
     crossed: HashMap<NodePair<'a>, Option<u32>>,
 }
@@ -162,7 +161,6 @@ impl<'a> Paths<'a> {
             paths: Vec::new(),
             path_numbers: HashMap::new(),
             found: HashMap::new(),
-            trees: Trees::default(),
             crossed: HashMap::new(),
         }
     }
@@ -186,30 +184,9 @@ impl<'a> Paths<'a> {
         if let Some(path) = self.crossed.get(&pair) {
             return *path;
         }
-        let path = self.follow_tree(pair).map(|elements| self.path(elements));
+        let path = across(self.world, pair).map(|elements| self.path(elements));
         self.crossed.insert(pair, path);
         path
-    }
-
-    /// The elements on the shortest way between two nodes.
-    fn follow_tree(&mut self, (name, from, to): NodePair<'a>) -> Option<Vec<u32>> {
-        let world = self.world;
-        let topology = world.topology(name)?;
-        let way = self.trees.tree(name, topology, from).way_to(to)?;
-        let mut elements = Vec::new();
-        let mut last: Option<&NodeName> = None;
-        for number in way {
-            let node = &topology.nodes()[number as usize];
-            if let Some(last) = last {
-                let (from, to) = (last.clone(), node.name.clone());
-                elements.push(self.element(Element::Span { topology: name.clone(), from, to }));
-            }
-            if node.capacity_bits_per_s.is_some() {
-                elements.push(self.element(Element::Node { topology: name.clone(), node: node.name.clone() }));
-            }
-            last = Some(&node.name);
-        }
-        Some(elements)
     }
 
     /// The path by the routes of `router`.
@@ -222,34 +199,13 @@ impl<'a> Paths<'a> {
         }
         let way = table.way(number);
         let is_last = way.next_hop.and_then(|next| world.router_at(next)).is_none();
-        let elements = self.follow(router, way, destination)?;
+        let elements = along(world, router, way, destination)?;
         let path = self.path(elements);
         // Behind another router, addresses that take the same way here may part.
         if is_last {
             self.found.insert((router, number), path);
         }
         Some(path)
-    }
-
-    /// The elements on the way that `router` has to `destination`.
-    fn follow(&mut self, mut router: &'a RouterName, mut way: &'a Way, destination: IpAddr) -> Option<Vec<u32>> {
-        let world = self.world;
-        let mut elements = Vec::new();
-        for _ in 0..MOST_ROUTERS {
-            if let Some(next_hop) = way.next_hop {
-                elements.push(self.element(Element::Link { router: router.clone(), next_hop }));
-            }
-            let Some(next) = way.next_hop.and_then(|next| world.router_at(next)) else {
-                for pair in way.as_path.hops().windows(2) {
-                    elements.push(self.element(Element::Adjacency(pair[0].clone(), pair[1].clone())));
-                }
-                return Some(elements);
-            };
-            let Some(table) = world.table(next) else { return Some(elements) };
-            let Some(number) = table.find(destination) else { return Some(elements) };
-            (router, way) = (next, table.way(number));
-        }
-        None
     }
 
     fn element(&mut self, element: Element) -> u32 {
@@ -262,24 +218,71 @@ impl<'a> Paths<'a> {
         number
     }
 
-    fn path(&mut self, elements: Vec<u32>) -> u32 {
-        let elements = elements.into_boxed_slice();
+    fn path(&mut self, elements: Vec<Element>) -> u32 {
+        let elements: Rc<[u32]> = elements.into_iter().map(|element| self.element(element)).collect();
         if let Some(number) = self.path_numbers.get(&elements) {
             return *number;
         }
         let number = u32::try_from(self.paths.len()).expect("memory ends before numbers do");
-        self.paths.push(elements.clone());
+        self.paths.push(Rc::clone(&elements));
         self.path_numbers.insert(elements, number);
         number
     }
 
-    /// The paths that were found, in the order of their numbers: the elements of each from source to destination.
-    pub fn paths(&self) -> impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = &Element>> {
-        self.paths.iter().map(|path| path.iter().map(|number| &self.elements[*number as usize]))
+    /// The paths that were found, in the order of their numbers: the positions of the [elements](Self::elements) of each, from source to destination.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &[u32]> {
+        self.paths.iter().map(|path| &**path)
     }
 
-    /// The elements of all paths that were found.
+    /// How many elements the path of that number has.
+    pub fn length(&self, path: u32) -> usize {
+        self.paths[path as usize].len()
+    }
+
+    /// The elements of all paths that were found, each once.
     pub fn elements(&self) -> &[Element] {
         &self.elements
     }
+}
+
+/// The elements on the shortest way between two nodes of a topology.
+fn across(world: &World, (name, from, to): NodePair<'_>) -> Option<Vec<Element>> {
+    let topology = world.topology(name)?;
+    let mut elements = Vec::new();
+    let mut last: Option<&NodeName> = None;
+    for number in topology.way(from, to)? {
+        let node = &topology.nodes()[number as usize];
+        if let Some(last) = last {
+            elements.push(Element::Span { topology: name.clone(), from: last.clone(), to: node.name.clone() });
+        }
+        if node.capacity_bits_per_s.is_some() {
+            elements.push(Element::Node { topology: name.clone(), node: node.name.clone() });
+        }
+        last = Some(&node.name);
+    }
+    Some(elements)
+}
+
+/// The elements on the way that `router` has to `destination`, and on those of the routers behind it; none if that is a circle.
+fn along<'a>(
+    world: &'a World,
+    mut router: &'a RouterName,
+    mut way: &'a Way,
+    destination: IpAddr,
+) -> Option<Vec<Element>> {
+    let mut elements = Vec::new();
+    for _ in 0..MOST_ROUTERS {
+        if let Some(next_hop) = way.next_hop {
+            elements.push(Element::Link { router: router.clone(), next_hop });
+        }
+        let Some(next) = way.next_hop.and_then(|next| world.router_at(next)) else {
+            let pairs = way.as_path.hops().windows(2);
+            elements.extend(pairs.map(|pair| Element::Adjacency(pair[0].clone(), pair[1].clone())));
+            return Some(elements);
+        };
+        let Some(table) = world.table(next) else { return Some(elements) };
+        let Some(number) = table.find(destination) else { return Some(elements) };
+        (router, way) = (next, table.way(number));
+    }
+    None
 }

@@ -17,8 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    cost::{CostCapabilities, CostMode, CostType},
+    cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},
     entity::Property,
+    fields::Fields,
     media,
     names::{CostMetric, ResourceId, Tag, VersionTag},
     problem::Problem,
@@ -83,6 +84,11 @@ impl Answer {
 /// How many pairs of endpoints or PIDs may be asked for at once: the mesh of 700 storages.
 pub const MOST_PAIRS: usize = 500_000;
 
+/// The error of `field` naming so many pairs.
+fn too_many_pairs(fields: Fields<'_>, field: &str, pairs: &str) -> Problem {
+    fields.refuse(field, pairs, &format!("at most {MOST_PAIRS} pairs can be asked for at once"))
+}
+
 impl Resource {
     /// The media type of its answers, without the boundary of those that have parts.
     pub fn media_type(&self) -> &'static str {
@@ -142,7 +148,8 @@ impl Resource {
             }
             _ => cost_types(world.metrics()),
         };
-        CostCapabilities { max_cost_types: cost_types.len(), testable: cost_types.clone(), cost_types }
+        let max_cost_types = cost_types.len().min(MOST_TYPES);
+        CostCapabilities { max_cost_types, testable: cost_types.clone(), cost_types }
     }
 
     /// What it can, as a directory tells it; null if there is nothing to tell.

@@ -36,18 +36,26 @@ impl PartialEq for Table {
     }
 }
 
+/// So that a table is equal to itself without being looked at.
+impl Eq for Table {}
+
 impl Table {
     /// Notes a route; it takes the place of an earlier one to the same prefix.
     pub fn insert(&mut self, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
         let number = self.number(Way { next_hop, as_path });
         self.prefixes.insert(prefix, number);
+        self.tidy();
     }
 
     /// Forgets the route to a prefix.
     pub fn remove(&mut self, prefix: IpNet) {
         self.prefixes.remove(&prefix);
-        // Ways that nobody takes any more stay until they are the most.
+        self.tidy();
+    }
+
+    /// Ways that nobody takes any more stay until they are the most.
+    fn tidy(&mut self) {
         if self.prefixes.len() < self.ways.len() / 2 {
             let routes: Vec<(IpNet, Way)> = self.routes().map(|(prefix, way)| (prefix, way.clone())).collect();
             *self = Self::default();
@@ -152,6 +160,11 @@ mod tests {
             table.remove(format!("10.0.{third}.0/24").parse().unwrap());
         }
         assert!(table.ways.len() <= 2 * table.len() + 1, "{} ways", table.ways.len());
+        for path in 0..10_000 {
+            table.insert(route("10.0.254.0/24", "192.0.2.1", &format!("64500 {path}")));
+            assert!(table.ways.len() <= 2 * table.len() + 1, "{} ways", table.ways.len());
+        }
+        table.insert(route("10.0.254.0/24", "192.0.2.1", "64500 254"));
         let left = [route("10.0.254.0/24", "192.0.2.1", "64500 254"), route("10.0.255.0/24", "192.0.2.1", "64500 255")];
         assert_eq!(table, left.into_iter().collect());
     }

@@ -20,30 +20,30 @@ use std::{
     sync::Arc,
 };
 
-use self::draft::Draft;
-pub(crate) use self::shortest::Trees;
 pub use self::{
     attached::{AttachFault, Attached},
     told::Told,
 };
+use self::{draft::Draft, shortest::Trees};
 use crate::{
     facts::{Facts, Prefix},
     names::{Malformed, NodeName, TopologyName},
 };
 
 /// The longest file that is read, in bytes.
-pub const MAX_BYTES: usize = 256 << 20;
+pub const MAX_BYTES: usize = 64 << 20;
 
-/// The most nodes of one topology.
-pub const MAX_NODES: usize = 100_000;
+/// The most nodes of one topology. Networks have up to some thousands, and one request may ask for the ways from all nodes.
+pub const MAX_NODES: usize = 5_000;
 
 /// The most links of one topology, as its file has them: one that leads both ways counts once.
-pub const MAX_LINKS: usize = 1_000_000;
+pub const MAX_LINKS: usize = 50_000;
 
-/// The nodes and links of a network; never changed. In memory at most about 150 MiB, while it is read about 1 GiB.
+/// The nodes and links of a network; never changed. In memory at most about 10 MiB, and 4 bytes for each two nodes once ways from all of them were asked for, which
+/// is 100 MiB; while it is read a few times its file.
 ///
 /// Nodes are numbered in the order of their names, so that the order of a file does not matter.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Topology {
     nodes: Vec<Node>,
     /// In the order of their ends, and one for each two.
@@ -51,6 +51,7 @@ pub struct Topology {
     /// For each node the position of the first link from it, and behind them the number of links.
     starts: Vec<usize>,
     has_capacities: bool,
+    trees: Trees,
 }
 
 /// A node of a topology.
@@ -164,7 +165,8 @@ impl Topology {
         let starts = (0..=nodes.len()).map(|node| links.partition_point(|link| (link.from as usize) < node)).collect();
         let has_capacities = nodes.iter().any(|node| node.capacity_bits_per_s.is_some())
             || links.iter().any(|link| link.capacity_bits_per_s.is_some());
-        Self { nodes, links, starts, has_capacities }
+        let trees = Trees::with_room(nodes.len());
+        Self { nodes, links, starts, has_capacities, trees }
     }
 
     /// Its nodes in the order of their names, which is that of their numbers.

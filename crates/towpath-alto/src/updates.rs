@@ -7,6 +7,8 @@
 //! The life of a stream: [`Stream::open`] gives the first events; after each new world [`Stream::advance`] gives more; [`Stream::control`] starts and stops
 //! parts of it. Who was slow is told what it missed, or all anew if that is no longer known.
 //!
+//! Memory is bounded by what is followed, however many follow it ([`MOST_BYTES`]).
+//!
 //! What is not here: connections, waiting, addresses of streams and views, and how many there may be. [`Refusal`] knows the status for each.
 
 mod document;
@@ -27,8 +29,8 @@ use crate::{
 };
 
 pub use self::{
-    event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
-    followed::Followed,
+    event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece},
+    followed::{Followed, MOST_BYTES},
     graph::{Edge, Limits},
     stream::{MOST_NAMES, MOST_SUBSTREAMS, Stream},
     view::{View, edge_numbers},
@@ -81,8 +83,11 @@ pub enum Refusal {
     /// The update comes after the next one.
     #[error("this update is too far ahead: ask for the one that leads from the last version to the next")]
     TooEarly,
-    /// More streams, views or waiting requests than the server has room for. Only the server knows when.
-    #[error("too many follow at once: come again later")]
+    /// The server looks at what a new world changes, which may take its time. Only the server knows when.
+    #[error("what is followed is being made anew: come again in a moment")]
+    Busy,
+    /// More is followed, or there are more streams, views or waiting requests, than the server has room for.
+    #[error("too much is followed at once: come again later")]
     TooMany,
 }
 
@@ -96,6 +101,15 @@ impl Refusal {
             Refusal::NotAccepted(_) => 415,
             Refusal::TooEarly => 425,
             Refusal::TooMany => 429,
+            Refusal::Busy => 503,
+        }
+    }
+
+    /// The same refusal of what is within the field `parent`.
+    fn within(self, parent: &str) -> Self {
+        match self {
+            Refusal::Problem(problem) => Refusal::Problem(problem.within(parent)),
+            other => other,
         }
     }
 }

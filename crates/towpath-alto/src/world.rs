@@ -176,9 +176,14 @@ impl World {
         Place { ends, pid: self.default_region().and_then(|region| region.map.locate(address)) }
     }
 
-    /// Whether something is known of ways between addresses: routes, or topologies with something attached to them.
+    /// Whether routes of a router are known.
     pub fn has_routes(&self) -> bool {
-        !self.routing.tables.is_empty() || self.routing.topologies.values().any(|topology| !topology.is_empty())
+        !self.routing.tables.is_empty()
+    }
+
+    /// Whether something is known of ways between addresses: routes, or topologies with something attached to them.
+    pub fn has_ways(&self) -> bool {
+        self.has_routes() || self.routing.topologies.values().any(|topology| !topology.is_empty())
     }
 
     /// The router whose routes traffic from `address` takes; where there is one router, that one.
@@ -329,6 +334,22 @@ pub(crate) mod tests {
             let fault = World::of([&Facts::parse(&maps.collect::<String>()).unwrap()]).unwrap_err();
             assert!(fault.to_string().contains("call it otherwise"), "{fault}");
         }
+    }
+
+    #[test]
+    fn names_of_metrics_leave_those_of_other_resources_alone() {
+        let map = "[network-map.m]\nP = [\"0.0.0.0/0\"]\n";
+        let world = |costs: &str| World::of([&Facts::parse(&format!("{map}{costs}")).unwrap()]);
+        for (costs, metric) in [
+            ("[cost-map.m.filtered.P]\nP = 1", "filtered"),
+            ("[cost-map.m.costs.P]\nP = 1", "costs"),
+            ("[cost-map.m.path-vector.P]\nP = 1", "path-vector"),
+            ("[cost-map.m.x.P]\nP = 1\n[cost-map.m.x-ordinal.P]\nP = 1", "x-ordinal"),
+        ] {
+            let fault = world(costs).unwrap_err().to_string();
+            assert!(fault.contains(&format!("cost map m: call metric {metric} otherwise")), "{fault}");
+        }
+        assert!(world("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
     }
 
     #[test]

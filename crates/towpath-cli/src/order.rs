@@ -20,7 +20,7 @@ use towpath_alto::{
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, sys::disk};
 
-use self::{args::Order, hosts::Hosts};
+use self::{args::Order, hosts::Hosts, server::Trouble};
 use crate::{
     config,
     failure::{Failure, complain},
@@ -40,7 +40,10 @@ pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failur
     let hosts = Hosts::find(&replicas, arguments.client).await?;
     tell_unknown(&hosts);
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
-    let survey = server::survey(&places.client(), &directory, &configuration, &statement, ends).await;
+    let survey = match hosts.are_all_unknown() {
+        true => Err(Trouble::no_addresses()),
+        false => server::survey(&places.client(), &directory, &configuration, &statement, ends).await,
+    };
     let output = match survey {
         Ok(survey) => {
             let where_ = if arguments.strict { Where::Drop } else { Where::Demote };

@@ -130,11 +130,13 @@ pub(super) fn elements<'a>(properties: &'a Map<String, Json>) -> HashMap<&'a str
 }
 
 impl Elements {
-    /// The value that follows from the elements on `path`. An element that lacks the property does not count.
+    /// The value that follows from the elements on `path`. An element that lacks the property does not count; if all lack it, nothing is known.
     pub(super) fn value(&self, path: &Json, told: &HashMap<&str, &Json>) -> Option<Value> {
         let path: Vec<&str> = path.as_array()?.iter().map(Json::as_str).collect::<Option<_>>()?;
         let counted = path.into_iter().filter(|element| element.starts_with(&self.prefix));
-        self.aggregate.fold(counted.map(|element| self.of_element(told.get(element).copied())))
+        let values: Vec<_> = counted.map(|element| self.of_element(told.get(element).copied())).collect();
+        let is_known = values.is_empty() || values.iter().any(Option::is_some);
+        is_known.then(|| self.aggregate.fold(values.into_iter()))?
     }
 
     fn of_element(&self, told: Option<&Json>) -> Option<Value> {

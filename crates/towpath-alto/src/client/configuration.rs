@@ -56,9 +56,8 @@ pub enum Metric {
         prop_transformer: Option<Pipeline>,
         /// How one value comes of those of all elements; `sum` if it is left out.
         aggr_transformer: Option<Aggregate>,
-        /// Which values are the better ones.
-        #[serde(default)]
-        order: Direction,
+        /// Which values are the better ones; if it is left out, those that usually are.
+        order: Option<Direction>,
         /// Whether data go from the client to the replica.
         #[serde(default)]
         reverse: bool,
@@ -71,9 +70,8 @@ pub enum Metric {
         cost_metric: Option<CostMetric>,
         /// The network map that the PIDs are of; if it is left out, the one that the resource uses.
         dependent_network_map: Option<ResourceId>,
-        /// Which values are the better ones.
-        #[serde(default)]
-        order: Direction,
+        /// Which values are the better ones; if it is left out, those that usually are.
+        order: Option<Direction>,
         /// Whether data go from the client to the replica.
         #[serde(default)]
         reverse: bool,
@@ -84,9 +82,8 @@ pub enum Metric {
         resource_id: Option<ResourceId>,
         /// What it is called there; if it is left out, as in the statement, with `-` for `_`.
         cost_metric: Option<CostMetric>,
-        /// Which values are the better ones.
-        #[serde(default)]
-        order: Direction,
+        /// Which values are the better ones; if it is left out, those that usually are.
+        order: Option<Direction>,
         /// Whether data go from the client to the replica.
         #[serde(default)]
         reverse: bool,
@@ -99,9 +96,8 @@ pub enum Metric {
         prop_name: Option<String>,
         /// What becomes of it.
         prop_transformer: Option<Pipeline>,
-        /// Which values are the better ones.
-        #[serde(default)]
-        order: Direction,
+        /// Which values are the better ones; if it is left out, those that usually are.
+        order: Option<Direction>,
     },
 }
 
@@ -133,27 +129,41 @@ impl Configuration {
         }
     }
 
-    /// Which values of a name in a statement are the better ones, if the statement does not say. Of a metric it is what the configuration says; of
-    /// throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, with any statistic) the greatest; of all others the least.
+    /// Which values of a name in a statement are the better ones, if the statement does not say: what the configuration says; if it says nothing, of
+    /// throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, with any statistic) the greatest, of all others the least.
     pub fn direction(&self, name: &str) -> Direction {
         let name = name.strip_prefix("dst.").unwrap_or(name);
-        if let Some(metric) = self.metrics.get(name) {
-            return metric.order();
-        }
-        let metric = name.replace('_', "-");
-        let base = metric.split(':').next().unwrap_or_default();
-        if MORE_IS_BETTER.contains(&base) { Direction::Max } else { Direction::Min }
+        let metric = self.metrics.get(name);
+        let told = metric.and_then(Metric::order);
+        told.unwrap_or_else(|| usual_direction(metric.and_then(Metric::cost_metric).unwrap_or(name)))
     }
 }
 
+/// Which values of a metric are the better ones if nobody says it.
+fn usual_direction(metric: &str) -> Direction {
+    let metric = metric.replace('_', "-");
+    let base = metric.split(':').next().unwrap_or_default();
+    if MORE_IS_BETTER.contains(&base) { Direction::Max } else { Direction::Min }
+}
+
 impl Metric {
-    /// Which values are the better ones.
-    fn order(&self) -> Direction {
+    /// Which values are the better ones, if that is told.
+    fn order(&self) -> Option<Direction> {
         match self {
             Self::PathVector { order, .. }
             | Self::CostMap { order, .. }
             | Self::EndpointCost { order, .. }
             | Self::PropertyMap { order, .. } => *order,
+        }
+    }
+
+    /// What the cost is called at the server, if that is told.
+    fn cost_metric(&self) -> Option<&str> {
+        match self {
+            Self::CostMap { cost_metric, .. } | Self::EndpointCost { cost_metric, .. } => {
+                cost_metric.as_ref().map(CostMetric::as_str)
+            }
+            Self::PathVector { .. } | Self::PropertyMap { .. } => None,
         }
     }
 
@@ -184,20 +194,27 @@ mod tests {
         cost-metric = "tput"
         order = "max"
         reverse = true
+        [metrics.free]
+        resource-type = "endpoint-cost"
+        cost-metric = "bw-available:p5"
+        [metrics.tput]
+        resource-type = "path-vector"
+        [metrics.bw_residual]
+        resource-type = "endpoint-cost"
+        order = "min"
     "#;
 
     #[test]
     fn metrics_are_defined() {
         let configuration = Configuration::parse(TOML).unwrap();
         assert_eq!(configuration.default_ird.as_deref(), Some("https://alto.example.org/directory"));
-        let Metric::PathVector {
-            resource_id: None, prop_name: Some(name), order: Direction::Min, reverse: false, ..
-        } = &configuration.metrics["as_hopcount"]
+        let Metric::PathVector { resource_id: None, prop_name: Some(name), order: None, reverse: false, .. } =
+            &configuration.metrics["as_hopcount"]
         else {
             panic!("{configuration:?}")
         };
         assert_eq!(name.as_str(), "as_path");
-        let Metric::EndpointCost { cost_metric: Some(metric), order: Direction::Max, reverse: true, .. } =
+        let Metric::EndpointCost { cost_metric: Some(metric), order: Some(Direction::Max), reverse: true, .. } =
             &configuration.metrics["rate"]
         else {
             panic!("{configuration:?}")
@@ -228,7 +245,10 @@ mod tests {
             ("rate", Direction::Max),
             ("dst.rate", Direction::Max),
             ("as_hopcount", Direction::Min),
+            ("free", Direction::Max),
             ("tput", Direction::Max),
+            ("bw_residual", Direction::Min),
+            ("bw-residual", Direction::Max),
             ("bw_available:mean", Direction::Max),
             ("delay_ow", Direction::Min),
         ] {

@@ -18,6 +18,9 @@ use crate::{
 /// How many names are told to whoever used one that there is not.
 const MAX_OFFERS: usize = 30;
 
+/// The longest name of a property: with a resource before it (RFC 7285 §10.2, §10.8.1, RFC 9240 §5.2.1).
+const MAX_PROPERTY_BYTES: usize = 64 + 1 + 32;
+
 /// The resources of a server. Directories that it refers to are not among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
@@ -180,8 +183,13 @@ fn cost_type(told: &Json) -> Option<CostType> {
 fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, CostType>) -> Option<Entry> {
     ResourceId::new(id).ok()?;
     let text = |field: &str| told.get(field).and_then(Json::as_str).unwrap_or_default();
-    let uri = uri::resolve(address, text("uri"))?;
-    let service = Service::of(&MediaType::parse(text("media-type")), text("accepts"))?;
+    let uri = uri::resolve(address, text("uri")).filter(|uri| uri::is_http(uri))?;
+    let media_type = text("media-type");
+    let service = Service::of(&MediaType::parse(media_type), text("accepts"))?;
+    // It is sent back as `Accept`.
+    if !media_type.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return None;
+    }
     let capabilities = told.get("capabilities").and_then(Json::as_object);
     let names = texts(capabilities.and_then(|can| can.get("cost-type-names")));
     Some(Entry {
@@ -191,7 +199,7 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
         cost_types: names.filter_map(|name| cost_types.get(name).cloned()).collect(),
         properties: capabilities.map(properties).unwrap_or_default(),
         service,
-        media_type: text("media-type").to_owned(),
+        media_type: media_type.to_owned(),
     })
 }
 
@@ -200,7 +208,13 @@ fn properties(capabilities: &Map<String, Json>) -> BTreeSet<String> {
     let mappings = capabilities.get("mappings");
     let of_addresses = ["ipv4", "ipv6"].into_iter().map(|domain| mappings.and_then(|mappings| mappings.get(domain)));
     let lists = ["prop-types", "ane-property-names"].map(|field| capabilities.get(field)).into_iter();
-    lists.chain(of_addresses).flat_map(texts).map(str::to_owned).collect()
+    let names = lists.chain(of_addresses).flat_map(texts);
+    names.filter(|name| could_be_property(name)).map(str::to_owned).collect()
+}
+
+/// Whether `text` could name a property: with more lenience than RFC 7285 §10.8.1, but so that it can be printed.
+fn could_be_property(text: &str) -> bool {
+    text.len() <= MAX_PROPERTY_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The texts of a list.
@@ -243,6 +257,29 @@ mod tests {
         assert_eq!(entry.uri, "https://h/ecs");
         assert_eq!(entry.cost_type("delay-ow").unwrap().to_string(), "delay-ow-numerical");
         assert_eq!(directory.offers(), "delay-ow");
+    }
+
+    #[test]
+    fn what_could_be_neither_sent_nor_printed_is_left_out() {
+        let map = |uri: &str, media_type: &str| json!({ "uri": uri, "media-type": media_type });
+        let told = |names: &[&str]| {
+            let mappings = json!({ "mappings": { "ipv4": names } });
+            json!({
+                "uri": "p", "media-type": media::PROPERTY_MAP, "accepts": media::PROPERTY_MAP_PARAMS,
+                "capabilities": mappings,
+            })
+        };
+        let directory = parse(&json!({ "resources": {
+            "other": map("ftp://h/x", media::NETWORK_MAP),
+            "blank": map("a b", media::NETWORK_MAP),
+            "broken": map("x", "application/alto-networkmap+json; x=\r\ny"),
+            "map": map("x", "application/alto-networkmap+json; charset=utf-8"),
+            "told": told(&["map.pid", "next_hop", "a\u{1b}[31m", "a\u{202e}b", &"x".repeat(98)]),
+        }}));
+        let directory = directory.unwrap();
+        let ids: Vec<&str> = directory.entries.keys().map(String::as_str).collect();
+        assert_eq!(ids, ["map", "told"]);
+        assert_eq!(directory.offers(), "map.pid, next_hop");
     }
 
     #[test]

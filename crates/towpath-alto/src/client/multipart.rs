@@ -10,18 +10,21 @@ pub(super) fn documents<'a>(boundary: Option<&str>, body: &'a str) -> Vec<&'a st
     let Some(boundary) = boundary.or(first) else { return Vec::new() };
     let delimiter = format!("--{boundary}");
     let mut parts = Vec::new();
-    let (mut start, mut at) = (None, 0);
+    let (mut start, mut at) = (None::<usize>, 0);
     for line in body.split_inclusive('\n') {
         let end = at + line.len();
-        let is_delimiter = line.trim_end().strip_prefix(&delimiter).is_some_and(|rest| matches!(rest, "" | "--"));
-        if is_delimiter && let Some(start) = start.replace(end) {
-            parts.push(&body[start..at]);
+        if let Some(rest @ ("" | "--")) = line.trim_end().strip_prefix(&delimiter) {
+            parts.extend(start.and_then(|start| content(&body[start..at])));
+            start = rest.is_empty().then_some(end);
+            if start.is_none() || parts.len() == MAX_PARTS {
+                return parts;
+            }
         }
         at = end;
     }
-    // What follows the last delimiter is a part only if that delimiter was not the end.
-    parts.extend(start.map(|start| &body[start..]));
-    parts.into_iter().filter_map(content).take(MAX_PARTS).collect()
+    // The last part, of an answer that does not say where it ends.
+    parts.extend(start.and_then(|start| content(&body[start..])));
+    parts
 }
 
 /// What stands behind the first empty line of a part; none if nothing does.
@@ -42,6 +45,7 @@ mod tests {
             (Some("b"), "--b\nContent-Type: x\n\n{1}\n--b\n\n{2}\n--b\n"),
             (Some("b"), "preamble\r\n--b\r\n\r\n{1}\r\n--b  \r\nA: b\r\n\r\n{2}"),
             (None, "--b\r\n\r\n{1}\r\n--b\r\n\r\n{2}\r\n--b--"),
+            (Some("b"), "--b\n\n{1}\n--b\n\n{2}\n--b--\nbehind\n\nthe end\n--b\n\n{3}\n"),
         ] {
             assert_eq!(documents(boundary, body), ["{1}", "{2}"], "{body}");
         }

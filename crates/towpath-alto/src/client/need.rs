@@ -3,7 +3,7 @@
 use super::{
     configuration::{Configuration, Metric},
     directory::{Directory, Entry, Service},
-    error::ClientError,
+    error::{ClientError, printable},
 };
 use crate::{
     cost::{CostMode, CostType},
@@ -169,7 +169,7 @@ impl<'a> Needs<'a> {
         let used = entry.uses.first().map(String::as_str);
         let map = map.or(default_map.filter(|default| is_of(entry, default))).or(used).unwrap_or_default();
         if self.directory.entry(map).is_none_or(|entry| entry.service != Service::NetworkMap) {
-            let wanted = format!("{} '{map}'", Service::NetworkMap.name());
+            let wanted = format!("{} '{}'", Service::NetworkMap.name(), printable(map));
             let directory = self.directory.shown();
             return Err(ClientError::NoResource { name: name.to_owned(), wanted, directory });
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::{
@@ -61,6 +61,9 @@ const CONFIGURATION: &str = r#"
     resource-type = "cost-map"
     cost-metric = "routingcost"
     dependent-network-map = "default"
+    [metrics.cost]
+    resource-type = "cost-map"
+    cost-metric = "routingcost"
     [metrics.region]
     resource-type = "property-map"
     prop-name = "priv:continent"
@@ -201,6 +204,22 @@ fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
     }
     let error = survey(&server, "BY delai", ends(None)).err().unwrap().to_string();
     assert!(error.ends_with("which has default.pid, delay-ow, priv:continent, routingcost"), "{error}");
+}
+
+#[test]
+fn what_terminals_obey_is_not_repeated_of_a_directory() {
+    let document = json!({
+        "meta": { "cost-types": { "km": { "cost-mode": "numerical", "cost-metric": "routingcost" } } },
+        "resources": { "costs": {
+            "uri": "costs", "media-type": crate::media::COST_MAP, "uses": ["a\u{1b}b"],
+            "capabilities": { "cost-type-names": ["km"] },
+        }},
+    });
+    let directory = Directory::parse("http://h/", document.to_string().as_bytes()).unwrap();
+    let configuration = Configuration::parse(CONFIGURATION).unwrap();
+    let statement = "BY cost".parse().unwrap();
+    let error = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).err().unwrap().to_string();
+    assert!(error.starts_with("metric cost: http://h/ has no network map 'a b'"), "{error}");
 }
 
 #[test]

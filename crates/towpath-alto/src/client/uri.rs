@@ -50,6 +50,14 @@ pub(super) fn resolve(base: &str, reference: &str) -> Option<String> {
     Some(format!("{scheme}://{authority}{path}{query}"))
 }
 
+/// Whether `address` names a host that can be asked over HTTP, in characters that a URI may have.
+pub(super) fn is_http(address: &str) -> bool {
+    let Parts { scheme, authority, .. } = Parts::of(address);
+    let is_known = |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    let names_host = authority.is_some_and(|authority| !authority.is_empty());
+    scheme.is_some_and(is_known) && names_host && address.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// A path, which is absolute or empty, without `.` and `..` (RFC 3986 §5.2.4).
 fn without_dots(path: &str) -> String {
     let Some(inside) = path.strip_prefix('/') else { return path.to_owned() };
@@ -106,5 +114,15 @@ mod tests {
         assert_eq!(resolve("http://a", "g").as_deref(), Some("http://a/g"));
         assert_eq!(resolve("http://a/b", "mailto:x"), None);
         assert_eq!(resolve("a/b", "g"), None);
+    }
+
+    #[test]
+    fn what_http_cannot_ask_is_told_apart() {
+        for address in ["http://h", "HTTPS://h:1/a%20b?c={d}"] {
+            assert!(is_http(address), "{address}");
+        }
+        for address in ["ftp://h/a", "http:///a", "//h/a", "http://h/a b", "http://h/\x1b", "http://h/\u{e4}", ""] {
+            assert!(!is_http(address), "{address}");
+        }
     }
 }

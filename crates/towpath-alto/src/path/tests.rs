@@ -31,7 +31,8 @@ fn way(facts: &str, from: &str, to: &str) -> Option<Vec<String>> {
     let number = paths.between(&from, &to)?;
     assert_eq!(paths.between(&from, &to), Some(number));
     let path = paths.paths().nth(number as usize).unwrap();
-    Some(path.map(|element| element.name().to_string()).collect())
+    assert_eq!(paths.length(number), path.len());
+    Some(path.iter().map(|position| paths.elements()[*position as usize].name().to_string()).collect())
 }
 
 #[test]

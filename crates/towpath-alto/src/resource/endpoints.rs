@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, flows::Flows, maps::cost_meta, vtags};
+use super::{Answer, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
     cost::{CostCapabilities, CostQuery},
@@ -125,8 +125,7 @@ impl<'a> Endpoints<'a> {
         }
         if sources.len().saturating_mul(destinations.len()) > MOST_PAIRS {
             let pairs = format!("{} x {}", sources.len(), destinations.len());
-            let most = format!("at most {MOST_PAIRS} pairs can be asked for at once");
-            return Err(fields.refuse("endpoints", &pairs, &most));
+            return Err(too_many_pairs(fields, "endpoints", &pairs));
         }
         let place = |endpoints: Vec<Endpoint>| {
             let endpoints = if endpoints.is_empty() { vec![Endpoint(caller)] } else { endpoints };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Display};
 
 use serde_json::Value;
 
-use super::MOST_PAIRS;
+use super::{MOST_PAIRS, too_many_pairs};
 use crate::{fields::Fields, problem::Problem};
 
 /// The pairs of all blocks of a request.
@@ -41,8 +41,7 @@ impl<T: Ord + Copy> Flows<T> {
         let pairs = blocks.iter().map(|block| block.sources.len().saturating_mul(block.destinations.len()));
         let pairs = pairs.fold(0, usize::saturating_add);
         if pairs > MOST_PAIRS {
-            let most = format!("at most {MOST_PAIRS} pairs can be asked for at once");
-            return Err(fields.refuse(field, &pairs.to_string(), &most));
+            return Err(too_many_pairs(fields, field, &pairs.to_string()));
         }
         Ok(Some(Self::of(&blocks)))
     }

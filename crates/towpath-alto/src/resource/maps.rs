@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, flows::Flows, vtags};
+use super::{Answer, MOST_PAIRS, flows::Flows, too_many_pairs, vtags};
 use crate::{
     cost::{CostCapabilities, CostQuery, CostType},
     fields::Fields,
@@ -51,6 +51,7 @@ pub(super) fn filtered_cost_map(region: &Region, request: &Value, can: &CostCapa
     let pids = Pids::read(region, fields)?;
     Ok(document(region, &pids, &query))
 }
+
 fn document(region: &Region, pids: &Pids<'_>, query: &CostQuery) -> Answer {
     let mut meta = cost_meta(query);
     meta.insert("dependent-vtags".into(), json!(vtags([region])));
@@ -101,11 +102,7 @@ impl<'a> Pids<'a> {
         }
         let pairs = pids.sources.len() * pids.destinations.len();
         if pairs > MOST_PAIRS {
-            return Err(fields.refuse(
-                "pids",
-                &pairs.to_string(),
-                &format!("at most {MOST_PAIRS} pairs can be asked for at once"),
-            ));
+            return Err(too_many_pairs(fields, "pids", &pairs.to_string()));
         }
         Ok(pids)
     }

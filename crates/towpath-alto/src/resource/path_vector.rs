@@ -26,9 +26,8 @@ use crate::{
     matrix::{Grid, Matrix, Passing, PathColumn},
     media,
     names::{AneName, PropertyName, ResourceId, VersionTag},
-    path::{Element, End, Paths},
+    path::{Element, End, Paths, system},
     problem::Problem,
-    route::Hop,
     topology::Topology,
     world::{Place, Region, World},
 };
@@ -40,6 +39,9 @@ const BANDWIDTH: &str = "max-reservable-bandwidth";
 /// The property that tells what is behind an element, as one word: of a link the next router, of an adjacency the autonomous system that is entered. Where one router is on a path, there
 /// are as many as systems in the AS path, because its link leads into the first.
 const HOP: &str = "priv:hop";
+
+/// How many elements may be on the paths of all pairs of an answer together: ten on each of the most pairs.
+const MOST_ELEMENTS: usize = 5_000_000;
 
 /// Paths between endpoints.
 pub(super) const ENDPOINTS: Form = Form {
@@ -119,7 +121,8 @@ pub(super) fn endpoints(
         |side: &[(Endpoint, Place)]| side.iter().map(|(endpoint, _)| End::of(world, endpoint.0)).collect::<Vec<_>>();
     let (sources, destinations) = (ends(&grid.sources), ends(&grid.destinations));
     let way = |from: usize, to: usize| Some((&sources[from], &destinations[to]));
-    Ok(asked.answer(&grid, &way, &[]))
+    let field = if grid.pairs().is_some() { super::endpoints::FLOWS } else { "endpoints" };
+    asked.answer(field, &grid, &way, &[])
 }
 
 /// Answers RFC 9275 §7.2. The way from, and to, a PID is that of the first of its addresses with which a prefix of it begins: of IPv4 if both PIDs have such, else of IPv6.
@@ -147,7 +150,8 @@ pub(super) fn pids(
         let mut families = sources[from].iter().zip(&destinations[to]);
         families.find_map(|(from, to)| from.as_ref().filter(|from| from.is_known()).zip(to.as_ref()))
     };
-    Ok(asked.answer(&grid, &way, &[region]))
+    let field = if grid.pairs().is_some() { super::maps::FLOWS } else { "pids" };
+    asked.answer(field, &grid, &way, &[region])
 }
 
 /// The ends of the way of a pair.
@@ -158,6 +162,7 @@ struct Asked<'a> {
     world: &'a World,
     resource: &'a Resource,
     form: &'static Form,
+    fields: Fields<'a>,
     query: CostQuery,
     properties: BTreeSet<PropertyName>,
 }
@@ -167,7 +172,7 @@ impl<'a> Asked<'a> {
         world: &'a World,
         resource: &'a Resource,
         form: &'static Form,
-        fields: Fields<'_>,
+        fields: Fields<'a>,
         costs: CostCapabilities,
     ) -> Result<Self, Problem> {
         let offered_properties = element_properties(world);
@@ -178,30 +183,42 @@ impl<'a> Asked<'a> {
             Err(error) => Err(error.to_string()),
         };
         let properties = fields.texts("ane-property-names", property)?.unwrap_or_default();
-        Ok(Self { world, resource, form, query, properties: properties.into_iter().collect() })
+        Ok(Self { world, resource, form, fields, query, properties: properties.into_iter().collect() })
     }
 
-    fn answer(&self, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Answer {
+    /// The answer about the pairs that `field` names.
+    fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
         let mut paths = Paths::of(self.world);
         let passing = Passing::of(grid, &self.query);
-        let mut of_pairs = Vec::new();
-        if self.query.types.contains(&CostType::path_vector()) {
-            let ways = passing.pairs().map(|((from, to), passes)| way(from, to).filter(|_| passes));
-            of_pairs = ways.map(|way| way.and_then(|(from, to)| paths.between(from, to))).collect();
+        let path_vector = CostType::path_vector();
+        let times = self.query.types.iter().filter(|kind| **kind == path_vector).count();
+        let (mut of_pairs, mut room) = (Vec::new(), MOST_ELEMENTS);
+        for ((from, to), passes) in passing.pairs().filter(|_| times > 0) {
+            let ends = way(from, to).filter(|_| passes);
+            let path = ends.and_then(|(from, to)| paths.between(from, to));
+            let elements = times * path.map_or(0, |path| paths.length(path));
+            room = room.checked_sub(elements).ok_or_else(|| self.too_much(field, passing.pairs().count()))?;
+            of_pairs.push(path);
         }
-        let names = paths.paths().map(|path| path.map(Element::name).collect()).collect();
-        let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, PathColumn { paths: names, of_pairs }));
+        let names: Vec<AneName> = paths.elements().iter().map(Element::name).collect();
+        let named = |path: &[u32]| path.iter().map(|position| names[*position as usize].clone()).collect::<Vec<_>>();
+        let column = PathColumn { paths: paths.paths().map(named).collect(), of_pairs };
+        let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, column));
         let mut meta = cost_meta(&self.query);
         if !regions.is_empty() {
             meta.insert("dependent-vtags".into(), json!(vtags(regions.iter().copied())));
         }
-        self.form.answer(self.resource, meta, &first, |vtag| self.second_part(vtag, &paths))
+        let elements: BTreeMap<AneName, &Element> = names.into_iter().zip(paths.elements()).collect();
+        Ok(self.form.answer(self.resource, meta, &first, |vtag| self.second_part(vtag, elements)))
+    }
+
+    fn too_much(&self, field: &str, pairs: usize) -> Problem {
+        let most = format!("there are more than {MOST_ELEMENTS} elements on these paths: ask for fewer pairs at once");
+        self.fields.refuse(field, &pairs.to_string(), &most)
     }
 
     /// The properties of the elements on the paths.
-    fn second_part(&self, first: &VersionTag, paths: &Paths<'_>) -> Value {
-        let elements: BTreeMap<AneName, &Element> =
-            paths.elements().iter().map(|element| (element.name(), element)).collect();
+    fn second_part(&self, first: &VersionTag, elements: BTreeMap<AneName, &Element>) -> Value {
         let entities = elements.into_iter().map(|(name, element)| {
             let properties = self.properties_of(&name, element);
             (Entity::Ane(None, name).to_string(), Value::Object(properties))
@@ -230,11 +247,7 @@ impl<'a> Asked<'a> {
 fn hop(element: &Element) -> Option<String> {
     match element {
         Element::Link { next_hop, .. } => Some(next_hop.to_string()),
-        Element::Adjacency(_, Hop::As(number)) => Some(number.to_string()),
-        Element::Adjacency(_, Hop::Set(members)) => {
-            let members: Vec<_> = members.iter().map(u32::to_string).collect();
-            Some(format!("set:{}", members.join(".")))
-        }
+        Element::Adjacency(_, to) => Some(system(to)),
         Element::Span { .. } | Element::Node { .. } => None,
     }
 }

@@ -3,14 +3,9 @@
 //! Of ways of equal weight that over fewer links is taken, and among those, from the destination back, that over the node whose name comes first: so the order of a
 //! file decides nothing, and two servers with the same network tell the same.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    iter,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, iter, sync::OnceLock};
 
 use super::Topology;
-use crate::names::TopologyName;
 
 /// How a node is reached: the bits of the weight, the links to it, the node before it. The least one is the best: bits of numbers that are not negative are ordered
 /// as the numbers are.
@@ -22,12 +17,38 @@ const UNREACHED: Reach = (u64::MAX, u32::MAX, u32::MAX);
 /// A way over more links than packets live for (RFC 791 §3.2, RFC 8200 §3) is none.
 const MOST_LINKS: usize = 255;
 
+/// The trees of a topology by the numbers of their sources. Each is found when it is first asked for, and kept as long as the topology: worlds that are made anew
+/// each second share it.
+#[derive(Debug, Default)]
+pub(super) struct Trees(Box<[OnceLock<Tree>]>);
+
+/// What was asked of a topology makes it no other one.
+impl PartialEq for Trees {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Trees {
+    /// Room for those of so many nodes.
+    pub(super) fn with_room(nodes: usize) -> Self {
+        Self(iter::repeat_with(OnceLock::new).take(nodes).collect())
+    }
+}
+
+impl Topology {
+    /// The numbers of the nodes on the shortest way from one node to another, both included; none if no way leads there.
+    pub fn way(&self, from: u32, to: u32) -> Option<Vec<u32>> {
+        self.trees.0[from as usize].get_or_init(|| Tree::of(self, from)).way_to(to)
+    }
+}
+
 /// The shortest ways from one node: which one is before each on the way to it.
 #[derive(Debug)]
-pub(crate) struct Tree {
+struct Tree {
     source: u32,
     /// [`u32::MAX`] where no way leads.
-    before: Vec<u32>,
+    before: Box<[u32]>,
 }
 
 impl Tree {
@@ -57,7 +78,7 @@ impl Tree {
     }
 
     /// The nodes on the way to `node`, the source and itself included; none if no way leads there.
-    pub(crate) fn way_to(&self, node: u32) -> Option<Vec<u32>> {
+    fn way_to(&self, node: u32) -> Option<Vec<u32>> {
         let before = |node: &u32| self.before.get(*node as usize).copied().filter(|_| *node != self.source);
         let mut way: Vec<u32> = iter::successors(Some(node), before).take(MOST_LINKS + 2).collect();
         if way.len() > MOST_LINKS + 1 || way.contains(&u32::MAX) {
@@ -65,30 +86,5 @@ impl Tree {
         }
         way.reverse();
         Some(way)
-    }
-}
-
-/// How many nodes of trees are kept: 64 MiB of them.
-const MOST_KEPT: usize = 16 << 20;
-
-/// The trees of some topologies that were asked for, each found once, as long as there is room.
-#[derive(Debug, Default)]
-pub(crate) struct Trees<'a> {
-    found: HashMap<(&'a TopologyName, u32), Tree>,
-    /// The nodes of all of them.
-    kept: usize,
-}
-
-impl<'a> Trees<'a> {
-    /// The shortest ways of that topology, which has that name, from `source`.
-    pub(crate) fn tree(&mut self, name: &'a TopologyName, topology: &Topology, source: u32) -> &Tree {
-        if !self.found.contains_key(&(name, source)) {
-            let nodes = topology.nodes().len();
-            if self.kept + nodes > MOST_KEPT {
-                *self = Self::default();
-            }
-            self.kept += nodes;
-        }
-        self.found.entry((name, source)).or_insert_with(|| Tree::of(topology, source))
     }
 }

@@ -13,13 +13,6 @@ fn link<'a>(topology: &'a Topology, from: &str, to: &str) -> Option<&'a Link> {
     topology.link(number(from), number(to))
 }
 
-/// The numbers of the nodes on the way between two.
-fn way(topology: &Topology, from: u32, to: u32) -> Option<Vec<u32>> {
-    let name = TopologyName::new("t").unwrap();
-    let mut trees = Trees::default();
-    trees.tree(&name, topology, from).way_to(to)
-}
-
 /// As the Internet Topology Zoo writes its graphs.
 const ZOO: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
@@ -172,9 +165,23 @@ fn a_way_is_as_long_as_packets_live() {
     let link = |node: u32| json!({ "source": format!("{node:03}"), "target": format!("{:03}", node + 1) });
     let links: Vec<Value> = (0..256).map(link).collect();
     let topology = Topology::parse(&json!({ "nodes": nodes, "links": links }).to_string()).unwrap();
-    assert_eq!(way(&topology, 0, 255).unwrap(), (0..256).collect::<Vec<_>>());
-    assert_eq!(way(&topology, 0, 256), None);
-    assert_eq!(way(&topology, 7, 7).unwrap(), [7]);
+    assert_eq!(topology.way(0, 255).unwrap(), (0..256).collect::<Vec<_>>());
+    assert_eq!(topology.way(0, 256), None);
+    assert_eq!(topology.way(7, 7).unwrap(), [7]);
+}
+
+#[test]
+fn what_was_asked_makes_no_other_topology() {
+    let asked = Topology::parse(ZOO).unwrap();
+    assert_eq!(asked.way(0, 2), Some(vec![0, 2]));
+    assert_eq!(asked, Topology::parse(ZOO).unwrap());
+}
+
+#[test]
+fn no_network_is_larger_than_its_ways_can_be_found() {
+    let nodes = |count: usize| Topology::parse(&json!({ "nodes": vec![json!({}); count] }).to_string());
+    assert_eq!(nodes(MAX_NODES).unwrap().nodes().len(), MAX_NODES);
+    assert_eq!(nodes(MAX_NODES + 1), Err(TopologyError::TooManyNodes));
 }
 
 #[test]
@@ -271,7 +278,7 @@ proptest! {
         let topology = Topology::parse(&document(0..graph.0, &graph.1)).unwrap();
         for (from, row) in lightest(&graph).iter().enumerate() {
             for (to, best) in row.iter().enumerate() {
-                let way = way(&topology, u32::try_from(from).unwrap(), u32::try_from(to).unwrap());
+                let way = topology.way(u32::try_from(from).unwrap(), u32::try_from(to).unwrap());
                 let weight = |way: &[u32]| {
                     let links = way.windows(2).map(|pair| topology.link(pair[0], pair[1]).unwrap().weight);
                     links.sum::<f64>()

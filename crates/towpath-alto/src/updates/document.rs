@@ -5,10 +5,7 @@ use std::{str, sync::Arc};
 use serde_json::Value;
 
 use super::Content;
-use crate::{
-    patch::{Allowed, Change, smallest},
-    resource::Answer,
-};
+use crate::patch::{Allowed, Change, smallest};
 
 /// A document of an answer.
 #[derive(Debug)]
@@ -37,10 +34,10 @@ impl Patch {
 
 /// The documents of an answer: one, or one of each part. None at all if it is made of something else; then it can only be
 /// sent whole.
-pub(super) fn parts(answer: &Answer) -> Vec<Part> {
-    let parts = match boundary(answer.media_type) {
-        Some(boundary) => multipart(&answer.body, boundary),
-        None => serde_json::from_slice(&answer.body).ok().map(|value| vec![Part { id: None, value }]),
+pub(super) fn parts(media_type: &str, body: &[u8]) -> Vec<Part> {
+    let parts = match boundary(media_type) {
+        Some(boundary) => multipart(body, boundary),
+        None => serde_json::from_slice(body).ok().map(|value| vec![Part { id: None, value }]),
     };
     parts.unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Events of update streams, as they are sent (RFC 8895 §5).
 
-use std::time::Duration;
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
@@ -41,20 +41,34 @@ impl Event {
         Self { content: patch.content.clone(), data_id: Some(data_id) }
     }
 
-    /// Writes it behind what is in `text`: `event: MEDIA-TYPE,DATA-ID`, a `data:` for each line, and an empty line. The ends of lines
-    /// within become `\n`, and the last one is lost: events have no others.
-    pub fn write_to(&self, text: &mut Vec<u8>) {
-        text.extend_from_slice(b"event: ");
-        text.extend_from_slice(self.content.media_type.as_bytes());
-        if let Some(data_id) = &self.data_id {
-            text.push(b',');
-            text.extend_from_slice(data_id.as_bytes());
-        }
-        let body = &*self.content.body;
-        for line in body.strip_suffix(b"\r\n").unwrap_or(body).split(|byte| *byte == b'\n') {
-            text.extend_from_slice(b"\ndata: ");
-            text.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-        }
-        text.extend_from_slice(b"\n\n");
+    /// Its document. A copy shares the bytes.
+    pub fn document(&self) -> &Arc<[u8]> {
+        &self.content.body
     }
+
+    /// Its text: `event: MEDIA-TYPE,DATA-ID`, a `data:` for each line of the document, and an empty line. The ends of lines within become `\n`, and the last one is lost: events
+    /// have no others.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let data_id = self.data_id.as_ref().map(|data_id| format!(",{data_id}")).unwrap_or_default();
+        let mut pieces = vec![Piece::Words(format!("event: {}{data_id}", self.content.media_type))];
+        let body = &**self.document();
+        let mut at = 0;
+        for line in body.strip_suffix(b"\r\n").unwrap_or(body).split(|byte| *byte == b'\n') {
+            let shown = line.strip_suffix(b"\r").unwrap_or(line);
+            pieces.push(Piece::Words("\ndata: ".into()));
+            pieces.push(Piece::Document(at..at + shown.len()));
+            at += line.len() + 1;
+        }
+        pieces.push(Piece::Words("\n\n".into()));
+        pieces
+    }
+}
+
+/// A piece of an event's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// What is said beside the document.
+    Words(String),
+    /// A part of the document.
+    Document(Range<usize>),
 }

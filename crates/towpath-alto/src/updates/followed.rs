@@ -3,20 +3,27 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::{
-    Present, allowed,
+    Present, Refusal, allowed,
     graph::Limits,
     item::{Item, Key},
     request::Asked,
 };
 use crate::{patch::Allowed, problem::Problem, resource::Resource};
 
+/// So many bytes of latest answers, and of what was posted for them, may be followed before nothing new is. Ten meshes of 600 storages.
+pub const MOST_BYTES: usize = 256 << 20;
+
+/// What the shortest answer counts as, because each is made anew in each world.
+const LEAST_BYTES: usize = 64 << 10;
+
 /// The answers that streams and views follow, with their versions. Equal ones are shared.
 ///
-/// Memory: for each what [`Limits`] say, and the latest answer as bytes and as JSON values. Who serves bounds how many streams and views there are, or
-/// looks at [`Self::len`].
+/// Memory: [`MOST_BYTES`] and one answer, and as much again of earlier versions, of which each answer has an equal share and not more than its [`Limits`] say. Answers
+/// that grow with the world are not refused.
 #[derive(Debug)]
 pub struct Followed {
     pub(super) allowed: fn(&Resource) -> Allowed,
+    pub(super) most_bytes: usize,
     limits: Limits,
     items: HashMap<Arc<Key>, Item>,
 }
@@ -24,17 +31,13 @@ pub struct Followed {
 impl Followed {
     /// Nothing is followed. Of each answer as much is kept as `limits` say.
     pub fn new(limits: Limits) -> Self {
-        Self { allowed, limits, items: HashMap::new() }
+        Self { allowed, most_bytes: MOST_BYTES, limits, items: HashMap::new() }
     }
 
     /// How many different answers are followed.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
         self.items.len()
-    }
-
-    /// Whether nothing is followed.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
     }
 
     /// Makes each answer anew from this world, finds what changed, and drops what nobody follows any more. What the world can
@@ -42,7 +45,9 @@ impl Followed {
     pub fn advance(&mut self, present: Present<'_>) -> bool {
         self.drop_unused();
         let mut is_news = false;
+        let bytes = self.limits.bytes.min(self.most_bytes / self.items.len().max(1));
         self.items.retain(|key, item| {
+            item.graph.keep(bytes);
             let resource = present.directory.find(key.resource().as_str());
             let advanced = resource.map(|resource| item.advance(key, resource, present, (self.allowed)(resource)));
             match advanced {
@@ -64,8 +69,8 @@ impl Followed {
     /// [`Self::advance`].
     ///
     /// # Errors
-    /// If there is no such resource to follow, or those of the resource, within `input`.
-    pub(super) fn follow(&mut self, asked: &Asked, client: IpAddr, present: Present<'_>) -> Result<Arc<Key>, Problem> {
+    /// If there is no such resource to follow, or those of the resource, within `input`; [`Refusal::TooMany`] if [`MOST_BYTES`] are followed.
+    pub(super) fn follow(&mut self, asked: &Asked, client: IpAddr, present: Present<'_>) -> Result<Arc<Key>, Refusal> {
         self.drop_unused();
         let resource = present.directory.find(&asked.resource);
         let resource = resource.ok_or_else(|| {
@@ -76,6 +81,9 @@ impl Followed {
         if let Some((held, _)) = self.items.get_key_value(&key) {
             return Ok(Arc::clone(held));
         }
+        if self.bytes() >= self.most_bytes {
+            return Err(Refusal::TooMany);
+        }
         let item = Item::new(&key, resource, present, self.limits).map_err(|problem| problem.within("input"))?;
         self.items.insert(Arc::clone(&key), item);
         Ok(key)
@@ -85,6 +93,11 @@ impl Followed {
     pub(super) fn item(&self, key: &Arc<Key>) -> Option<&Item> {
         let (held, item) = self.items.get_key_value(key)?;
         Arc::ptr_eq(held, key).then_some(item)
+    }
+
+    fn bytes(&self) -> usize {
+        let items = self.items.iter().map(|(key, item)| key.bytes() + item.graph.latest().body.len());
+        items.map(|bytes| bytes.max(LEAST_BYTES)).sum()
     }
 
     fn drop_unused(&mut self) {

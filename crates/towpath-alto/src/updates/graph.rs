@@ -111,6 +111,12 @@ impl Graph {
         }
     }
 
+    /// From now on keeps so many bytes; drops what is too much.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.limits.bytes = bytes;
+        self.compact();
+    }
+
     /// Drops the oldest versions up to one that is whole, as often as needed.
     fn compact(&mut self) {
         while self.versions.len() > 1 && self.exceeds() {
@@ -254,6 +260,15 @@ mod tests {
             assert!(matches!(graph.edge(0, graph.start), Ok(Edge::Document(_))));
             assert_eq!(graph.patches_since(149).map(|patches| patches.len()), Some(1), "of the last change all know");
         }
+    }
+
+    #[test]
+    fn who_gets_a_smaller_share_keeps_less() {
+        let mut graph = graph(106, limits(64));
+        graph.keep(2400);
+        assert_eq!(graph.start, 103, "two older ones are whole, and there are four changes");
+        graph.keep(0);
+        assert_eq!((graph.start, graph.end()), (106, 106));
     }
 
     #[test]

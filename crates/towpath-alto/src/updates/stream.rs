@@ -40,17 +40,17 @@ impl Stream {
     /// controlled; whoever can guess it can do that. The next ones tell all answers of which the client has not the version that is now, those first on which others depend.
     ///
     /// # Errors
-    /// If the request is malformed, follows nothing, or more than [`MOST_SUBSTREAMS`], or a resource refuses its input.
+    /// If the request is malformed, follows nothing, or more than [`MOST_SUBSTREAMS`], or a resource refuses its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
         control_uri: Option<&str>,
         client: IpAddr,
         present: Present<'_>,
         followed: &mut Followed,
-    ) -> Result<(Self, Vec<Event>), Problem> {
+    ) -> Result<(Self, Vec<Event>), Refusal> {
         let asked = Updates::read(request)?;
         if asked.add.is_empty() {
-            return Err(Problem::missing("add"));
+            return Err(Problem::missing("add").into());
         }
         let mut stream = Self { client, substreams: BTreeMap::new(), is_closed: false };
         stream.substreams = stream.follow(&asked.add, present, followed)?;
@@ -86,7 +86,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Refusal::Problem`] as [`Self::open`], or if an unknown substream is to be removed, a name is used again, or everything is to be
-    /// removed and something added; then nothing changes.
+    /// removed and something added; [`Refusal::TooMany`]. Then nothing changes.
     /// [`Refusal::Unknown`] once the stream is closed.
     pub fn control(
         &mut self,
@@ -145,18 +145,18 @@ impl Stream {
         add: &BTreeMap<SubstreamId, Asked>,
         present: Present<'_>,
         followed: &mut Followed,
-    ) -> Result<BTreeMap<SubstreamId, Option<Substream>>, Problem> {
+    ) -> Result<BTreeMap<SubstreamId, Option<Substream>>, Refusal> {
         if let Some(used) = add.keys().find(|id| self.substreams.contains_key(*id)) {
-            return Err(Problem::bad_value("add", &used.to_string(), "this name was used before: take another"));
+            return Err(Problem::bad_value("add", &used.to_string(), "this name was used before: take another").into());
         }
         let running = self.substreams.values().flatten().count();
         if running + add.len() > MOST_SUBSTREAMS || self.substreams.len() + add.len() > MOST_NAMES {
             let most = format!("a stream follows at most {MOST_SUBSTREAMS} answers, and {MOST_NAMES} in its life");
-            return Err(Problem::bad_value("add", &add.len().to_string(), &most));
+            return Err(Problem::bad_value("add", &add.len().to_string(), &most).into());
         }
         let added = add.iter().map(|(id, asked)| {
             let substream = Substream::new(asked, self.client, present, followed);
-            let substream = substream.map_err(|problem| problem.within(&format!("add/{id}")))?;
+            let substream = substream.map_err(|refusal| refusal.within(&format!("add/{id}")))?;
             Ok((id.clone(), Some(substream)))
         });
         added.collect()
@@ -164,7 +164,7 @@ impl Stream {
 }
 
 impl Substream {
-    fn new(asked: &Asked, client: IpAddr, present: Present<'_>, followed: &mut Followed) -> Result<Self, Problem> {
+    fn new(asked: &Asked, client: IpAddr, present: Present<'_>, followed: &mut Followed) -> Result<Self, Refusal> {
         let key = followed.follow(asked, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
         let held = asked.tag.as_deref().and_then(|tag| graph.number_of(tag));

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{facts::Facts, patch::Change};
+use crate::{facts::Facts, patch::Change, problem::Code};
 
 /// A world with its directory.
 struct Site {
@@ -96,11 +96,23 @@ fn take_over(held: &mut Parts, media_type: &str, part: &str, body: &str) {
     held.insert(part.to_owned(), change.apply(old).unwrap());
 }
 
+/// Events as they are sent.
+fn text(events: &[Event]) -> String {
+    let mut text = Vec::new();
+    for event in events {
+        for piece in event.pieces() {
+            match piece {
+                Piece::Words(words) => text.extend_from_slice(words.as_bytes()),
+                Piece::Document(range) => text.extend_from_slice(&event.document()[range]),
+            }
+        }
+    }
+    String::from_utf8(text).unwrap()
+}
+
 /// Events as a client reads them: the media type, the data id, and the data.
 fn read(events: &[Event]) -> Vec<(String, String, String)> {
-    let mut text = Vec::new();
-    events.iter().for_each(|event| event.write_to(&mut text));
-    let text = String::from_utf8(text).unwrap();
+    let text = text(events);
     let read = text.split_terminator("\n\n").map(|event| {
         let (first, data) = event.split_once('\n').unwrap();
         let name = first.strip_prefix("event: ").unwrap();
@@ -229,6 +241,12 @@ fn drawn((owners, costs, property, way): &Draw) -> Value {
     })
 }
 
+/// What is wrong with a request: the code, the field and the value.
+fn wrong(refusal: Refusal) -> (Code, String, String) {
+    let Refusal::Problem(problem) = refusal else { panic!("no request is wrong because of that") };
+    (problem.code, problem.field.unwrap_or_default(), problem.value.unwrap_or_default())
+}
+
 /// Each set of kinds of changes.
 const KINDS: [fn(&Resource) -> Allowed; 5] = [
     allowed,
@@ -305,11 +323,55 @@ fn what_ended_is_dropped_and_so_is_what_nobody_follows() {
     assert_eq!(followed.len(), 1);
     drop(other);
     followed.advance(site.present());
-    assert!(followed.is_empty());
+    assert_eq!(followed.len(), 0);
     let ended = open(&mut followed);
     followed.advance(Site::of(&json!({})).present());
-    assert!(followed.is_empty());
+    assert_eq!(followed.len(), 0);
     let again = open(&mut followed);
     assert_eq!(ended.edge(0, 1, |_| true, &followed), Err(Refusal::Unknown), "another one has taken its place");
     assert!(again.edge(0, 1, |_| true, &followed).is_ok());
+}
+
+#[test]
+fn what_is_followed_has_an_end() {
+    let site = Site::of(&example());
+    let mut followed = Followed::default();
+    followed.most_bytes = 1;
+    let open = |resource: &str, followed: &mut Followed| {
+        View::open(&json!({ "resource-id": resource }), "/view", client(), site.present(), followed)
+    };
+    let (map, _) = open("default", &mut followed).unwrap();
+    assert!(open("default", &mut followed).is_ok(), "what is followed already takes nothing more");
+    assert_eq!(open("properties", &mut followed).unwrap_err(), Refusal::TooMany);
+    let add = json!({ "add": { "x": { "resource-id": "properties" } } });
+    let refused = Stream::open(&add, None, client(), site.present(), &mut followed).unwrap_err();
+    assert_eq!(refused.status(), 429);
+    drop(map);
+    assert!(open("properties", &mut followed).is_ok());
+}
+
+#[test]
+fn earlier_versions_share_what_there_is() {
+    let mut followed = Followed::default();
+    let site = Site::of(&example());
+    let request = json!({ "resource-id": "default-routingcost" });
+    let (view, _) = View::open(&request, "/view", client(), site.present(), &mut followed).unwrap();
+    followed.advance(Site::of(&with_other_costs(example())).present());
+    assert!(view.edge(1, 2, |_| true, &followed).is_ok());
+    followed.most_bytes = 1;
+    followed.advance(Site::of(&with_other_costs(example())).present());
+    assert_eq!(view.edge(1, 2, |_| true, &followed), Err(Refusal::Gone));
+    assert!(view.edge(0, 2, |_| true, &followed).is_ok());
+}
+
+#[test]
+fn fields_of_an_input_have_no_order() {
+    let site = Site::of(&example());
+    let mut followed = Followed::default();
+    let views = [r#"{"pids": [], "address-types": []}"#, r#"{"address-types":[],"pids":[]}"#].map(|input| {
+        let input: Value = serde_json::from_str(input).unwrap();
+        let request = json!({ "resource-id": "default-filtered", "input": input });
+        View::open(&request, "/view", client(), site.present(), &mut followed).unwrap()
+    });
+    assert_eq!((views.len(), followed.len()), (2, 1));
 }

@@ -25,14 +25,14 @@ impl View {
     /// It says that the view is at `uri`, which must be absolute; whoever can guess it can read the view.
     ///
     /// # Errors
-    /// If the request is malformed, or the resource refuses its input.
+    /// If the request is malformed, or the resource refuses its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
         uri: &str,
         client: IpAddr,
         present: Present<'_>,
         followed: &mut Followed,
-    ) -> Result<(Self, Value), Problem> {
+    ) -> Result<(Self, Value), Refusal> {
         let asked = Asked::read(request)?;
         let key = followed.follow(&asked, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;

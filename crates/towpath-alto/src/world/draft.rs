@@ -77,6 +77,7 @@ impl Draft {
         for (id, pids) in self.maps {
             let map = NetworkMap::new(id.clone(), pids)?;
             let costs = self.costs.remove(&id).unwrap_or_default();
+            check_metrics(&id, &costs)?;
             let costs = costs.into_iter().map(|(metric, cells)| Ok((metric.clone(), table(&map, &metric, cells)?)));
             let costs = costs.collect::<Result<_, WorldFault>>()?;
             regions.insert(id, Region { map, costs });
@@ -133,6 +134,19 @@ fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
         }
     }
     Ok(())
+}
+
+/// Refuses metrics of which the resources would have the names of others.
+fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result<(), WorldFault> {
+    let is_taken = |metric: &&CostMetric| {
+        let name = metric.as_str();
+        let are_ranks = name.strip_suffix(directory::ORDINAL).is_some_and(|other| costs.contains_key(other));
+        are_ranks || directory::OF_MAPS.contains(&name)
+    };
+    match costs.keys().find(is_taken) {
+        Some(metric) => Err(WorldFault::MetricName { map: map.clone(), metric: metric.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The table of costs between PIDs of `map`.

@@ -24,6 +24,14 @@ pub enum WorldFault {
         /// Its name.
         map: ResourceId,
     },
+    /// A cost map has a metric of which the resource would have the name of another one.
+    #[error("cost map {map}: call metric {metric} otherwise: its resource would have the name of another one")]
+    MetricName {
+        /// The map.
+        map: ResourceId,
+        /// The metric.
+        metric: CostMetric,
+    },
     /// Properties are told of a PID that is not there.
     #[error("properties of {entity}: there is no such PID")]
     NoEntity {

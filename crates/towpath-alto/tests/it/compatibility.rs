@@ -265,6 +265,13 @@ fn v9_without_a_profile_there_is_nothing_of_it() {
 }
 
 #[test]
+fn v9_without_routes_the_resource_is_not_there() {
+    let topology = "[topology.t]\nattach = { a = [\"10.0.0.0/8\"] }\nlinks = [{ from = \"a\", to = \"b\" }]";
+    let site = compatible(World::of([&Facts::parse(topology).unwrap()]).unwrap());
+    assert!(site.directory.find("path-vector").is_some() && site.directory.find("cern-pv").is_none());
+}
+
+#[test]
 fn v9_the_resource_takes_no_name_of_others() {
     let named = |name: &str| {
         let profile: Profile = format!("openalto:{name}").parse().unwrap();

@@ -126,6 +126,17 @@ fn more_pairs_than_can_be_told_at_once_are_refused() {
 }
 
 #[test]
+fn x1_more_types_than_can_be_told_at_once_are_refused() {
+    let metrics = (0..10).map(|number| format!("[cost-map.m.\"priv:{number}\".P]\nP = {number}\n"));
+    let site = Site::of(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n{}", metrics.collect::<String>()));
+    assert_eq!(site.directory.find("m-costs").unwrap().capabilities(&site.world)["max-cost-types"], 16);
+    let request = |types: usize| json!({ "multi-cost-types": vec![kind("priv:7", "numerical"); types] });
+    assert_eq!(site.ask("m-costs", &request(16)).unwrap()["cost-map"], json!({ "P": { "P": vec![7; 16] } }));
+    let refused = site.refused("m-costs", &request(17));
+    assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "multi-cost-types".into(), "17".into()));
+}
+
+#[test]
 fn c1_fields_that_nobody_knows_are_ignored() {
     let site = Site::example();
     let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });

@@ -137,6 +137,47 @@ fn v5_only_what_is_on_the_paths_told_is_described() {
 }
 
 #[test]
+fn v5_what_is_on_no_path_is_not_described() {
+    let circle = "
+        [routers.circle]
+        addresses = [\"192.0.2.9\"]
+        routes = [{ prefix = \"0.0.0.0/0\", next-hop = \"192.0.2.9\" }]
+    ";
+    let request = json!({ "cost-type": path_vector(), "endpoints": endpoints() });
+    let [(.., costs), (.., properties)] = parts(&Site::of(circle), "path-vector", &request);
+    assert_eq!((&costs["endpoint-cost-map"], &properties["property-map"]), (&json!({}), &json!({})));
+}
+
+/// Far ends of a line of nodes, with so many addresses at each of them asked for.
+fn along_a_line(field: &str, addresses: u8) -> (Site, Value) {
+    let nodes: Vec<String> = (0..256).map(|node| format!("n{node:03}")).collect();
+    let links = nodes.windows(2).map(|pair| format!("{{ from = \"{}\", to = \"{}\" }}", pair[0], pair[1]));
+    let facts = format!(
+        "[topology.line]\nattach = {{ n000 = [\"10.0.0.0/16\"], n255 = [\"10.1.0.0/16\"] }}\nlinks = [{}]",
+        links.collect::<Vec<_>>().join(", ")
+    );
+    let side = |second: u8| (0..addresses).map(|last| format!("ipv4:10.{second}.0.{last}")).collect::<Vec<_>>();
+    let mesh = json!({ "srcs": side(0), "dsts": side(1) });
+    let asked = if field == "endpoints" { mesh } else { json!([mesh]) };
+    (Site::of(&facts), json!({ "cost-type": path_vector(), field: asked }))
+}
+
+#[test]
+fn more_elements_than_can_be_told_at_once_are_refused() {
+    let (site, request) = along_a_line("endpoints", 200);
+    let refused = site.refused("path-vector", &request);
+    assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "endpoints".into(), "40000".into()));
+    let (site, request) = along_a_line("endpoint-flows", 200);
+    let Site { world, directory } = site;
+    let world = world.compatible("openalto".parse().unwrap()).unwrap();
+    let refused = Site { world, directory }.refused("path-vector", &request);
+    assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "endpoint-flows".into(), "40000".into()));
+    let (site, request) = along_a_line("endpoints", 2);
+    let [(.., costs), _] = parts(&site, "path-vector", &request);
+    assert_eq!(costs["endpoint-cost-map"]["ipv4:10.0.0.1"]["ipv4:10.1.0.0"].as_array().unwrap().len(), 255);
+}
+
+#[test]
 fn v4_between_pids_an_answer_depends_on_their_map() {
     let site = Site::of(ROUTES);
     let request = json!({ "cost-type": path_vector(), "pids": { "srcs": ["CERN"], "dsts": ["far", "CERN"] } });

@@ -30,7 +30,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    fn of<'a>(
+    /// The world of these facts, in that form too, and what its directory lacks.
+    pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         profile: Option<&Profile>,
     ) -> Result<(Self, Vec<Lack>), WorldFault> {
@@ -99,11 +100,13 @@ impl Application for Answers {
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
         match path.as_deref().map(|path| path.trim_start_matches('/')) {
             Some("" | DIRECTORY) => directory(&served, request),
-            Some(UPDATES) => self.follow(request, client),
-            Some(path) => match (path.strip_prefix(CONTROL), served.directory.find(path)) {
-                (Some(key), _) => self.control(key, request),
-                (None, Some(resource)) => resource_answer(&served, resource, request, client),
-                (None, None) => Err(Refusal::NotFound),
+            Some(UPDATES) => match request.uri().query() {
+                Some(key) => self.control(key, request),
+                None => self.follow(request, client),
+            },
+            Some(id) => match served.directory.find(id) {
+                Some(resource) => resource_answer(&served, resource, request, client),
+                None => Err(Refusal::NotFound),
             },
             None => Err(Refusal::NotFound),
         }
@@ -116,8 +119,8 @@ impl Answers {
     fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         accept(request.headers(), EVENT_STREAM)?;
-        // Relative to this resource, as the addresses in the directory.
-        let control_uri = |key: &str| format!("./{CONTROL}{key}");
+        // Relative, as the addresses in the directory. Behind the `?`, because the log has what is before.
+        let control_uri = |key: &str| format!("./{UPDATES}?{key}");
         let events = self.streams.open(&question, client, || self.served(), control_uri)?;
         let mut response = response(StatusCode::OK, EVENT_STREAM, Vec::new());
         *response.body_mut() = Body::Stream(events);
@@ -134,9 +137,6 @@ impl Answers {
         Ok(response)
     }
 }
-
-/// Before the keys of streams, in the paths of what controls them.
-const CONTROL: &str = "updates/";
 
 /// Why there is no document.
 #[derive(Debug)]

@@ -1,23 +1,32 @@
 //! Update streams (RFC 8895) as the server keeps them: who follows which answers, and where each is told what is new.
 //!
-//! [`Streams::renew`] looks once what a new world changes, however many follow it, and wakes all streams. Each then writes what is new for its client when the client's connection can take it;
-//! who is slow is told later what it missed. A stream lives as long as its connection: it is dropped with the body of its answer.
+//! [`Streams::renew`] looks once what a new world changes, however many follow it. Whoever worked with what is followed wakes all streams. Each then looks what is new for
+//! its client, and writes one event after another as the client's connection takes them; who is slow is told later what it missed. A stream lives as long as its
+//! connection: it is dropped with the body of its answer.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures::{
     StreamExt as _,
-    future::ready,
     stream::{self, BoxStream},
 };
 use serde_json::Value;
-use tokio::{sync::watch, time::timeout};
-use towpath_alto::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Refusal, Stream};
+use tokio::{
+    sync::{RwLock, watch},
+    time::timeout,
+};
+use towpath_alto::updates::{
+    Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, MOST_SUBSTREAMS, Piece, Refusal, Stream,
+};
 use towpath_store::sys::random;
 
 use super::answers::Served;
@@ -25,13 +34,21 @@ use super::answers::Served;
 /// Clients that follow at once. Each holds a connection, or a part of one.
 const MOST_STREAMS: usize = 1000;
 
+/// The longest piece that is sent at once: what a connection takes is bounded by pieces.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Events that a client may cause before it has to take them. Who starts all that a stream may follow causes half of them.
+const MOST_CAUSED: usize = 2 * MOST_SUBSTREAMS;
+
 /// The streams of all clients.
 #[derive(Debug)]
 pub(super) struct Streams {
-    /// What is followed. Whoever needs a stream's state too takes this first.
-    followed: tokio::sync::Mutex<Followed>,
+    /// What is followed. It is held while answers are made, so only threads that may take their time wait for it. Whoever needs a stream's state too takes this first.
+    followed: RwLock<Followed>,
     open: Mutex<HashMap<Key, Arc<Mutex<Follower>>>>,
-    /// Wakes those that wait for something new.
+    /// Whether a new world is looked at, which may take its time.
+    is_renewing: AtomicBool,
+    /// Wakes all streams.
     news: watch::Sender<()>,
 }
 
@@ -42,7 +59,7 @@ type Key = String;
 #[derive(Debug)]
 struct Follower {
     stream: Stream,
-    /// Events that its client caused, to be sent next.
+    /// Events that its client caused, and that its [`Tail`] has not taken.
     caused: Vec<Event>,
 }
 
@@ -52,29 +69,41 @@ struct Tail {
     key: Key,
     follower: Arc<Mutex<Follower>>,
     news: watch::Receiver<()>,
+    /// The rest of the event that is being sent.
+    pieces: VecDeque<Bytes>,
+    /// Events to be sent next.
+    due: VecDeque<Event>,
+    /// Whether the client closed the stream: nothing comes after what is due.
+    is_closed: bool,
 }
 
 impl Streams {
     /// Nobody follows anything.
     pub(super) fn new() -> Arc<Self> {
         let (news, _) = watch::channel(());
-        Arc::new(Self { followed: tokio::sync::Mutex::default(), open: Mutex::default(), news })
+        Arc::new(Self {
+            followed: RwLock::default(),
+            open: Mutex::default(),
+            is_renewing: AtomicBool::new(false),
+            news,
+        })
     }
 
     /// Takes a new world. `swap` makes it the present one, and meanwhile no stream begins. To be called by a thread that may take its time.
     pub(super) fn renew(&self, served: &Served, swap: impl FnOnce()) {
-        let mut followed = self.followed.blocking_lock();
-        swap();
-        if followed.advance(served.present()) {
-            self.news.send_replace(());
-        }
+        self.is_renewing.store(true, Ordering::Relaxed);
+        self.work(|followed| {
+            swap();
+            followed.advance(served.present());
+        });
+        self.is_renewing.store(false, Ordering::Relaxed);
     }
 
     /// Opens the stream that `request` asks for, for a client at `client` (RFC 8895 §6.5); its bytes, as long as they are read. `served` tells the present world, and
     /// `control_uri` where the stream of a key is controlled. To be called by a thread that may take its time.
     ///
     /// # Errors
-    /// Those of [`Stream::open`], and [`Refusal::TooMany`].
+    /// Those of [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new world is looked at.
     pub(super) fn open(
         self: &Arc<Self>,
         request: &Value,
@@ -82,24 +111,42 @@ impl Streams {
         served: impl FnOnce() -> Arc<Served>,
         control_uri: impl FnOnce(&str) -> String,
     ) -> Result<BoxStream<'static, Bytes>, Refusal> {
+        let tail = self.begin(request, client, served, control_uri)?;
+        let bytes = stream::unfold(tail, |mut tail| async move {
+            let piece = tail.next(KEEP_ALIVE_INTERVAL).await?;
+            Some((piece, tail))
+        });
+        Ok(bytes.boxed())
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        request: &Value,
+        client: IpAddr,
+        served: impl FnOnce() -> Arc<Served>,
+        control_uri: impl FnOnce(&str) -> String,
+    ) -> Result<Tail, Refusal> {
         let key: Key = random::bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut followed = self.followed.blocking_lock();
-        if self.all().len() >= MOST_STREAMS {
-            return Err(Refusal::TooMany);
-        }
-        let (served, control_uri) = (served(), control_uri(&key));
-        let (stream, events) = Stream::open(request, Some(&control_uri), client, served.present(), &mut followed)?;
-        let follower = Arc::new(Mutex::new(Follower { stream, caused: Vec::new() }));
-        self.all().insert(key.clone(), Arc::clone(&follower));
-        let tail = Tail { streams: Arc::clone(self), key, follower, news: self.news.subscribe() };
-        let later = stream::unfold(tail, |mut tail| async move { Some((tail.next().await?, tail)) });
-        Ok(stream::once(ready(written(&events))).chain(later).boxed())
+        let control_uri = control_uri(&key);
+        self.check_time()?;
+        self.work(|followed| {
+            if self.all().len() >= MOST_STREAMS {
+                return Err(Refusal::TooMany);
+            }
+            let (stream, events) = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
+            let follower = Arc::new(Mutex::new(Follower { stream, caused: Vec::new() }));
+            self.all().insert(key.clone(), Arc::clone(&follower));
+            let (streams, news) = (Arc::clone(self), self.news.subscribe());
+            let (pieces, due) = (VecDeque::new(), events.into());
+            Ok(Tail { streams, key, follower, news, pieces, due, is_closed: false })
+        })
     }
 
     /// Does what the client of the stream with that key asks for (RFC 8895 §7). To be called by a thread that may take its time.
     ///
     /// # Errors
-    /// Those of [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream.
+    /// Those of [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::TooMany`] if its client does not take what it caused before, [`Refusal::Busy`] while a
+    /// new world is looked at.
     pub(super) fn control(
         &self,
         key: &str,
@@ -107,12 +154,30 @@ impl Streams {
         served: impl FnOnce() -> Arc<Served>,
     ) -> Result<(), Refusal> {
         let follower = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
-        let mut followed = self.followed.blocking_lock();
-        let mut follower = lock(&follower);
-        let events = follower.stream.control(request, served().present(), &mut followed)?;
-        follower.caused.extend(events);
+        self.check_time()?;
+        self.work(|followed| {
+            let mut follower = lock(&follower);
+            if follower.caused.len() >= MOST_CAUSED {
+                return Err(Refusal::TooMany);
+            }
+            let events = follower.stream.control(request, served().present(), followed)?;
+            follower.caused.extend(events);
+            Ok(())
+        })
+    }
+
+    /// Who asks keeps others from being answered, and so does not wait for a new world.
+    fn check_time(&self) -> Result<(), Refusal> {
+        if self.is_renewing.load(Ordering::Relaxed) { Err(Refusal::Busy) } else { Ok(()) }
+    }
+
+    /// Works with what is followed, and wakes all streams then: there may be something new, and those that looked meanwhile were turned away.
+    fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
+        let mut followed = self.followed.blocking_write();
+        let outcome = work(&mut followed);
+        drop(followed);
         self.news.send_replace(());
-        Ok(())
+        outcome
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<Follower>>>> {
@@ -121,30 +186,38 @@ impl Streams {
 }
 
 impl Tail {
-    /// What is to be sent next; none if the client closed the stream.
-    async fn next(&mut self) -> Option<Bytes> {
-        while !self.is_over() {
-            match timeout(KEEP_ALIVE_INTERVAL, self.news.changed()).await {
-                Ok(told) => told.ok()?,
+    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None if the client closed the stream, and was told so.
+    async fn next(&mut self, silence: Duration) -> Option<Bytes> {
+        if self.pieces.is_empty() {
+            match timeout(silence, self.event()).await {
+                Ok(event) => self.pieces = written(&event?),
                 Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
             }
-            let followed = self.streams.followed.lock().await;
-            let mut follower = lock(&self.follower);
-            let mut events = std::mem::take(&mut follower.caused);
-            if !follower.stream.is_closed() {
-                events.extend(follower.stream.advance(&followed));
-            }
-            if !events.is_empty() {
-                return Some(written(&events));
-            }
         }
-        None
+        self.pieces.pop_front()
     }
 
-    /// Whether the client closed the stream, and was told so.
-    fn is_over(&self) -> bool {
-        let follower = lock(&self.follower);
-        follower.stream.is_closed() && follower.caused.is_empty()
+    /// The next event, once there is one. Nothing is lost if this is dropped before.
+    async fn event(&mut self) -> Option<Event> {
+        while self.due.is_empty() {
+            if self.is_closed {
+                return None;
+            }
+            self.news.changed().await.ok()?;
+            self.look();
+        }
+        self.due.pop_front()
+    }
+
+    /// Takes what is new, unless somebody works with what is followed: who does wakes it again. It never waits, because the thread serves other connections too.
+    fn look(&mut self) {
+        let Ok(followed) = self.streams.followed.try_read() else { return };
+        let mut follower = lock(&self.follower);
+        self.due.extend(follower.caused.drain(..));
+        if !follower.stream.is_closed() {
+            self.due.extend(follower.stream.advance(&followed));
+        }
+        self.is_closed = follower.stream.is_closed();
     }
 }
 
@@ -154,12 +227,152 @@ impl Drop for Tail {
     }
 }
 
-fn written(events: &[Event]) -> Bytes {
-    let mut text = Vec::new();
-    events.iter().for_each(|event| event.write_to(&mut text));
-    text.into()
+/// An event as it is sent: in one piece, or in some of at most [`PIECE_BYTES`] that share its document with all others who are told the same.
+fn written(event: &Event) -> VecDeque<Bytes> {
+    let document = Bytes::from_owner(Arc::clone(event.document()));
+    let mut pieces: VecDeque<Bytes> = VecDeque::new();
+    for piece in event.pieces() {
+        let mut piece = match piece {
+            Piece::Words(words) => words.into(),
+            Piece::Document(range) => document.slice(range),
+        };
+        while piece.len() > PIECE_BYTES {
+            pieces.push_back(piece.split_to(PIECE_BYTES));
+        }
+        pieces.push_back(piece);
+    }
+    let is_short = pieces.iter().map(Bytes::len).sum::<usize>() <= PIECE_BYTES;
+    if is_short { VecDeque::from([pieces.iter().flatten().copied().collect()]) } else { pieces }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::task::{block_in_place, yield_now};
+    use towpath_alto::facts::Facts;
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(10);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// The world in which this is the only cost.
+    fn world(cost: u8) -> Arc<Served> {
+        let facts = format!(
+            "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
+        );
+        let (served, _) = Served::of([Facts::parse(&facts).unwrap()].iter(), None).unwrap();
+        Arc::new(served)
+    }
+
+    /// A stream of the costs.
+    fn begin(streams: &Arc<Streams>) -> Result<Tail, Refusal> {
+        let request = json!({ "add": { "costs": { "resource-id": "default-routingcost" } } });
+        streams.begin(&request, [192, 0, 2, 1].into(), || world(1), str::to_owned)
+    }
+
+    async fn next(tail: &mut Tail) -> String {
+        String::from_utf8(tail.next(LONG).await.unwrap().to_vec()).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn s4_who_is_told_nothing_hears_that_it_is_connected_whatever_others_do() {
+        let streams = Streams::new();
+        let mut tail = block_in_place(|| begin(&streams)).unwrap();
+        assert!(next(&mut tail).await.contains("control-uri"));
+        assert!(next(&mut tail).await.contains(",costs\n"));
+        let end = clock::now() + LONG;
+        let others = async {
+            while clock::now() < end {
+                streams.news.send_replace(());
+                yield_now().await;
+            }
+        };
+        let told = tokio::select! {
+            told = tail.next(SHORT) => told,
+            () = others => None,
+        };
+        assert_eq!(told.as_deref(), Some(KEEP_ALIVE));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn s4_while_answers_are_made_connections_live_and_what_is_new_comes_then() {
+        let streams = Streams::new();
+        let mut tail = block_in_place(|| begin(&streams)).unwrap();
+        let making = streams.followed.write().await;
+        assert!(next(&mut tail).await.contains("control-uri"), "what is made waits for nothing");
+        assert!(next(&mut tail).await.contains(",costs\n"));
+        assert_eq!(tail.next(SHORT).await.as_deref(), Some(KEEP_ALIVE));
+        drop(making);
+        let swap = || assert!(streams.followed.try_read().is_err(), "no stream begins meanwhile");
+        block_in_place(|| streams.renew(&world(2), swap));
+        assert!(next(&mut tail).await.contains(",costs\n"));
+    }
+
+    #[test]
+    fn who_takes_nothing_causes_no_more_than_there_is_room_for() {
+        let streams = Streams::new();
+        let mut tail = begin(&streams).unwrap();
+        let key = tail.key.clone();
+        let control = |number: usize| {
+            let name = format!("s{number}");
+            let add = json!({ name.as_str(): { "resource-id": "default" } });
+            streams.control(&key, &json!({ "add": add, "remove": [name] }), || world(1))
+        };
+        assert_eq!((0..MOST_CAUSED).find_map(|number| control(number).err()), Some(Refusal::TooMany));
+        tail.look();
+        assert_eq!(control(MOST_CAUSED), Ok(()));
+        drop(tail);
+        assert_eq!(control(MOST_CAUSED + 1), Err(Refusal::Unknown));
+    }
+
+    #[test]
+    fn who_comes_while_a_world_is_looked_at_is_told_to_come_again() {
+        let streams = Streams::new();
+        let refused = || assert_eq!(begin(&streams).err(), Some(Refusal::Busy));
+        streams.renew(&world(1), refused);
+        assert!(begin(&streams).is_ok());
+    }
+
+    #[test]
+    fn long_events_go_in_pieces() {
+        let prefixes: Vec<String> =
+            (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
+        let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
+        let (served, _) = Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), None).unwrap();
+        let request = json!({ "add": { "map": { "resource-id": "default" } } });
+        let streams = Streams::new();
+        let tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();
+        let counts = tail.due.iter().map(|event| {
+            let text: String = event.pieces().iter().map(|piece| shown(event, piece)).collect();
+            let pieces = written(event);
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
+            assert_eq!(pieces.iter().flatten().copied().collect::<Vec<u8>>(), text.as_bytes());
+            pieces.len()
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [1, 5], "the map has more than 256 KiB, and less than 512");
+    }
+
+    fn shown(event: &Event, piece: &Piece) -> String {
+        match piece {
+            Piece::Words(words) => words.clone(),
+            Piece::Document(range) => String::from_utf8(event.document()[range.clone()].to_vec()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn so_many_may_follow_at_once() {
+        let streams = Streams::new();
+        let mut tails: Vec<Tail> = (0..MOST_STREAMS).map(|_| begin(&streams).unwrap()).collect();
+        assert_eq!(begin(&streams).err(), Some(Refusal::TooMany));
+        drop(tails.pop());
+        assert!(begin(&streams).is_ok());
+        drop(tails);
+        assert!(streams.all().is_empty());
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use towpath_alto::replicas::Replicas;
 use towpath_store::sys::net;
 
@@ -19,8 +19,9 @@ const MAX_HOSTS: usize = 10_000;
 /// Hosts looked up at once.
 const LOOKUPS: usize = 64;
 
-/// How long the address of one is waited for.
+/// How long the address of one is waited for, and those of all.
 const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 
 /// The hosts of a list, by name.
 #[derive(Debug)]
@@ -41,11 +42,14 @@ impl Hosts {
                 return Err(Failure::Facts(format!("the list names more than {MAX_HOSTS} hosts: split it")));
             }
         }
+        let mut hosts: HashMap<String, Option<IpAddr>> = names.iter().map(|name| (name.clone(), None)).collect();
         let found = stream::iter(names).map(|name| async move {
             let address = look_up(&name, client).await;
             (name, address)
         });
-        Ok(Self(found.buffer_unordered(LOOKUPS).collect().await))
+        let in_time = found.buffer_unordered(LOOKUPS).take_until(sleep(PATIENCE_FOR_ALL));
+        hosts.extend(in_time.collect::<Vec<_>>().await);
+        Ok(Self(hosts))
     }
 
     /// Where the replica at `url` is, as far as that is known.
@@ -56,6 +60,11 @@ impl Hosts {
     /// Where all of them are.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.0.values().copied().flatten().collect()
+    }
+
+    /// Whether there are hosts, of which none has an address.
+    pub(super) fn are_all_unknown(&self) -> bool {
+        !self.0.is_empty() && self.0.values().all(Option::is_none)
     }
 
     /// The hosts that have no address, in the order of their names.

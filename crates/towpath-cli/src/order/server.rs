@@ -9,7 +9,7 @@ use towpath_alto::{
 };
 use towpath_client::{Client, Inquiry, Outcome, Reply};
 use towpath_proto::url::Url;
-use towpath_store::{Caller, Error};
+use towpath_store::{Caller, Error, Fault};
 
 use crate::failure::Failure;
 
@@ -26,10 +26,16 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
+    /// That no host in the list has an address, so that nothing can be asked: rather the name server's fault than that of so many.
+    pub(super) fn no_addresses() -> Self {
+        let message = "none of the hosts in the list has an address: can the name server be reached?";
+        Self::Unanswered(Error::new(Fault::Unavailable, message))
+    }
+
     /// Whether the server or the network is to blame, and not the one who asks.
     pub(super) fn is_servers(&self) -> bool {
         match self {
-            Self::Unanswered(_) => true,
+            Self::Unanswered(error) => !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied),
             Self::Useless(error) => !error.is_askers(),
         }
     }

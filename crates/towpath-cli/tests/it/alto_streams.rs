@@ -144,5 +144,5 @@ async fn s1_s2_the_directory_says_how_and_what_is_wrong_is_told() {
         expect(&answer, &parts);
     }
     expect(&ask(&served, "GET /updates", &[], "").await, &["405 Method Not Allowed"]);
-    expect(&ask(&served, "POST /updates/0", &[("content-type", PARAMS)], "{}").await, &["404 Not Found"]);
+    expect(&ask(&served, "POST /updates?0", &[("content-type", PARAMS)], "{}").await, &["404 Not Found"]);
 }

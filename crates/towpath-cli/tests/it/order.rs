@@ -193,3 +193,12 @@ fn what_makes_no_sense_is_told() {
     let outcome = order(&directory, &served, &["--fallback"]).expect(5);
     assert!(outcome.stderr.contains("line 1"), "{outcome:?}");
 }
+
+#[test]
+fn a_list_without_any_address_is_not_passed_off_as_judged() {
+    let list = "root://a.invalid//f\nroot://b.invalid//f\n";
+    let (directory, served) = scene(list);
+    let outcome = order(&directory, &served, &[]).expect(8);
+    assert!(outcome.stdout.is_empty() && outcome.stderr.contains("can the name server be reached?"), "{outcome:?}");
+    assert_eq!(order(&directory, &served, &["--fallback"]).expect(0).stdout, list);
+}

@@ -49,10 +49,13 @@ pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming)
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, CORS_METHODS);
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, CORS_FIELDS);
     }
+    if !hosted.origins.is_empty() {
+        // Of each answer: one that was kept for nobody's page must not be given to a permitted one.
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
     if let Some(origin) = permitted_origin(exchange, hosted) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("etag"));
-        headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
     Ok(response)
 }

@@ -1,7 +1,6 @@
 //! Update streams (RFC 8895).
 
 use super::*;
-use crate::problem::Code;
 
 fn follow(resource: &str) -> Value {
     json!({ "resource-id": resource })
@@ -14,12 +13,6 @@ fn both() -> Value {
 
 fn open(request: &Value, site: &Site, followed: &mut Followed) -> (Stream, Vec<Event>) {
     Stream::open(request, Some("/control/1"), client(), site.present(), followed).unwrap()
-}
-
-fn text(events: &[Event]) -> String {
-    let mut text = Vec::new();
-    events.iter().for_each(|event| event.write_to(&mut text));
-    String::from_utf8(text).unwrap()
 }
 
 /// What events are called.
@@ -37,8 +30,7 @@ fn told(events: &[Event]) -> Vec<Value> {
 /// What is wrong with opening a stream by `request`.
 fn refused(request: &Value) -> (Code, String, String) {
     let site = Site::of(&example());
-    let problem = Stream::open(request, None, client(), site.present(), &mut Followed::default()).unwrap_err();
-    (problem.code, problem.field.unwrap_or_default(), problem.value.unwrap_or_default())
+    wrong(Stream::open(request, None, client(), site.present(), &mut Followed::default()).unwrap_err())
 }
 
 #[test]
@@ -180,7 +172,7 @@ fn s4_streams_share_what_they_follow() {
         .collect();
     drop(streams);
     followed.advance(site.present());
-    assert!(followed.is_empty());
+    assert_eq!(followed.len(), 0);
 }
 
 /// One way, and how much fits on its only link.

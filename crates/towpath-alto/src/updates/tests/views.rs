@@ -1,7 +1,7 @@
 //! TIPS views (RFC 9569).
 
 use super::*;
-use crate::{patch::MERGE_PATCH, problem::Code};
+use crate::patch::MERGE_PATCH;
 
 fn open(request: &Value, site: &Site, followed: &mut Followed) -> (View, Value) {
     View::open(request, "https://alto.example.com/tips/1", client(), site.present(), followed).unwrap()
@@ -60,8 +60,9 @@ fn t2_who_has_a_version_begins_there() {
 fn t2_what_is_wrong_with_a_request_is_named() {
     let refused = |request: Value| {
         let site = Site::of(&example());
-        let problem = View::open(&request, "/", client(), site.present(), &mut Followed::default()).unwrap_err();
-        (problem.code, problem.field.unwrap_or_default())
+        let refusal = View::open(&request, "/", client(), site.present(), &mut Followed::default()).unwrap_err();
+        let (code, field, _) = wrong(refusal);
+        (code, field)
     };
     assert_eq!(refused(json!({})), (Code::MissingField, "resource-id".into()));
     assert_eq!(refused(json!({ "resource-id": "x" })), (Code::InvalidFieldValue, "resource-id".into()));

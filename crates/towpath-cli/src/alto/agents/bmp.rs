@@ -139,7 +139,7 @@ impl Heard {
                 Ok(Some(BmpEvent::Change(event))) => {
                     has_changed = true;
                     if !sessions.take(number, event) {
-                        break Some("it has more routes than are kept of one router".into());
+                        break Some("it has more routes or peers than are kept of one router".into());
                     }
                 }
                 Ok(Some(BmpEvent::Session { name, .. })) => {

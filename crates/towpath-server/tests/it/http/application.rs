@@ -77,9 +77,14 @@ impl Application for Desk {
 }
 
 fn start(config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
+    start_for(Vec::new(), config)
+}
+
+/// A server whose answers pages of these origins may read.
+fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
     let desk = Arc::new(Desk { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
-    let server = Server::bind_application(Arc::clone(&desk) as _, Vec::new(), config).unwrap();
+    let server = Server::bind_application(Arc::clone(&desk) as _, origins, config).unwrap();
     (Site::of(server), desk, streams)
 }
 
@@ -260,6 +265,20 @@ async fn what_gains_nothing_or_is_not_taken_goes_as_it_is() {
         let told = (answer.field("content-encoding"), answer.field("vary"), answer.field("etag"));
         assert_eq!(told, ("", vary, "\"v1\""), "{path} {accepted}");
         assert_eq!(answer.body, vec![b'a'; length], "{path} {accepted}");
+    }
+}
+
+#[tokio::test]
+async fn caches_keep_answers_to_permitted_and_other_origins_apart() {
+    let (site, ..) = start_for(vec!["https://a.example".to_owned()], &open_config());
+    for (fields, permitted) in [
+        (&[("origin", "https://a.example")][..], "https://a.example"),
+        (&[("origin", "https://b.example")], ""),
+        (&[], ""),
+    ] {
+        let answer = site.ask("GET /short", fields, "").await.expect(StatusCode::OK);
+        let told = ["access-control-allow-origin", "vary"].map(|name| answer.field(name));
+        assert_eq!(told, [permitted, "origin"], "{fields:?}");
     }
 }
 

@@ -15,6 +15,9 @@ const MAX_SESSIONS: usize = 256;
 /// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB.
 const MAX_ROUTES: usize = 12_000_000;
 
+/// The most peers of one connection, also those that have no route any more.
+const MAX_PEERS: usize = 1 << 16;
+
 /// All connections, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
@@ -47,7 +50,7 @@ impl Sessions {
     pub(super) fn take(&mut self, number: u64, event: Event) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         session.feed.take(event);
-        session.feed.len() <= MAX_ROUTES
+        session.feed.len() <= MAX_ROUTES && session.feed.peers() <= MAX_PEERS
     }
 
     /// Notes that a connection ended. Its routes hold, in place of those of an earlier one from there, unless it told none.
@@ -142,6 +145,20 @@ mod tests {
         assert_eq!(path(&sessions, "192.0.2.2").as_deref(), Some("2"));
         sessions.end(second, now);
         assert_eq!(path(&sessions, "192.0.2.2"), None, "of one router the last connection holds");
+    }
+
+    #[test]
+    fn a_router_has_no_more_peers_than_there_is_room_for() {
+        let mut sessions = Sessions::default();
+        let number = sessions.begin([198, 51, 100, 1].into()).unwrap();
+        let mut take = |as_number: usize| {
+            let router = Peer { as_number: u32::try_from(as_number).unwrap(), ..peer(1) };
+            let is_taken = sessions.take(number, route(router, "1"));
+            sessions.take(number, Event::Withdraw { router, path_id: None, prefix: "10.0.0.0/8".parse().unwrap() });
+            is_taken
+        };
+        assert!((0..MAX_PEERS).all(&mut take));
+        assert!(!take(MAX_PEERS), "though none of them has a route");
     }
 
     #[test]
