@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
     fields::Fields,
@@ -42,6 +42,29 @@ pub struct CostType {
     pub cost_mode: CostMode,
     /// What it measures.
     pub cost_metric: CostMetric,
+}
+
+/// Where the values of a metric come from (RFC 9439 §3.1). What says nothing is an estimation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CostContext {
+    /// From whom.
+    pub cost_source: CostSource,
+    /// How: which measurement, or which agreement.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
+}
+
+/// From whom values are (RFC 9439 §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CostSource {
+    /// Static, by design.
+    Nominal,
+    /// What a service level agreement promises.
+    Sla,
+    /// Measured, or worked out.
+    Estimation,
 }
 
 /// `metric-mode`: how a directory calls the type (RFC 7285 §9.2.2).

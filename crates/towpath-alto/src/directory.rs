@@ -103,8 +103,10 @@ impl Directory {
     /// What a GET of the directory gives. `uri` tells where a resource is.
     pub fn answer(&self, world: &World, uri: impl Fn(&ResourceId) -> String) -> Answer {
         let types: BTreeSet<CostType> = self.resources().flat_map(|resource| resource.cost_types(world)).collect();
-        let types: BTreeMap<String, CostType> = types.into_iter().map(|kind| (kind.to_string(), kind)).collect();
-        let mut meta = Map::from_iter([("cost-types".to_owned(), json!(types))]);
+        let types: Map<String, Value> =
+            types.into_iter().map(|kind| (kind.to_string(), world.described(&kind))).collect();
+        let mut meta = world.meta();
+        meta.insert("cost-types".into(), json!(types));
         if let Some(region) = world.default_region() {
             meta.insert("default-alto-network-map".into(), json!(region.map.id()));
         }

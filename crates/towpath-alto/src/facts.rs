@@ -16,6 +16,9 @@
 //! dst = "134.158.84.0/24"
 //! delay-ow = 5300
 //!
+//! [contexts.delay-ow]
+//! cost-source = "estimation"
+//!
 //! [routers."ex2j.cern.ch"]
 //! serves = ["137.138.0.0/16"]
 //! routes = [{ prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 2091 789" }]
@@ -36,6 +39,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
     address,
+    cost::CostContext,
     entity::Entity,
     geo::Locations,
     names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
@@ -59,6 +63,8 @@ pub struct Facts {
     pub properties: BTreeMap<Entity, BTreeMap<PropertyName, serde_json::Value>>,
     /// Costs between addresses or prefixes.
     pub costs: Vec<Costs>,
+    /// Where the values of metrics come from; of a metric also for its statistics.
+    pub contexts: BTreeMap<CostMetric, CostContext>,
     /// Routers with their routes.
     pub routers: BTreeMap<RouterName, Router>,
     /// Topologies with what is attached to their nodes.

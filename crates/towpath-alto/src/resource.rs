@@ -185,10 +185,12 @@ impl Resource {
     pub fn answer(&self, world: &World, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
         let region = |map: &ResourceId| world.region(map.as_str()).expect("a directory is of its world");
         match &self.kind {
-            Kind::NetworkMap(map) => Ok(maps::network_map(region(map), region(map).map.whole())),
-            Kind::FilteredNetworkMap(map) => Ok(maps::network_map(region(map), region(map).map.filtered(request)?)),
-            Kind::CostMap(map, kind) => Ok(maps::cost_map(region(map), kind)),
-            Kind::FilteredCostMap(map) => maps::filtered_cost_map(region(map), request, &self.costs(world)),
+            Kind::NetworkMap(map) => Ok(maps::network_map(world, region(map), region(map).map.whole())),
+            Kind::FilteredNetworkMap(map) => {
+                Ok(maps::network_map(world, region(map), region(map).map.filtered(request)?))
+            }
+            Kind::CostMap(map, kind) => Ok(maps::cost_map(world, region(map), kind)),
+            Kind::FilteredCostMap(map) => maps::filtered_cost_map(world, region(map), request, &self.costs(world)),
             Kind::EndpointProperties => endpoints::properties(world, request),
             Kind::EndpointCosts => endpoints::costs(world, request, &self.costs(world), caller),
             Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),

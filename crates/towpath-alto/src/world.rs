@@ -10,12 +10,14 @@ use std::{
 };
 
 use ipnet::IpNet;
+use serde_json::{Map, Value, json};
 
 use self::draft::Draft;
 pub use self::fault::WorldFault;
 use crate::{
     address::{AddressType, PrefixMap},
     compatibility::Profile,
+    cost::{CostContext, CostType},
     directory,
     entity::{Domain, Entity},
     facts::{Facts, Router},
@@ -57,11 +59,14 @@ pub struct World {
     /// The domains of these entities, with the names of what is known of them.
     pub domains: BTreeMap<Domain, BTreeSet<PropertyName>>,
     routing: Routing,
+    contexts: BTreeMap<CostMetric, CostContext>,
     /// Databases of where addresses are; what a later one knows holds.
     locations: Vec<Arc<Locations>>,
     /// The metric of the distance between endpoints, if positions of some are known.
     geo_distance: Option<CostMetric>,
     profile: Option<Profile>,
+    /// Agents with which something is wrong, and since when (RFC 3339).
+    stale: BTreeMap<String, String>,
     /// What is told of all entities, once it was asked for.
     pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
@@ -119,6 +124,30 @@ impl World {
         }
         self.profile = Some(profile);
         Ok(self)
+    }
+
+    /// The same world, of which some agents' knowledge may be out of date: these, since then (RFC 3339).
+    #[must_use]
+    pub fn with_stale(mut self, agents: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.stale = agents.into_iter().collect();
+        self
+    }
+
+    /// What the meta of each answer begins with (RFC 7285 §8.4.1): `stale-agents`, if there are any.
+    pub(crate) fn meta(&self) -> Map<String, Value> {
+        let stale = Some(&self.stale).filter(|stale| !stale.is_empty());
+        stale.map(|stale| ("stale-agents".to_owned(), json!(stale))).into_iter().collect()
+    }
+
+    /// A type of costs as answers describe it (RFC 7285 §10.7): with where its values come from, if an agent tells that (RFC 9439 §3.1).
+    pub(crate) fn described(&self, kind: &CostType) -> Value {
+        let metric = kind.cost_metric.as_str();
+        let base = metric.split(':').next().unwrap_or_default();
+        let mut told = json!(kind);
+        if let Some(context) = self.contexts.get(metric).or_else(|| self.contexts.get(base)) {
+            told["cost-context"] = json!(context);
+        }
+        told
     }
 
     /// The form in which it is offered beside that of the RFCs.

@@ -94,7 +94,7 @@ async fn begin(agents: &mut Agents, settings: &AltoConfig) -> Result<(Server, Ar
         return Err(Failure::Facts(asked.join("\n")));
     }
     others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
-    let (answers, lacks) = Answers::of(agents.facts(), settings.compatibility.clone())
+    let (answers, lacks) = Answers::of(agents.facts(), agents.stale(), settings.compatibility.clone())
         .map_err(|fault| Failure::Facts(fault.to_string()))?;
     lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
     let answers = Arc::new(answers);
@@ -119,7 +119,7 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig) -> Result<(), Failure
     agents.gather(Purpose::Check).await;
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
-    match Answers::of(agents.facts(), settings.compatibility.clone()) {
+    match Answers::of(agents.facts(), agents.stale(), settings.compatibility.clone()) {
         Ok((answers, lacks)) => {
             faults.extend(lacks.iter().map(ToString::to_string));
             let mut stdout = std::io::stdout().lock();

@@ -78,8 +78,10 @@ pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Probl
         (endpoint.to_string(), values.collect::<BTreeMap<_, _>>())
     };
     let maps = wanted.iter().filter_map(|property| world.region(property.resource.as_ref()?.as_str()));
+    let mut meta = world.meta();
+    meta.insert("dependent-vtags".into(), json!(vtags(maps)));
     let document = json!({
-        "meta": { "dependent-vtags": vtags(maps) },
+        "meta": meta,
         "endpoint-properties": endpoints.iter().map(of).collect::<BTreeMap<_, _>>(),
     });
     Ok(Answer::of(media::ENDPOINT_PROPERTIES, &document))
@@ -99,7 +101,8 @@ pub(super) fn costs(world: &World, request: &Value, can: &CostCapabilities, call
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(world, fields, caller)?;
     let endpoint_cost_map = Matrix::of(&endpoints, &query);
-    Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta: cost_meta(&query), endpoint_cost_map }))
+    let meta = cost_meta(world, &query);
+    Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
 }
 
 /// The field of pairs that are no full mesh.

@@ -12,20 +12,21 @@ use crate::{
     names::{CostMetric, PidName},
     network_map::Selection,
     problem::Problem,
-    world::{Region, Table},
+    world::{Region, Table, World},
 };
 
 /// `InfoResourceNetworkMap` (RFC 7285 §11.2.1.6).
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct NetworkMapDocument<'a> {
-    meta: Value,
+    meta: Map<String, Value>,
     network_map: Selection<'a>,
 }
 
 /// A part of a network map, or all of it.
-pub(super) fn network_map(region: &Region, network_map: Selection<'_>) -> Answer {
-    let meta = json!({ "vtag": region.map.vtag() });
+pub(super) fn network_map(world: &World, region: &Region, network_map: Selection<'_>) -> Answer {
+    let mut meta = world.meta();
+    meta.insert("vtag".into(), json!(region.map.vtag()));
     Answer::of(media::NETWORK_MAP, &NetworkMapDocument { meta, network_map })
 }
 
@@ -38,34 +39,40 @@ struct CostMapDocument {
 }
 
 /// The costs of one type between all PIDs.
-pub(super) fn cost_map(region: &Region, kind: &CostType) -> Answer {
+pub(super) fn cost_map(world: &World, region: &Region, kind: &CostType) -> Answer {
     let types = vec![kind.clone()];
     let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
-    document(region, &Pids::all(region), &query)
+    document(world, region, &Pids::all(region), &query)
 }
 
 /// The costs that a client asks for (RFC 7285 §11.3.2.3).
-pub(super) fn filtered_cost_map(region: &Region, request: &Value, can: &CostCapabilities) -> Result<Answer, Problem> {
+pub(super) fn filtered_cost_map(
+    world: &World,
+    region: &Region,
+    request: &Value,
+    can: &CostCapabilities,
+) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let pids = Pids::read(region, fields)?;
-    Ok(document(region, &pids, &query))
+    Ok(document(world, region, &pids, &query))
 }
 
-fn document(region: &Region, pids: &Pids<'_>, query: &CostQuery) -> Answer {
-    let mut meta = cost_meta(query);
+fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery) -> Answer {
+    let mut meta = cost_meta(world, query);
     meta.insert("dependent-vtags".into(), json!(vtags([region])));
     Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map: Matrix::of(pids, query) })
 }
 
-/// What the meta of an answer says of its costs (RFC 8189 §4.1.3).
-pub(super) fn cost_meta(query: &CostQuery) -> Map<String, Value> {
-    let mut meta = Map::new();
+/// What the meta of an answer says of its costs (RFC 8189 §4.1.3), and of all.
+pub(super) fn cost_meta(world: &World, query: &CostQuery) -> Map<String, Value> {
+    let mut meta = world.meta();
+    let mut types = query.types.iter().map(|kind| world.described(kind));
     if query.is_multi {
         meta.insert("cost-type".into(), json!({}));
-        meta.insert("multi-cost-types".into(), json!(query.types));
+        meta.insert("multi-cost-types".into(), json!(types.collect::<Vec<_>>()));
     } else {
-        meta.insert("cost-type".into(), json!(query.types.first()));
+        meta.insert("cost-type".into(), types.next().unwrap_or_default());
     }
     meta
 }

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::{
     Answer, Resource,
     endpoints::{Endpoints, FLOWS},
-    maps::cost_meta,
     multipart::{Form, json_bytes},
 };
 use crate::{
@@ -83,7 +82,7 @@ pub(super) fn endpoints(
     let first = json_bytes(&Matrix::with_paths(&grid, &query, passing, PathColumn { paths, of_pairs }));
     Ok(FORM.answer(
         resource,
-        cost_meta(&query),
+        Map::from_iter([("cost-type".to_owned(), json!(query.types.first()))]),
         &first,
         |vtag| json!({ "meta": { "dependent-vtags": [vtag] }, "property-map": numbering.described(&properties) }),
     ))

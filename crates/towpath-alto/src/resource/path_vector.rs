@@ -204,7 +204,7 @@ impl<'a> Asked<'a> {
         let named = |path: &[u32]| path.iter().map(|position| names[*position as usize].clone()).collect::<Vec<_>>();
         let column = PathColumn { paths: paths.paths().map(named).collect(), of_pairs };
         let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, column));
-        let mut meta = cost_meta(&self.query);
+        let mut meta = cost_meta(self.world, &self.query);
         if !regions.is_empty() {
             meta.insert("dependent-vtags".into(), json!(vtags(regions.iter().copied())));
         }

@@ -51,8 +51,7 @@ pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
             }
         }
         let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
-        let meta = json!({ "vtag": vtag, "dependent-vtags": vtags(world.regions()) });
-        (Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map })), vtag)
+        (document(world, Some(&vtag), &map), vtag)
     })
 }
 
@@ -122,7 +121,7 @@ pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem
             map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
         }
     }
-    Ok(document(world, &map))
+    Ok(document(world, None, &map))
 }
 
 /// Entities, and those in them of which something else may be said (RFC 9240 §8.5).
@@ -145,7 +144,9 @@ fn with_beneath(world: &World, mut entities: BTreeSet<Entity>, properties: &BTre
     entities
 }
 
-fn document(world: &World, map: &Map<String, Value>) -> Answer {
-    let document = json!({ "meta": { "dependent-vtags": vtags(world.regions()) }, "property-map": map });
-    Answer::of(media::PROPERTY_MAP, &document)
+fn document(world: &World, vtag: Option<&VersionTag>, map: &Map<String, Value>) -> Answer {
+    let mut meta = world.meta();
+    meta.extend(vtag.map(|vtag| ("vtag".to_owned(), json!(vtag))));
+    meta.insert("dependent-vtags".into(), json!(vtags(world.regions())));
+    Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map }))
 }

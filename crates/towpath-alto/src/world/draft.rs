@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use super::{Mesh, Region, Routing, Table, World, WorldFault, fault::MAP_NAME_LENGTH};
 use crate::{
     address::AddressType,
+    cost::CostContext,
     directory,
     entity::{Domain, Entity},
     facts::{Cost, Facts},
@@ -33,6 +34,7 @@ pub(super) struct Draft {
     routing: Routing,
     topologies: BTreeMap<TopologyName, Told>,
     locations: Vec<Arc<Locations>>,
+    contexts: BTreeMap<CostMetric, CostContext>,
 }
 
 impl Draft {
@@ -63,6 +65,7 @@ impl Draft {
             self.topologies.entry(name.clone()).or_default().join(topology);
         }
         self.locations.extend(facts.locations.clone());
+        self.contexts.extend(facts.contexts.clone());
         for costs in &facts.costs {
             let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
             for (metric, cost) in &costs.values {
@@ -98,11 +101,23 @@ impl Draft {
             let attached = told.attached(&name)?;
             self.routing.topologies.insert(name, attached);
         }
-        let Self { mesh, properties, routing, locations, .. } = self;
+        let Self { mesh, properties, routing, locations, contexts, .. } = self;
         let domains = domains(&properties, &locations);
         let geo_distance = knows_positions(&domains).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
-        let (profile, property_map) = (None, OnceLock::new());
-        Ok(World { regions, mesh, properties, domains, routing, locations, geo_distance, profile, property_map })
+        let (profile, stale, property_map) = (None, BTreeMap::new(), OnceLock::new());
+        Ok(World {
+            regions,
+            mesh,
+            properties,
+            domains,
+            routing,
+            contexts,
+            locations,
+            geo_distance,
+            profile,
+            stale,
+            property_map,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Site;
+use super::{EXAMPLE, Site};
 
 fn kind(metric: &str, mode: &str) -> Value {
     json!({ "cost-mode": mode, "cost-metric": metric })
@@ -141,4 +141,34 @@ fn c1_fields_that_nobody_knows_are_ignored() {
     let site = Site::example();
     let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });
     assert_eq!(site.ask("default-filtered", &request), site.ask("default-filtered", &json!({ "pids": ["PID2"] })));
+}
+
+#[test]
+fn q3_where_values_come_from_is_told_with_their_type() {
+    let context = "[contexts.delay-ow]\ncost-source = \"sla\"\nparameters = { link = \"https://example.org/sla\" }\n";
+    let site = Site::of(&format!("{EXAMPLE}\n{context}"));
+    let told = json!({ "cost-source": "sla", "parameters": { "link": "https://example.org/sla" } });
+    let directory: Value =
+        serde_json::from_slice(&site.directory.answer(&site.world, ToString::to_string).body).unwrap();
+    let types = &directory["meta"]["cost-types"];
+    assert_eq!(types["delay-ow-numerical"]["cost-context"], told);
+    assert_eq!(types["hopcount-numerical"].get("cost-context"), None, "who says nothing estimates");
+    let question = |types: Value| json!({ "multi-cost-types": types, "endpoints": { "dsts": ["ipv4:192.0.2.89"] } });
+    let both = json!([kind("hopcount", "numerical"), kind("delay-ow", "numerical")]);
+    let answer = site.ask("endpoint-costs", &question(both)).unwrap();
+    assert_eq!(answer["meta"]["multi-cost-types"][1]["cost-context"], told);
+    assert_eq!(answer["meta"]["multi-cost-types"][0], kind("hopcount", "numerical"));
+}
+
+#[test]
+fn every_answer_says_whose_knowledge_may_be_out_of_date() {
+    let site = Site::example();
+    let stale = [("routers".to_owned(), "2026-01-02T03:04:05Z".to_owned())];
+    let later = Site { world: site.world.clone().with_stale(stale), directory: site.directory.clone() };
+    for resource in site.directory.resources().filter(|resource| resource.accepts().is_none()) {
+        let (before, now) = (site.get(resource.id.as_str()), later.get(resource.id.as_str()));
+        assert_eq!(now["meta"]["stale-agents"], json!({ "routers": "2026-01-02T03:04:05Z" }), "{}", resource.id);
+        assert_eq!(now["meta"].get("vtag"), before["meta"].get("vtag"), "the content is the same");
+        assert_eq!(before["meta"].get("stale-agents"), None);
+    }
 }

@@ -28,7 +28,7 @@ use towpath_store::sys::clock;
 
 use self::{asked::Asked, bmp::Collector};
 use super::{
-    answers::Answers,
+    answers::{Answers, Stale},
     settings::agent::AgentConfig,
     sources::{Knowledge, Pids, Results},
 };
@@ -119,7 +119,7 @@ pub(super) struct Agents {
     tasks: Vec<AbortOnDropHandle<()>>,
     /// The PIDs by which results of measurements were understood.
     pids: Pids,
-    /// Whether one of them told something else since [`Agents::put_together`].
+    /// Whether one of them told something else, or began or ceased to be stale, since [`Agents::put_together`].
     has_news: bool,
 }
 
@@ -192,9 +192,10 @@ impl Agents {
         self.agents.iter().map(|agent| &agent.facts)
     }
 
-    /// Those of which something is wrong, so that what they know may not be as the network is; with since when, in seconds since the Unix epoch.
-    pub(super) fn stale(&self) -> impl Iterator<Item = (&str, i64)> {
-        self.agents.iter().filter_map(|agent| Some((&*agent.name, agent.stale_since_s?)))
+    /// Those of which something is wrong, so that what they know may not be as the network is.
+    pub(super) fn stale(&self) -> impl Iterator<Item = Stale<'_>> {
+        let since = |agent: &Agent| u64::try_from(agent.stale_since_s?).ok().map(Duration::from_secs);
+        self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
     }
 
     /// Ends them, and all programs that were started.
@@ -229,12 +230,13 @@ impl Agents {
             let agent = &mut self.agents[agent];
             agent.has_told = true;
             self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
+            self.has_news |= agent.trouble.is_some() != trouble.is_some();
             troubles.extend(agent.note(trouble));
         }
         troubles
     }
 
-    /// Makes facts of all that was told. Whether they are others than before.
+    /// Makes facts of all that was told. Whether there is news.
     fn put_together(&mut self) -> bool {
         let mut pids = Pids::default();
         for (map, names) in self.agents.iter().flat_map(|agent| &agent.facts.network_map) {
@@ -321,11 +323,7 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
         let minding = tokio::task::spawn_blocking(move || {
             agents.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
             if agents.put_together() {
-                minded.renew(agents.facts());
-                let now = clock::unix_s();
-                agents.stale().for_each(|(name, since)| {
-                    tracing::warn!("what agent {name} knows is as it was {} s ago", now.saturating_sub(since));
-                });
+                minded.renew(agents.facts(), agents.stale());
             }
             agents
         });

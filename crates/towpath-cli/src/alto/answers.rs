@@ -3,6 +3,7 @@
 use std::{
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
+    time::{Duration, SystemTime},
 };
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -22,6 +23,9 @@ use towpath_server::application::{Application, Body};
 
 use super::streams::Streams;
 
+/// An agent with which something is wrong, and since when, from the Unix epoch.
+pub(super) type Stale<'a> = (&'a str, Duration);
+
 /// A world with its directory.
 #[derive(Debug)]
 pub(super) struct Served {
@@ -33,9 +37,11 @@ impl Served {
     /// The world of these facts, in that form too, and what its directory lacks.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
         profile: Option<&Profile>,
     ) -> Result<(Self, Vec<Lack>), WorldFault> {
-        let mut world = World::of(facts)?;
+        let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
+        let mut world = World::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
         if let Some(profile) = profile {
             world = world.compatible(profile.clone())?;
         }
@@ -61,15 +67,16 @@ impl Answers {
     /// Answers from what these agents know, and what their directory lacks.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
         profile: Option<Profile>,
     ) -> Result<(Self, Vec<Lack>), WorldFault> {
-        let (served, lacks) = Served::of(facts, profile.as_ref())?;
+        let (served, lacks) = Served::of(facts, stale, profile.as_ref())?;
         Ok((Self { served: RwLock::new(Arc::new(served)), profile, streams: Streams::new() }, lacks))
     }
 
     /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
-    pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) {
-        match Served::of(facts, self.profile.as_ref()) {
+    pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>, stale: impl Iterator<Item = Stale<'a>>) {
+        match Served::of(facts, stale, self.profile.as_ref()) {
             Ok((served, lacks)) => {
                 lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
                 let served = Arc::new(served);

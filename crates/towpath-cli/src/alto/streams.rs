@@ -266,7 +266,7 @@ mod tests {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );
-        let (served, _) = Served::of([Facts::parse(&facts).unwrap()].iter(), None).unwrap();
+        let (served, _) = Served::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), None).unwrap();
         Arc::new(served)
     }
 
@@ -344,7 +344,8 @@ mod tests {
         let prefixes: Vec<String> =
             (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
         let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
-        let (served, _) = Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), None).unwrap();
+        let (served, _) =
+            Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), std::iter::empty(), None).unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
         let tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();

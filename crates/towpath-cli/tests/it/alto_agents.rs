@@ -239,7 +239,12 @@ async fn a_looking_glass_is_asked_and_what_it_said_holds_when_it_fails() {
     is_broken.store(true, Ordering::Relaxed);
     until_logged(&directory, "out of order").await;
     assert!(directory.get("log").contains("what it knew before holds"));
+    let stale = "\"meta\":{\"stale-agents\":{\"glass\":\"20";
+    until("answers say that it is stale", async || way(&served, "134.158.84.23").await.contains("stale-agents")).await;
     expect(&way(&served, "134.158.84.23").await, &["200 OK", path]);
+    expect(&ask(&served, "GET /default", &[], "").await, &["200 OK", stale]);
+    is_broken.store(false, Ordering::Relaxed);
+    until("it is well again", async || !way(&served, "134.158.84.23").await.contains("stale-agents")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
