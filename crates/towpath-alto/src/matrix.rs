@@ -311,11 +311,14 @@ mod tests {
         );
     }
 
-    /// The example, which counts how often one asks for a column.
+    /// The example, of which perhaps only some pairs are asked for, and which counts how often costs are looked up.
     #[derive(Default)]
-    struct Counted(std::cell::Cell<usize>);
+    struct Watched {
+        pairs: Option<&'static [(usize, usize)]>,
+        columns: std::cell::Cell<usize>,
+    }
 
-    impl Grid for Counted {
+    impl Grid for Watched {
         fn sources(&self) -> usize {
             Example.sources()
         }
@@ -325,8 +328,12 @@ mod tests {
         }
 
         fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
-            self.0.set(self.0.get() + 1);
+            self.columns.set(self.columns.get() + 1);
             Example.column(metric)
+        }
+
+        fn pairs(&self) -> Option<&[(usize, usize)]> {
+            self.pairs
         }
 
         fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
@@ -348,42 +355,9 @@ mod tests {
         let cost_types = vec![kind(CostMode::Numerical, "routingcost")];
         let can = CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 1 };
         let query = CostQuery::read(Fields::of(&request).unwrap(), &can).unwrap();
-        let grid = Counted::default();
+        let grid = Watched::default();
         assert_eq!(Passing::of(&grid, &query).pairs().filter(|(_, passes)| *passes).count(), 8);
-        assert_eq!(grid.0.get(), 1);
-    }
-
-    /// Three pairs of the example.
-    struct Sparse;
-
-    impl Grid for Sparse {
-        fn sources(&self) -> usize {
-            Example.sources()
-        }
-
-        fn destinations(&self) -> usize {
-            Example.destinations()
-        }
-
-        fn pairs(&self) -> Option<&[(usize, usize)]> {
-            Some(&[(0, 2), (2, 0), (2, 1)])
-        }
-
-        fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
-            Example.column(metric)
-        }
-
-        fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
-            Example.universe(metric)
-        }
-
-        fn source(&self, number: usize) -> String {
-            Example.source(number)
-        }
-
-        fn destination(&self, number: usize) -> String {
-            Example.destination(number)
-        }
+        assert_eq!(grid.columns.get(), 1);
     }
 
     #[test]
@@ -391,7 +365,8 @@ mod tests {
         let kinds = vec![kind(CostMode::Numerical, "routingcost"), kind(CostMode::Ordinal, "routingcost")];
         let query = CostQuery { testable: kinds.clone(), types: kinds, is_multi: true, tests: Vec::new() };
         let expected = json!({ "PID1": { "PID3": [10, 1] }, "PID3": { "PID1": [20, 3], "PID2": [15, 2] } });
-        assert_eq!(serde_json::to_value(Matrix::of(&Sparse, &query)).unwrap(), expected);
+        let grid = Watched { pairs: Some(&[(0, 2), (2, 0), (2, 1)]), ..Watched::default() };
+        assert_eq!(serde_json::to_value(Matrix::of(&grid, &query)).unwrap(), expected);
     }
 
     #[test]
