@@ -17,6 +17,8 @@ Made by `make bench-alto` (see [how](../../README.md)); the raw samples are in t
 - **The network is made up** ([alto_twin.py](../../alto_twin.py)): 600 storages in 170 data centres of 127 sites, routers of all sites with a route to each of the others' prefixes, and one with the rest of a table
   of the Internet.
 - One machine, loopback: the server shares its cores with curl and the load generator (h2load).
+- The load generator has 16 clients, each with one request at a time; one that is sent late because its client still waited counts from when it was sent. Routes change by BMP, all with the AS path of a new system; the server gathers changes for
+  0.1 s (`settle`), which is in the time until all are told.
 - No peer runs beside it. OpenALTO, the one other public server, was measured elsewhere with its in-process test client: 134 ms for one path vector at 10,000 routes, 867 ms at 50,000; its 360,000 pairs
   would take about 160 s (extrapolated).
 """
