@@ -78,7 +78,7 @@ pub enum LineFault {
     Full,
 }
 
-/// What one program has told. Memory grows with facts and with lines since the last commit, at most [`MAX_FACTS`] of each.
+/// What one program has told. Memory grows with facts and with lines since the last commit, [`MAX_FACTS`] together.
 #[derive(Debug)]
 pub struct Lines {
     known: Known,

@@ -124,6 +124,16 @@ async fn a_program_ends_with_the_server_and_so_does_what_it_started() {
     until("what the program started ends", async || has_ended(&started)).await;
 }
 
+#[tokio::test]
+async fn a_program_that_ends_is_missed_also_while_what_it_started_lives() {
+    let directory = directory();
+    directory.put("agent.sh", "sleep 1000 &\necho $! >> started\necho '{\"commit\": {}}'\nexit 3\n");
+    let _served = serve(&directory, PROGRAM);
+    until_logged(&directory, "agent hops: the program ended (exit status: 3); it is started again in 1s").await;
+    let started = directory.get("started").lines().next().unwrap().to_owned();
+    until("what it started ends too", async || has_ended(&started)).await;
+}
+
 #[test]
 fn a_configuration_with_programs_is_proved() {
     let directory = directory();

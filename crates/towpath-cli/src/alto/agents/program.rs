@@ -1,8 +1,9 @@
 //! Agents that are programs: they print what they know, and run as long as the server.
 
-use std::{io, process::Stdio, sync::Arc, time::Duration};
+use std::{io, pin::pin, process::Stdio, sync::Arc, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use futures::future::{Either, select};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{Child, Command},
@@ -26,7 +27,10 @@ const READ_BYTES: usize = 64 << 10;
 /// What is kept of a line that a program prints for people.
 const LOGGED_BYTES: usize = 4 << 10;
 
-/// How long to wait for what a program that has ended printed for people.
+/// How often it is looked whether a program has ended.
+const END_LOOKS: Duration = Duration::from_secs(1);
+
+/// How long to wait for what a program that has ended printed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs a program for ever: it is started again, later each time, when it ends. Dropping the future kills it, and all that it started in its process group.
@@ -41,7 +45,7 @@ pub(super) async fn run(command: Vec<String>, teller: Teller) {
     }
 }
 
-/// Runs it until it prints nothing more, and says how it ended.
+/// Runs it until it ends or prints nothing more, and says how it ended.
 async fn run_once(command: &[String], teller: &Teller) -> String {
     let mut program = match Running::start(command) {
         Ok(program) => program,
@@ -50,7 +54,11 @@ async fn run_once(command: &[String], teller: &Teller) -> String {
     let (output, errors) = (program.child.stdout.take(), program.child.stderr.take());
     let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(&teller.name)))));
     if let Some(output) = output {
-        follow(output, teller).await;
+        let following = pin!(follow(output, teller));
+        // What it started may hold its output for ever.
+        if let Either::Right(((), following)) = select(following, pin!(program.has_ended())).await {
+            let _ = timeout(LAST_WORDS, following).await;
+        }
     }
     let ended = program.end().await;
     if let Some(logging) = logging {
@@ -75,6 +83,20 @@ impl Running {
         Ok(Self { child: command.process_group(0).spawn()? })
     }
 
+    /// Waits until the program itself has ended. Its end is only looked at, so that its number still is its group's.
+    async fn has_ended(&self) {
+        let Some(number) = self.number() else { return };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while let Ok(None) = waitid(WaitId::Pid(number), options) {
+            sleep(END_LOOKS).await;
+        }
+    }
+
+    /// Its process. None once its end was heard of: then the number may be another's.
+    fn number(&self) -> Option<Pid> {
+        self.child.id().and_then(|number| i32::try_from(number).ok()).and_then(Pid::from_raw)
+    }
+
     /// Ends what is left of it.
     async fn end(&mut self) -> io::Result<std::process::ExitStatus> {
         self.kill();
@@ -82,9 +104,7 @@ impl Running {
     }
 
     fn kill(&self) {
-        // None once its end was heard of: then its number may be another's.
-        let number = self.child.id().and_then(|number| i32::try_from(number).ok());
-        if let Some(group) = number.and_then(Pid::from_raw) {
+        if let Some(group) = self.number() {
             // There may be nobody left.
             let _ = kill_process_group(group, Signal::KILL);
         }
