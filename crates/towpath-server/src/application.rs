@@ -6,7 +6,7 @@
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::{future::BoxFuture, stream::BoxStream};
 use http::{Request, Response};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -17,8 +17,25 @@ use towpath_store::sys::processor;
 /// What answers the requests of a server without files.
 pub trait Application: Send + Sync + fmt::Debug {
     /// The answer to a request from a client at that address, who may read. It may take processor time, and must not wait for anything: it is called by a thread that
-    /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it. `Content-Length` is the server's to tell.
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Body>;
+    /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it. `Content-Length` is the server's to tell. The request is
+    /// a GET, a POST or a DELETE, and its URI absolute as far as the client says where it sends it.
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Reply;
+}
+
+/// What an application says to a request.
+pub enum Reply {
+    /// This.
+    Now(Response<Body>),
+    /// This, once it is there, hours later if need be. Waiting costs no place among the answers in the making, and no limit ends it; it is dropped when the client has gone, and when the
+    /// server stops: then the client is told to come again. Who waits for many is for the application to say. The answer goes as it is, neither compressed nor compared with what the
+    /// client has.
+    Later(BoxFuture<'static, Response<Body>>),
+}
+
+impl From<Response<Body>> for Reply {
+    fn from(answer: Response<Body>) -> Self {
+        Self::Now(answer)
+    }
 }
 
 /// The body of an answer.

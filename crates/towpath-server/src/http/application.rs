@@ -8,8 +8,15 @@ mod coding;
 use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use futures::{FutureExt as _, StreamExt as _, future, stream::BoxStream};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{self, BoxFuture},
+    stream::BoxStream,
+};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+    uri::{Authority, Scheme},
+};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use towpath_proto::http::condition::{Conditions, Decision, EntityTag, Validators};
@@ -25,18 +32,18 @@ use super::{
 };
 use crate::{
     access::Activity,
-    application::{Application, Body, Hosted},
+    application::{Application, Body, Hosted, Reply},
 };
 
 /// What a page of another origin may send (CORS).
-const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, OPTIONS");
+const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
 const CORS_FIELDS: HeaderValue = HeaderValue::from_static("accept, authorization, content-type, if-none-match");
 
-/// Answers a request; of other methods than GET, HEAD, POST and OPTIONS, that they are not allowed.
+/// Answers a request; of other methods than these, that they are not allowed.
 pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
     let mut response = match exchange.verb {
         Verb::Options => respond::empty(StatusCode::NO_CONTENT),
-        Verb::Get | Verb::Head | Verb::Post => ask(exchange, hosted, body).await?,
+        Verb::Get | Verb::Head | Verb::Post | Verb::Delete => ask(exchange, hosted, body).await?,
         _ => {
             upload::discard(&exchange.headers, body, &exchange.service.limits).await;
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there are no files here")
@@ -70,7 +77,7 @@ fn permitted_origin(exchange: &Exchange, hosted: &Hosted) -> Option<HeaderValue>
 async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::Read)?;
     let body = upload::text(exchange, body).await?;
-    if exchange.verb != Verb::Post
+    if matches!(exchange.verb, Verb::Get | Verb::Head)
         && let Some(page) = service_pages::find(exchange)
     {
         return Ok(page);
@@ -82,8 +89,29 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     let place = hosted.place().await.ok_or_else(busy)?;
     let made = hosted.work(place, move |application| question.answer(application)).await;
     let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
-    let (answer, place) = made.ok_or_else(failed)?;
-    Ok(with_room(exchange, answer?, advance, place).await)
+    let (reply, place) = made.ok_or_else(failed)?;
+    match reply? {
+        Reply::Now(answer) => Ok(with_room(exchange, answer, advance, Some(place)).await),
+        Reply::Later(answer) => {
+            drop((advance, place));
+            let answer = until_stopped(exchange, answer).await?;
+            let advance = exchange.link.advance().await;
+            Ok(with_room(exchange, answer, advance, None).await)
+        }
+    }
+}
+
+/// An answer that has to be waited for, unless the server stops before.
+async fn until_stopped(
+    exchange: &Exchange,
+    answer: BoxFuture<'static, Response<Body>>,
+) -> Result<Response<Body>, Refusal> {
+    tokio::select! {
+        answer = answer => Ok(answer),
+        () = exchange.service.stopping.cancelled() => {
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops: ask again later"))
+        }
+    }
 }
 
 /// A request as the application gets it, and the conditions on which its answer is sent.
@@ -96,21 +124,28 @@ struct Question {
 
 impl Question {
     fn of(exchange: &Exchange, body: Vec<u8>) -> Result<Self, Refusal> {
-        let is_post = exchange.verb == Verb::Post;
         let mut request = Request::new(body);
-        *request.method_mut() = if is_post { Method::POST } else { Method::GET };
-        *request.uri_mut() = exchange.uri.clone();
+        *request.method_mut() = match exchange.verb {
+            Verb::Post => Method::POST,
+            Verb::Delete => Method::DELETE,
+            _ => Method::GET,
+        };
+        *request.uri_mut() = absolute(exchange);
         *request.headers_mut() = exchange.headers.clone();
-        let conditions = if is_post { Conditions::default() } else { exchange.conditions()? };
+        let is_get = request.method() == Method::GET;
+        let conditions = if is_get { exchange.conditions()? } else { Conditions::default() };
         Ok(Self { request, client: address_of(exchange), conditions })
     }
 
     /// The answer as it is sent. It takes processor time.
-    fn answer(self, application: &dyn Application) -> Result<Response<Body>, Refusal> {
-        let mut answer = application.answer(&self.request, self.client);
+    fn answer(self, application: &dyn Application) -> Result<Reply, Refusal> {
+        let mut answer = match application.answer(&self.request, self.client) {
+            Reply::Now(answer) => answer,
+            later @ Reply::Later(_) => return Ok(later),
+        };
         let is_compressed = coding::choose_gzip(&mut answer, self.request.headers());
         let answer = self.condition(answer)?;
-        Ok(if is_compressed { coding::gzip(answer) } else { answer })
+        Ok(Reply::Now(if is_compressed { coding::gzip(answer) } else { answer }))
     }
 
     /// The answer, or that the client has it.
@@ -131,6 +166,16 @@ impl Question {
     }
 }
 
+/// The URI of a request with where the client sent it, if it says so as it must (RFC 9110 §7.1).
+fn absolute(exchange: &Exchange) -> Uri {
+    let said = exchange.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut parts = exchange.uri.clone().into_parts();
+    parts.authority = parts.authority.or(said);
+    let scheme = if exchange.link.encrypted { Scheme::HTTPS } else { Scheme::HTTP };
+    parts.scheme = parts.authority.as_ref().map(|_| scheme);
+    Uri::from_parts(parts).unwrap_or_else(|_| exchange.uri.clone())
+}
+
 /// The client's address; an IPv4 address is one also where it came to a socket of both families.
 fn address_of(exchange: &Exchange) -> IpAddr {
     exchange.link.peer.ip().to_canonical()
@@ -140,12 +185,12 @@ fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
     headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).and_then(EntityTag::parse)
 }
 
-/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, so that no more are made.
+/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, if it has one, so that no more are made.
 async fn with_room(
     exchange: &Exchange,
     answer: Response<Body>,
     advance: Advance,
-    place: OwnedSemaphorePermit,
+    place: Option<OwnedSemaphorePermit>,
 ) -> Response<Content> {
     let (parts, body) = answer.into_parts();
     let content = match body {

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use futures::{StreamExt as _, future, stream};
+use futures::{FutureExt as _, StreamExt as _, future, stream};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
@@ -26,7 +26,7 @@ use tokio::{
 };
 use towpath_server::{
     ServeConfig, Server,
-    application::{Application, Body},
+    application::{Application, Body, Reply},
     units::ByteSize,
 };
 use towpath_store::sys::processor;
@@ -52,13 +52,23 @@ impl Desk {
         self.streams.send(sender).unwrap();
         Body::Stream(stream::poll_fn(move |cx| receiver.poll_recv(cx)).boxed())
     }
+
+    /// An answer that is what comes next.
+    fn later(&self) -> Reply {
+        let (sender, mut receiver) = mpsc::channel(1);
+        self.streams.send(sender).unwrap();
+        let answer = async move { Response::new(Body::Whole(receiver.recv().await.unwrap_or_default().to_vec())) };
+        Reply::Later(answer.boxed())
+    }
 }
 
 impl Application for Desk {
-    fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr) -> Response<Body> {
+    fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr) -> Reply {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
         let (media_type, body) = match request.uri().path() {
+            "/later" => return self.later(),
+            "/uri" => ("text/plain", Body::Whole(request.uri().to_string().into_bytes())),
             "/events" => ("text/event-stream", self.events()),
             "/gate" => {
                 drop(self.gate.blocking_lock());
@@ -72,7 +82,7 @@ impl Application for Desk {
         let mut response = Response::new(body);
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         response.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"v1\""));
-        response
+        response.into()
     }
 }
 
@@ -139,6 +149,37 @@ async fn silent_streams_keep_no_place_and_end_well_when_the_server_stops() {
         events.closed().await;
     }
     site.stopped.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_an_answer_keeps_no_place() {
+    let (site, _, mut streams) = start(&open_config());
+    let (mut clients, mut answers) = (Vec::new(), Vec::new());
+    for _ in 0..=processor::processors() {
+        clients.push(begin(&site, "/later").await);
+        answers.push(streams.recv().await.unwrap());
+    }
+    site.get("/short").await.expect(StatusCode::OK);
+    drop(clients.pop());
+    answers.pop().unwrap().closed().await;
+    answers.pop().unwrap().send("now".into()).await.unwrap();
+    let mut answer = String::new();
+    clients.pop().unwrap().read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\r\n\r\nnow"), "{answer}");
+    site.service.stopping.cancel();
+    for mut client in clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    site.stopped.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_application_knows_where_it_is_asked() {
+    let (site, ..) = start(&open_config());
+    let answer = site.get("/uri").await.expect(StatusCode::OK);
+    assert_eq!(answer.body, format!("http://{}/uri", site.address).as_bytes());
 }
 
 #[tokio::test]
