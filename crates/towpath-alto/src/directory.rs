@@ -1,7 +1,7 @@
 //! The directory of a world: which resources there are, and what each can (RFC 7285 §9).
 //!
 //! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
-//! `M-METRIC-ordinal`, with routes or topologies `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` always is.
+//! `M-METRIC-ordinal`, with routes or topologies `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` and `tips` always are.
 //! A compatibility profile adds the one that it names, if there are routes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +27,11 @@ pub(crate) const PROPERTIES: &str = "properties";
 const PROPERTIES_FILTERED: &str = "properties-filtered";
 /// The service by which answers are followed ([`crate::updates`]). It is no resource: its answer is a stream, and whoever serves keeps that.
 pub const UPDATES: &str = "updates";
+/// The service by which changes of answers are fetched; no resource either.
+pub const TIPS: &str = "tips";
 /// Names that no network map may have.
-pub(crate) const OTHERS: [&str; 7] =
-    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES];
+pub(crate) const OTHERS: [&str; 8] =
+    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES, TIPS];
 
 const FILTERED: &str = "filtered";
 const COSTS: &str = "costs";
@@ -113,19 +115,32 @@ impl Directory {
         let entries =
             self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
         let mut entries: Map<String, Value> = entries.collect();
-        let updates = ResourceId::new(UPDATES).expect("a valid name");
-        entries.insert(UPDATES.into(), self.updates(&uri(&updates)));
+        for (name, service) in [(UPDATES, self.updates()), (TIPS, self.views())] {
+            let id = ResourceId::new(name).expect("a valid name");
+            let mut entry = service;
+            entry["uri"] = uri(&id).into();
+            entries.insert(name.into(), entry);
+        }
         let document = json!({ "meta": meta, "resources": entries });
         Answer::of(media::DIRECTORY, &document)
     }
 
     /// The entry of the update stream service (RFC 8895 §6).
-    fn updates(&self, uri: &str) -> Value {
+    fn updates(&self) -> Value {
         json!({
-            "uri": uri,
             "media-type": updates::EVENT_STREAM,
             "accepts": updates::UPDATE_STREAM_PARAMS,
             "capabilities": updates::stream_capabilities(self),
+            "uses": updates::uses(self),
+        })
+    }
+
+    /// The entry of TIPS (RFC 9569 §5).
+    fn views(&self) -> Value {
+        json!({
+            "media-type": updates::TIPS,
+            "accepts": updates::TIPS_PARAMS,
+            "capabilities": updates::view_capabilities(self),
             "uses": updates::uses(self),
         })
     }

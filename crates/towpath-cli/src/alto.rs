@@ -8,6 +8,7 @@ pub(crate) mod args;
 mod settings;
 mod sources;
 mod streams;
+mod views;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 

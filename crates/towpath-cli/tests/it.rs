@@ -5,6 +5,7 @@ mod it {
     mod alto;
     mod alto_agents;
     mod alto_streams;
+    mod alto_views;
     mod copying;
     mod ending;
     mod events;

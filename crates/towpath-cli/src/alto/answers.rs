@@ -6,11 +6,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures::FutureExt as _;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 use towpath_alto::{
     compatibility::Profile,
-    directory::{DIRECTORY, Directory, Lack, UPDATES},
+    directory::{DIRECTORY, Directory, Lack, TIPS, UPDATES},
     facts::Facts,
     fields, media,
     problem::Problem,
@@ -19,9 +20,9 @@ use towpath_alto::{
     world::{World, WorldFault},
 };
 use towpath_proto::url::decode_href;
-use towpath_server::application::{Application, Body};
+use towpath_server::application::{Application, Body, Reply};
 
-use super::streams::Streams;
+use super::{streams::Streams, views::Views};
 
 /// An agent with which something is wrong, and since when, from the Unix epoch.
 pub(super) type Stale<'a> = (&'a str, Duration);
@@ -61,6 +62,7 @@ pub(super) struct Answers {
     served: RwLock<Arc<Served>>,
     profile: Option<Profile>,
     streams: Arc<Streams>,
+    views: Views,
 }
 
 impl Answers {
@@ -71,7 +73,9 @@ impl Answers {
         profile: Option<Profile>,
     ) -> Result<(Self, Vec<Lack>), WorldFault> {
         let (served, lacks) = Served::of(facts, stale, profile.as_ref())?;
-        Ok((Self { served: RwLock::new(Arc::new(served)), profile, streams: Streams::new() }, lacks))
+        let streams = Streams::new();
+        let views = Views::new(Arc::clone(&streams));
+        Ok((Self { served: RwLock::new(Arc::new(served)), profile, streams, views }, lacks))
     }
 
     /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
@@ -102,26 +106,73 @@ impl Answers {
 }
 
 impl Application for Answers {
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Response<Body> {
-        let served = self.served();
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Reply {
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
-        match path.as_deref().map(|path| path.trim_start_matches('/')) {
-            Some("" | DIRECTORY) => directory(&served, request),
-            Some(UPDATES) => match request.uri().query() {
-                Some(key) => self.control(key, request),
-                None => self.follow(request, client),
-            },
-            Some(id) => match served.directory.find(id) {
-                Some(resource) => resource_answer(&served, resource, request, client),
-                None => Err(Refusal::NotFound),
-            },
-            None => Err(Refusal::NotFound),
-        }
-        .unwrap_or_else(Refusal::into_response)
+        let path = path.as_deref().map(|path| path.trim_start_matches('/'));
+        let reply = match path.and_then(|path| path.strip_prefix(VIEW)) {
+            Some(path) => self.view(path, request),
+            None => self.document(path.unwrap_or("?"), request, client).map(Reply::Now),
+        };
+        reply.unwrap_or_else(|refusal| refusal.into_response().into())
     }
 }
 
+/// Before the key of a view in its path.
+const VIEW: &str = "tips/";
+
 impl Answers {
+    fn document(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+        let served = self.served();
+        match (path, request.uri().query()) {
+            ("" | DIRECTORY, _) => directory(&served, request),
+            (UPDATES, Some(key)) => self.control(key, request),
+            (UPDATES, None) => self.follow(request, client),
+            (TIPS, _) => self.open(request, client),
+            (id, _) => {
+                let resource = served.directory.find(id).ok_or(Refusal::NotFound)?;
+                resource_answer(&served, resource, request, client)
+            }
+        }
+    }
+
+    /// Opens a TIPS view.
+    fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, updates::TIPS_PARAMS)?;
+        accept(request.headers(), updates::TIPS)?;
+        let uri = request.uri();
+        let place = uri.scheme().zip(uri.authority()).map(|(scheme, authority)| format!("{scheme}://{authority}"));
+        let uri = |key: &str| format!("{}/{VIEW}{key}", place.unwrap_or_default());
+        let told = self.views.open(&question, client, || self.served(), uri)?;
+        Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
+    }
+
+    /// What is asked of the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
+    fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, Refusal> {
+        let (key, within) = path.split_once('/').unwrap_or((path, ""));
+        match (within, updates::edge_numbers(within), request.method()) {
+            ("", _, &Method::DELETE) => {
+                self.views.close(key)?;
+                Ok(nothing().into())
+            }
+            ("", _, _) => Err(Refusal::Method("DELETE")),
+            ("ug", _, _) => {
+                let content = self.views.recommend(key, &posted(request, updates::TIPS_PARAMS)?)?;
+                Ok(unkept(content.media_type, content.body.to_vec()).into())
+            }
+            (_, Some(edge), &Method::GET) => {
+                let (awaited, headers) = (self.views.edge(key, edge)?, request.headers().clone());
+                let content = async move { awaited.content(|kind| is_taken(&headers, kind)).await };
+                let answer = content.map(|content| match content {
+                    Ok(content) => unkept(content.media_type, content.body.to_vec()),
+                    Err(refusal) => Refusal::from(refusal).into_response(),
+                });
+                Ok(Reply::Later(answer.boxed()))
+            }
+            (_, Some(_), _) => Err(Refusal::Method(BY_GET)),
+            (_, None, _) => Err(Refusal::NotFound),
+        }
+    }
+
     /// Opens an update stream.
     fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
@@ -129,20 +180,29 @@ impl Answers {
         // Relative, as the addresses in the directory. Behind the `?`, because the log has what is before.
         let control_uri = |key: &str| format!("./{UPDATES}?{key}");
         let events = self.streams.open(&question, client, || self.served(), control_uri)?;
-        let mut response = response(StatusCode::OK, EVENT_STREAM, Vec::new());
-        *response.body_mut() = Body::Stream(events);
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        Ok(unkept(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
     }
 
     /// Starts and stops parts of an update stream.
     fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         self.streams.control(key, &question, || self.served())?;
-        let mut response = Response::new(Body::Whole(Vec::new()));
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(nothing())
     }
+}
+
+/// That what was asked for is done.
+fn nothing() -> Response<Body> {
+    let mut response = Response::new(Body::Whole(Vec::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// A document that nobody should keep: what is at its address changes, or is secret.
+fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let mut response = response(StatusCode::OK, media_type, body);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Why there is no document.
@@ -262,8 +322,13 @@ fn essence(text: &str) -> &str {
     text.split(';').next().unwrap_or_default().trim()
 }
 
-/// Refuses what the client does not take (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds.
+/// Refuses what the client does not take.
 fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
+    if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(essence(offered))) }
+}
+
+/// Whether the client takes a media type (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds.
+fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> =
         ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).collect();
@@ -274,8 +339,7 @@ fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
         let quality = range.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
         Some(quality.and_then(|quality| quality.parse::<f64>().ok()) != Some(0.0))
     };
-    let is_taken = [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty());
-    if is_taken { Ok(()) } else { Err(Refusal::Accept(kind)) }
+    [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty())
 }
 
 #[cfg(test)]

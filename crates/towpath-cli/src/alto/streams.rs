@@ -52,8 +52,13 @@ pub(super) struct Streams {
     news: watch::Sender<()>,
 }
 
-/// What nobody can guess: whoever knows it controls the stream.
-type Key = String;
+/// What nobody can guess: whoever knows it controls a stream, or reads a view.
+pub(super) type Key = String;
+
+/// A new one.
+pub(super) fn key() -> Key {
+    random::bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// One client's stream.
 #[derive(Debug)]
@@ -126,7 +131,7 @@ impl Streams {
         served: impl FnOnce() -> Arc<Served>,
         control_uri: impl FnOnce(&str) -> String,
     ) -> Result<Tail, Refusal> {
-        let key: Key = random::bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = key();
         let control_uri = control_uri(&key);
         self.check_time()?;
         self.work(|followed| {
@@ -167,17 +172,27 @@ impl Streams {
     }
 
     /// Who asks keeps others from being answered, and so does not wait for a new world.
-    fn check_time(&self) -> Result<(), Refusal> {
+    pub(super) fn check_time(&self) -> Result<(), Refusal> {
         if self.is_renewing.load(Ordering::Relaxed) { Err(Refusal::Busy) } else { Ok(()) }
     }
 
     /// Works with what is followed, and wakes all streams then: there may be something new, and those that looked meanwhile were turned away.
-    fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
+    pub(super) fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
         let mut followed = self.followed.blocking_write();
         let outcome = work(&mut followed);
         drop(followed);
         self.news.send_replace(());
         outcome
+    }
+
+    /// What is followed.
+    pub(super) fn followed(&self) -> &RwLock<Followed> {
+        &self.followed
+    }
+
+    /// Hears of each change from now on.
+    pub(super) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<Follower>>>> {

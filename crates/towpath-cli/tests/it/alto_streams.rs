@@ -64,13 +64,13 @@ impl Events {
 }
 
 /// A server that looks at its file all the time.
-fn serve(directory: &Directory) -> Served {
+pub(super) fn serve(directory: &Directory) -> Served {
     directory.put("alto.toml", &CONFIG.replace("1h", "100ms"));
     Served::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
 /// Has the file of facts say something else.
-fn change(directory: &Directory, from: &str, to: &str) {
+pub(super) fn change(directory: &Directory, from: &str, to: &str) {
     let facts = directory.get("facts.toml");
     assert!(facts.contains(from));
     directory.put("facts.new", &facts.replace(from, to));
