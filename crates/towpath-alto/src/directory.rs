@@ -115,9 +115,8 @@ impl Directory {
         let entries =
             self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
         let mut entries: Map<String, Value> = entries.collect();
-        for (name, service) in [(UPDATES, self.updates()), (TIPS, self.views())] {
+        for (name, mut entry) in [(UPDATES, self.updates()), (TIPS, self.views())] {
             let id = ResourceId::new(name).expect("a valid name");
-            let mut entry = service;
             entry["uri"] = uri(&id).into();
             entries.insert(name.into(), entry);
         }

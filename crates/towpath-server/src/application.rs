@@ -26,10 +26,9 @@ pub trait Application: Send + Sync + fmt::Debug {
 pub enum Reply {
     /// This.
     Now(Response<Body>),
-    /// This, once it is there, hours later if need be. Waiting costs no place among the answers in the making, and no limit ends it; it is dropped when the client has gone, and when the
-    /// server stops: then the client is told to come again. Who waits for many is for the application to say. The answer goes as it is, neither compressed nor compared with what the
-    /// client has.
-    Later(BoxFuture<'static, Response<Body>>),
+    /// Nothing yet: it is asked the same again once this is over, hours later if need be. Waiting costs no place among the answers in the making, and no limit ends it; it is dropped when
+    /// the client has gone, and when the server stops: then the client is told to come again. How many may wait is for the application to say.
+    Later(BoxFuture<'static, ()>),
 }
 
 impl From<Response<Body>> for Reply {

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures::FutureExt as _;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 use towpath_alto::{
@@ -22,7 +21,10 @@ use towpath_alto::{
 use towpath_proto::url::decode_href;
 use towpath_server::application::{Application, Body, Reply};
 
-use super::{streams::Streams, views::Views};
+use super::{
+    streams::Streams,
+    views::{Change, Views},
+};
 
 /// An agent with which something is wrong, and since when, from the Unix epoch.
 pub(super) type Stale<'a> = (&'a str, Duration);
@@ -84,6 +86,7 @@ impl Answers {
             Ok((served, lacks)) => {
                 lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
                 let served = Arc::new(served);
+                self.views.forget_idle();
                 self.streams.renew(&served, || {
                     *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
                 });
@@ -108,10 +111,12 @@ impl Answers {
 impl Application for Answers {
     fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Reply {
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
-        let path = path.as_deref().map(|path| path.trim_start_matches('/'));
-        let reply = match path.and_then(|path| path.strip_prefix(VIEW)) {
-            Some(path) => self.view(path, request),
-            None => self.document(path.unwrap_or("?"), request, client).map(Reply::Now),
+        let reply = match path.as_deref().map(|path| path.trim_start_matches('/')) {
+            Some(path) => match path.strip_prefix(VIEW) {
+                Some(view) => self.view(view, request),
+                None => self.document(path, request, client).map(Reply::Now),
+            },
+            None => Err(Refusal::NotFound),
         };
         reply.unwrap_or_else(|refusal| refusal.into_response().into())
     }
@@ -140,8 +145,8 @@ impl Answers {
         let question = posted(request, updates::TIPS_PARAMS)?;
         accept(request.headers(), updates::TIPS)?;
         let uri = request.uri();
-        let place = uri.scheme().zip(uri.authority()).map(|(scheme, authority)| format!("{scheme}://{authority}"));
-        let uri = |key: &str| format!("{}/{VIEW}{key}", place.unwrap_or_default());
+        let (scheme, authority) = uri.scheme().zip(uri.authority()).ok_or(Refusal::Nowhere)?;
+        let uri = |key: &str| format!("{scheme}://{authority}/{VIEW}{key}");
         let told = self.views.open(&question, client, || self.served(), uri)?;
         Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
     }
@@ -149,27 +154,28 @@ impl Answers {
     /// What is asked of the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
     fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, Refusal> {
         let (key, within) = path.split_once('/').unwrap_or((path, ""));
-        match (within, updates::edge_numbers(within), request.method()) {
-            ("", _, &Method::DELETE) => {
+        let takes = |kind: &str| is_taken(request.headers(), kind);
+        match (within, request.method()) {
+            ("", &Method::DELETE) => {
                 self.views.close(key)?;
-                Ok(nothing().into())
+                Ok(done().into())
             }
-            ("", _, _) => Err(Refusal::Method("DELETE")),
-            ("ug", _, _) => {
+            ("", _) => Err(Refusal::Method("DELETE")),
+            ("ug", _) => {
                 let content = self.views.recommend(key, &posted(request, updates::TIPS_PARAMS)?)?;
-                Ok(unkept(content.media_type, content.body.to_vec()).into())
+                match takes(content.media_type) {
+                    true => Ok(unkept(content.media_type, content.body.to_vec()).into()),
+                    false => Err(updates::Refusal::NotAccepted(content.media_type).into()),
+                }
             }
-            (_, Some(edge), &Method::GET) => {
-                let (awaited, headers) = (self.views.edge(key, edge)?, request.headers().clone());
-                let content = async move { awaited.content(|kind| is_taken(&headers, kind)).await };
-                let answer = content.map(|content| match content {
-                    Ok(content) => unkept(content.media_type, content.body.to_vec()),
-                    Err(refusal) => Refusal::from(refusal).into_response(),
-                });
-                Ok(Reply::Later(answer.boxed()))
+            (_, &Method::GET) => {
+                let edge = updates::edge_numbers(within).ok_or(Refusal::NotFound)?;
+                Ok(match self.views.edge(key, edge, takes)? {
+                    Change::Now(content) => unkept(content.media_type, content.body.to_vec()).into(),
+                    Change::Later(waiting) => Reply::Later(waiting),
+                })
             }
-            (_, Some(_), _) => Err(Refusal::Method(BY_GET)),
-            (_, None, _) => Err(Refusal::NotFound),
+            (_, _) => Err(Refusal::Method(BY_GET)),
         }
     }
 
@@ -177,6 +183,7 @@ impl Answers {
     fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         accept(request.headers(), EVENT_STREAM)?;
+        self.views.forget_idle();
         // Relative, as the addresses in the directory. Behind the `?`, because the log has what is before.
         let control_uri = |key: &str| format!("./{UPDATES}?{key}");
         let events = self.streams.open(&question, client, || self.served(), control_uri)?;
@@ -187,18 +194,18 @@ impl Answers {
     fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         self.streams.control(key, &question, || self.served())?;
-        Ok(nothing())
+        Ok(done())
     }
 }
 
 /// That what was asked for is done.
-fn nothing() -> Response<Body> {
+fn done() -> Response<Body> {
     let mut response = Response::new(Body::Whole(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-/// A document that nobody should keep: what is at its address changes, or is secret.
+/// A document that nobody should keep on the way: it is for who knows its secret address.
 fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
     let mut response = response(StatusCode::OK, media_type, body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -216,6 +223,8 @@ enum Refusal {
     /// The answer would be of this media type, which the client does not take.
     Accept(&'static str),
     Problem(Problem),
+    /// The client does not say where it asks, by which what it opens could be found.
+    Nowhere,
     /// Nothing is followed.
     Update(updates::Refusal),
 }
@@ -240,6 +249,9 @@ impl Refusal {
             }
             Refusal::Content(wanted) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource takes {wanted}")),
             Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource is {offered}")),
+            Refusal::Nowhere => {
+                (StatusCode::BAD_REQUEST, "say in `Host` where you ask: a view has an absolute address".to_owned())
+            }
             Refusal::Update(refusal) => {
                 let status = StatusCode::from_u16(refusal.status());
                 (status.expect("statuses of refusals are valid"), refusal.to_string())
@@ -250,7 +262,11 @@ impl Refusal {
                 return response(StatusCode::BAD_REQUEST, media::ERROR, document.into_bytes());
             }
         };
-        let mut response = response(status, "text/plain; charset=utf-8", format!("{told}\n").into_bytes());
+        let mut response = unkept("text/plain; charset=utf-8", format!("{told}\n").into_bytes());
+        *response.status_mut() = status;
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+        }
         if let Refusal::Method(allowed) = self {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
         }

@@ -100,8 +100,9 @@ impl Streams {
         self.work(|followed| {
             swap();
             followed.advance(served.present());
+            // Before anybody is woken, who may then come with a question.
+            self.is_renewing.store(false, Ordering::Relaxed);
         });
-        self.is_renewing.store(false, Ordering::Relaxed);
     }
 
     /// Opens the stream that `request` asks for, for a client at `client` (RFC 8895 §6.5); its bytes, as long as they are read. `served` tells the present world, and
@@ -265,7 +266,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
     use tokio::task::{block_in_place, yield_now};
     use towpath_alto::facts::Facts;
@@ -277,7 +278,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// The world in which this is the only cost.
-    fn world(cost: u8) -> Arc<Served> {
+    pub(in crate::alto) fn world(cost: u8) -> Arc<Served> {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );

@@ -1,6 +1,6 @@
 //! TIPS views (RFC 9569) as the server keeps them: clients fetch each change of an answer by number, and wait for the next one.
 //!
-//! What is followed is shared with update streams ([`Streams`]). A view has no connection of its own: it is closed by its client, or for another one's sake when nobody asked for it for an hour.
+//! What is followed is shared with update streams ([`Streams`]). A view has no connection of its own: it is closed by its client, or when nobody asked for it for an hour and nobody waits for a change.
 
 use std::{
     collections::HashMap,
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_alto::updates::{Content, Edge, Refusal, View};
@@ -19,36 +20,56 @@ use super::{
     streams::{Key, Streams, key},
 };
 
-/// Views at once.
+/// Views at once, and those of one client among them.
 const MOST_VIEWS: usize = 1000;
+const MOST_OF_ONE: usize = MOST_VIEWS / 10;
 
 /// Requests that wait for a change at once. Each holds a connection, or a part of one.
 const MOST_WAITING: usize = 1000;
 
-/// A view that was not asked for so long gives way to a new one.
+/// A view that was not asked for so long is closed.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
 /// The views of all clients.
 #[derive(Debug)]
 pub(super) struct Views {
     streams: Arc<Streams>,
-    open: Mutex<HashMap<Key, Opened>>,
+    open: Mutex<HashMap<Key, Arc<Opened>>>,
     waiting: Arc<Semaphore>,
 }
 
 /// One view.
 #[derive(Debug)]
 struct Opened {
-    view: Arc<View>,
-    used: Instant,
+    view: View,
+    client: IpAddr,
+    used: Mutex<Instant>,
 }
 
-/// A change that may have to be waited for.
-pub(super) struct Awaited {
-    streams: Arc<Streams>,
-    view: Arc<View>,
-    edge: (u64, u64),
+/// What is on an edge of the graph of an answer's versions.
+pub(super) enum Change {
+    /// This.
+    Now(Content),
+    /// Nothing yet. Once this is over there is.
+    Later(BoxFuture<'static, ()>),
+}
+
+/// Somebody waits for a change of a view, which is used as long as that.
+struct Waiting {
+    opened: Arc<Opened>,
     _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.opened.touch();
+    }
+}
+
+impl Opened {
+    fn touch(&self) {
+        *lock(&self.used) = clock::now();
+    }
 }
 
 impl Views {
@@ -72,42 +93,64 @@ impl Views {
         let key = key();
         let uri = uri(&key);
         self.streams.check_time()?;
+        // One opens after the other, so that there are no more of them than were counted.
         self.streams.work(|followed| {
-            let mut open = self.all();
-            if open.len() >= MOST_VIEWS {
-                let now = clock::now();
-                open.retain(|_, opened| now.saturating_duration_since(opened.used) < IDLE);
-            }
-            if open.len() >= MOST_VIEWS {
+            self.close_idle(IDLE);
+            if !self.has_room_for(client) {
                 return Err(Refusal::TooMany);
             }
             let (view, told) = View::open(request, &uri, client, served().present(), followed)?;
-            open.insert(key, Opened { view: Arc::new(view), used: clock::now() });
+            self.all().insert(key, Arc::new(Opened { view, client, used: Mutex::new(clock::now()) }));
             Ok(told)
         })
     }
 
-    /// The change from one version to another in the view of that key.
+    fn has_room_for(&self, client: IpAddr) -> bool {
+        let open = self.all();
+        open.len() < MOST_VIEWS && open.values().filter(|opened| opened.client == client).count() < MOST_OF_ONE
+    }
+
+    /// Closes what nobody asked for an hour, and nobody waits for: what it follows takes memory, and time for each new world.
+    pub(super) fn forget_idle(&self) {
+        self.close_idle(IDLE);
+    }
+
+    fn close_idle(&self, idle: Duration) {
+        let now = clock::now();
+        let is_used = |opened: &Arc<Opened>| {
+            Arc::strong_count(opened) > 1 || now.saturating_duration_since(*lock(&opened.used)) < idle
+        };
+        self.all().retain(|_, opened| is_used(opened));
+    }
+
+    /// The change from one version to another in the view of that key, if `accepts` says so of its media type.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many wait.
-    pub(super) fn edge(&self, key: &str, edge: (u64, u64)) -> Result<Awaited, Refusal> {
-        let view = self.view(key)?;
+    /// Those of [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many wait.
+    pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
+        let opened = self.opened(key)?;
+        // Who works with what is followed may take long.
+        if let Ok(followed) = self.streams.followed().try_read()
+            && let Edge::Document(content) = opened.view.edge(edge.0, edge.1, accepts, &followed)?
+        {
+            return Ok(Change::Now(content));
+        }
         let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| Refusal::TooMany)?;
-        Ok(Awaited { streams: Arc::clone(&self.streams), view, edge, _place: place })
+        let waiting = Waiting { opened, _place: place };
+        Ok(Change::Later(wait(Arc::clone(&self.streams), waiting, edge).boxed()))
     }
 
-    /// Which change to take next: the answer to a POST of `request` (RFC 9569 §7.4). To be called by a thread that may take its time.
+    /// Which change to take next: the answer to a POST of `request` (RFC 9569 §7.4).
     ///
     /// # Errors
-    /// Those of [`View::recommend`]; [`Refusal::Busy`] while a new world is looked at.
+    /// Those of [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while somebody works with what is followed.
     pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, Refusal> {
-        let view = self.view(key)?;
-        self.streams.check_time()?;
-        view.recommend(request, &self.streams.followed().blocking_read())
+        let opened = self.opened(key)?;
+        let followed = self.streams.followed().try_read().map_err(|_| Refusal::Busy)?;
+        opened.view.recommend(request, &followed)
     }
 
-    /// Closes the view of that key. Who waits for a change of it still gets it.
+    /// Closes the view of that key.
     ///
     /// # Errors
     /// [`Refusal::Unknown`] if there is no such view.
@@ -115,33 +158,99 @@ impl Views {
         self.all().remove(key).map(drop).ok_or(Refusal::Unknown)
     }
 
-    fn view(&self, key: &str) -> Result<Arc<View>, Refusal> {
-        let mut open = self.all();
-        let opened = open.get_mut(key).ok_or(Refusal::Unknown)?;
-        opened.used = clock::now();
-        Ok(Arc::clone(&opened.view))
+    fn opened(&self, key: &str) -> Result<Arc<Opened>, Refusal> {
+        let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
+        opened.touch();
+        Ok(opened)
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Opened>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Opened>>> {
+        lock(&self.open)
     }
 }
 
-impl Awaited {
-    /// The change, once it is there, if `accepts` says so of its media type.
-    ///
-    /// # Errors
-    /// Those of [`View::edge`].
-    pub(super) async fn content(self, accepts: impl Fn(&str) -> bool) -> Result<Content, Refusal> {
-        // Before the first look, so that no change goes by between that and the waiting.
-        let mut news = self.streams.news();
-        let (from, to) = self.edge;
-        loop {
-            let edge = self.view.edge(from, to, &accepts, &*self.streams.followed().read().await)?;
-            match edge {
-                Edge::Document(content) => return Ok(content),
-                Edge::NotYet => news.changed().await.map_err(|_| Refusal::Unknown)?,
-            }
+/// Waits until there is something else to say of an edge than that there is nothing yet.
+async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
+    // Before the first look, so that no change goes by between that and the waiting.
+    let mut news = streams.news();
+    loop {
+        let edge = waiting.opened.view.edge(from, to, |_| true, &*streams.followed().read().await);
+        if !matches!(edge, Ok(Edge::NotYet)) {
+            return;
         }
+        news.changed().await.expect("the streams that tell news live as long as this");
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::task::block_in_place;
+
+    use super::*;
+    use crate::alto::streams::tests::world;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn views() -> Views {
+        Views::new(Streams::new())
+    }
+
+    /// Opens a view of the costs; its key.
+    fn open(views: &Views, client: IpAddr) -> Result<Key, Refusal> {
+        let request = json!({ "resource-id": "default-routingcost" });
+        let told = views.open(&request, client, || world(1), str::to_owned)?;
+        Ok(told["tips-view-uri"].as_str().unwrap().to_owned())
+    }
+
+    fn later(views: &Views, key: &str) -> BoxFuture<'static, ()> {
+        match views.edge(key, (1, 2), |_| true) {
+            Ok(Change::Later(waiting)) => waiting,
+            Ok(Change::Now(content)) => panic!("{content:?}"),
+            Err(refusal) => panic!("{refusal}"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn t3_the_next_change_is_waited_for() {
+        let views = views();
+        let key = block_in_place(|| open(&views, CLIENT)).unwrap();
+        let mut waiting = later(&views, &key);
+        assert!((&mut waiting).now_or_never().is_none());
+        block_in_place(|| views.streams.renew(&world(1), || ()));
+        assert!((&mut waiting).now_or_never().is_none(), "the same costs are no change");
+        block_in_place(|| views.streams.renew(&world(2), || ()));
+        waiting.await;
+        let Ok(Change::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
+        assert_eq!(&*content.body, br#"{"cost-map":{"PID1":{"PID1":2}}}"#);
+        assert_eq!(views.waiting.available_permits(), MOST_WAITING);
+    }
+
+    #[test]
+    fn a_view_that_nobody_asks_for_is_closed_and_one_that_is_waited_for_is_not() {
+        let views = views();
+        let [waited_for, idle] = [open(&views, CLIENT).unwrap(), open(&views, CLIENT).unwrap()];
+        let waiting = later(&views, &waited_for);
+        views.close_idle(Duration::ZERO);
+        assert_eq!(views.recommend(&idle, &json!({})).err(), Some(Refusal::Unknown));
+        drop(waiting);
+        views.forget_idle();
+        assert!(views.opened(&waited_for).is_ok(), "its client has an hour from now");
+        views.close_idle(Duration::ZERO);
+        assert_eq!(views.close(&waited_for), Err(Refusal::Unknown));
+    }
+
+    #[test]
+    fn nobody_takes_all_the_views() {
+        let views = views();
+        for _ in 0..MOST_OF_ONE {
+            open(&views, CLIENT).unwrap();
+        }
+        assert_eq!(open(&views, CLIENT).err(), Some(Refusal::TooMany));
+        assert!(open(&views, [192, 0, 2, 2].into()).is_ok());
     }
 }

@@ -22,7 +22,7 @@ async fn open(served: &Served) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn t2_t3_changes_are_fetched_by_number_and_the_next_one_is_waited_for() {
+async fn t2_t3_changes_are_fetched_by_number() {
     let directory = directory();
     let served = serve(&directory);
     let (view, told) = open(&served).await;

@@ -82,32 +82,30 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     {
         return Ok(page);
     }
-    let question = Question::of(exchange, body)?;
-    // Before there is a place: who leaves answers untaken waits here for itself, and keeps nobody else waiting.
-    let advance = exchange.link.advance().await;
-    let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
-    let place = hosted.place().await.ok_or_else(busy)?;
-    let made = hosted.work(place, move |application| question.answer(application)).await;
-    let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
-    let (reply, place) = made.ok_or_else(failed)?;
-    match reply? {
-        Reply::Now(answer) => Ok(with_room(exchange, answer, advance, Some(place)).await),
-        Reply::Later(answer) => {
-            drop((advance, place));
-            let answer = until_stopped(exchange, answer).await?;
-            let advance = exchange.link.advance().await;
-            Ok(with_room(exchange, answer, advance, None).await)
+    let question = Arc::new(Question::of(exchange, body)?);
+    loop {
+        // Before there is a place: who leaves answers untaken waits here for itself, and keeps nobody else waiting.
+        let advance = exchange.link.advance().await;
+        let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
+        let place = hosted.place().await.ok_or_else(busy)?;
+        let asked = Arc::clone(&question);
+        let made = hosted.work(place, move |application| asked.answer(application)).await;
+        let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
+        let (reply, place) = made.ok_or_else(failed)?;
+        match reply? {
+            Reply::Now(answer) => return Ok(with_room(exchange, answer, advance, place).await),
+            Reply::Later(waiting) => {
+                drop((advance, place));
+                wait(exchange, waiting).await?;
+            }
         }
     }
 }
 
-/// An answer that has to be waited for, unless the server stops before.
-async fn until_stopped(
-    exchange: &Exchange,
-    answer: BoxFuture<'static, Response<Body>>,
-) -> Result<Response<Body>, Refusal> {
+/// Waits until an answer may be there, unless the server stops before.
+async fn wait(exchange: &Exchange, waiting: BoxFuture<'static, ()>) -> Result<(), Refusal> {
     tokio::select! {
-        answer = answer => Ok(answer),
+        () = waiting => Ok(()),
         () = exchange.service.stopping.cancelled() => {
             Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops: ask again later"))
         }
@@ -138,7 +136,7 @@ impl Question {
     }
 
     /// The answer as it is sent. It takes processor time.
-    fn answer(self, application: &dyn Application) -> Result<Reply, Refusal> {
+    fn answer(&self, application: &dyn Application) -> Result<Reply, Refusal> {
         let mut answer = match application.answer(&self.request, self.client) {
             Reply::Now(answer) => answer,
             later @ Reply::Later(_) => return Ok(later),
@@ -169,6 +167,8 @@ impl Question {
 /// The URI of a request with where the client sent it, if it says so as it must (RFC 9110 §7.1).
 fn absolute(exchange: &Exchange) -> Uri {
     let said = exchange.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    // No user: that is no part of where something is.
+    let said = said.filter(|said| !said.as_str().contains('@'));
     let mut parts = exchange.uri.clone().into_parts();
     parts.authority = parts.authority.or(said);
     let scheme = if exchange.link.encrypted { Scheme::HTTPS } else { Scheme::HTTP };
@@ -185,12 +185,12 @@ fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
     headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).and_then(EntityTag::parse)
 }
 
-/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, if it has one, so that no more are made.
+/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, so that no more are made.
 async fn with_room(
     exchange: &Exchange,
     answer: Response<Body>,
     advance: Advance,
-    place: Option<OwnedSemaphorePermit>,
+    place: OwnedSemaphorePermit,
 ) -> Response<Content> {
     let (parts, body) = answer.into_parts();
     let content = match body {

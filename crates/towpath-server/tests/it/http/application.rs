@@ -1,6 +1,7 @@
 //! Applications: answers as streams and compressed, and the places in which they are made.
 
 use std::{
+    collections::BTreeSet,
     io::Read as _,
     net::IpAddr,
     pin::pin,
@@ -44,6 +45,8 @@ struct Desk {
     /// While it is locked, `/gate` is not answered.
     gate: Mutex<()>,
     streams: mpsc::UnboundedSender<mpsc::Sender<Bytes>>,
+    /// Who was told to wait.
+    waited_for: std::sync::Mutex<BTreeSet<String>>,
 }
 
 impl Desk {
@@ -53,12 +56,14 @@ impl Desk {
         Body::Stream(stream::poll_fn(move |cx| receiver.poll_recv(cx)).boxed())
     }
 
-    /// An answer that is what comes next.
-    fn later(&self) -> Reply {
-        let (sender, mut receiver) = mpsc::channel(1);
-        self.streams.send(sender).unwrap();
-        let answer = async move { Response::new(Body::Whole(receiver.recv().await.unwrap_or_default().to_vec())) };
-        Reply::Later(answer.boxed())
+    /// Nothing the first time, and then `now`.
+    fn later(&self, request: &Request<Vec<u8>>) -> Reply {
+        if self.waited_for.lock().unwrap().insert(request.uri().query().unwrap().to_owned()) {
+            let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
+            self.streams.send(sender).unwrap();
+            return Reply::Later(async move { drop(receiver.recv().await) }.boxed());
+        }
+        Response::new(Body::Whole(b"now".to_vec())).into()
     }
 }
 
@@ -67,7 +72,7 @@ impl Application for Desk {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
         let (media_type, body) = match request.uri().path() {
-            "/later" => return self.later(),
+            "/later" => return self.later(request),
             "/uri" => ("text/plain", Body::Whole(request.uri().to_string().into_bytes())),
             "/events" => ("text/event-stream", self.events()),
             "/gate" => {
@@ -93,7 +98,12 @@ fn start(config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
 /// A server whose answers pages of these origins may read.
 fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
-    let desk = Arc::new(Desk { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
+    let desk = Arc::new(Desk {
+        asked: AtomicUsize::new(0),
+        gate: Mutex::new(()),
+        streams: sender,
+        waited_for: std::sync::Mutex::default(),
+    });
     let server = Server::bind_application(Arc::clone(&desk) as _, origins, config).unwrap();
     (Site::of(server), desk, streams)
 }
@@ -155,14 +165,14 @@ async fn silent_streams_keep_no_place_and_end_well_when_the_server_stops() {
 async fn who_waits_for_an_answer_keeps_no_place() {
     let (site, _, mut streams) = start(&open_config());
     let (mut clients, mut answers) = (Vec::new(), Vec::new());
-    for _ in 0..=processor::processors() {
-        clients.push(begin(&site, "/later").await);
+    for number in 0..=processor::processors() {
+        clients.push(begin(&site, &format!("/later?{number}")).await);
         answers.push(streams.recv().await.unwrap());
     }
     site.get("/short").await.expect(StatusCode::OK);
     drop(clients.pop());
     answers.pop().unwrap().closed().await;
-    answers.pop().unwrap().send("now".into()).await.unwrap();
+    drop(answers.pop());
     let mut answer = String::new();
     clients.pop().unwrap().read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\r\n\r\nnow"), "{answer}");
