@@ -9,10 +9,8 @@ mod tests;
 
 use std::{collections::HashMap, net::IpAddr, rc::Rc};
 
-use sha2::{Digest as _, Sha256};
-
 use crate::{
-    names::{AneName, NodeName, RouterName, TopologyName},
+    names::{AneName, NodeName, RouterName, Tag, TopologyName},
     route::Hop,
     routes::Way,
     world::World,
@@ -62,8 +60,7 @@ impl Element {
         let plain = Some(text.replace('.', "_").replace(' ', "@")).filter(|_| !text.contains('_'));
         let named = plain.and_then(|plain| AneName::new(&format!("{kind}:{plain}")).ok());
         named.unwrap_or_else(|| {
-            let digits: String = Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-            AneName::new(&format!("{kind}:{digits}")).expect("digits make a name")
+            AneName::new(&format!("{kind}:{}", Tag::of(text.as_bytes()))).expect("digits make a name")
         })
     }
 

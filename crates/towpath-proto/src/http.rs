@@ -13,6 +13,7 @@ pub mod condition;
 pub mod date;
 pub mod dav;
 pub mod digest;
+pub mod media_type;
 pub mod multipart;
 pub mod range;
 pub mod tpc;

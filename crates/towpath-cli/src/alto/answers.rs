@@ -18,7 +18,7 @@ use towpath_alto::{
     updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
-use towpath_proto::url::decode_href;
+use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 
 use super::{
@@ -330,17 +330,12 @@ fn tagged(answer: Answer) -> Response<Body> {
 /// Whether the body is of that media type. Parameters mean nothing.
 fn is_of(headers: &HeaderMap, wanted: &str) -> bool {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    essence(given).eq_ignore_ascii_case(wanted)
-}
-
-/// A media type without its parameters.
-fn essence(text: &str) -> &str {
-    text.split(';').next().unwrap_or_default().trim()
+    media_type::is(given, wanted)
 }
 
 /// Refuses what the client does not take.
 fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
-    if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(essence(offered))) }
+    if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
 }
 
 /// Whether the client takes a media type (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds.
@@ -348,10 +343,10 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> =
         ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).collect();
-    let kind = essence(offered);
+    let kind = media_type::essence(offered);
     let every_subtype = format!("{}/*", kind.split('/').next().unwrap_or_default());
     let said = |wanted: &str| {
-        let range = ranges.iter().find(|range| essence(range).eq_ignore_ascii_case(wanted))?;
+        let range = ranges.iter().find(|range| media_type::is(range, wanted))?;
         let quality = range.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
         Some(quality.and_then(|quality| quality.parse::<f64>().ok()) != Some(0.0))
     };

@@ -55,11 +55,6 @@ pub(super) struct Streams {
 /// What nobody can guess: whoever knows it controls a stream, or reads a view.
 pub(super) type Key = String;
 
-/// A new one.
-pub(super) fn key() -> Key {
-    random::bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// One client's stream.
 #[derive(Debug)]
 struct Follower {
@@ -132,7 +127,7 @@ impl Streams {
         served: impl FnOnce() -> Arc<Served>,
         control_uri: impl FnOnce(&str) -> String,
     ) -> Result<Tail, Refusal> {
-        let key = key();
+        let key = random::key();
         let control_uri = control_uri(&key);
         self.check_time()?;
         self.work(|followed| {
@@ -261,7 +256,8 @@ fn written(event: &Event) -> VecDeque<Bytes> {
     if is_short { VecDeque::from([pieces.iter().flatten().copied().collect()]) } else { pieces }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Nothing breaks halfway under these locks.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

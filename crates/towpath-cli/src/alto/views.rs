@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -13,11 +13,14 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_alto::updates::{Content, Edge, Refusal, View};
-use towpath_store::sys::clock::{self, Instant};
+use towpath_store::sys::{
+    clock::{self, Instant},
+    random,
+};
 
 use super::{
     answers::Served,
-    streams::{Key, Streams, key},
+    streams::{Key, Streams, lock},
 };
 
 /// Views at once, and those of one client among them.
@@ -90,12 +93,12 @@ impl Views {
         served: impl FnOnce() -> Arc<Served>,
         uri: impl FnOnce(&str) -> String,
     ) -> Result<Value, Refusal> {
-        let key = key();
+        let key = random::key();
         let uri = uri(&key);
         self.streams.check_time()?;
         // One opens after the other, so that there are no more of them than were counted.
         self.streams.work(|followed| {
-            self.close_idle(IDLE);
+            self.forget_idle();
             if !self.has_room_for(client) {
                 return Err(Refusal::TooMany);
             }
@@ -180,10 +183,6 @@ async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
         }
         news.changed().await.expect("the streams that tell news live as long as this");
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

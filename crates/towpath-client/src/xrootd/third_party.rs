@@ -7,7 +7,7 @@
 //! destination  sync ── stat, stat, … ── answered, close    it has it
 //! ```
 
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::{MissedTickBehavior, interval};
@@ -53,7 +53,7 @@ pub(crate) async fn copy_between(
         return Err(Error::new(Fault::IsDirectory, "it is a directory").at(&from));
     }
     let giver = file.place().ok_or_else(|| Error::new(Fault::Internal, "a file is open nowhere"))?;
-    let key = new_key();
+    let key = random::key();
     let name = std::str::from_utf8(from.as_bytes()).map_err(|_| {
         Error::new(Fault::Unsupported, "the xroot protocol copies no names that are not UTF-8").at(&from)
     })?;
@@ -85,14 +85,6 @@ pub(crate) async fn copy_between(
         tracing::warn!(path = %to, %error, "what came of a failed third-party copy could not be removed");
     }
     copied
-}
-
-/// 128 random bits in hex.
-fn new_key() -> String {
-    random::bytes::<16>().iter().fold(String::new(), |mut key, byte| {
-        write!(key, "{byte:02x}").expect("writing to a string does not fail");
-        key
-    })
 }
 
 /// The host without its port.

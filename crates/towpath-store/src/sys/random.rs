@@ -15,6 +15,11 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// 128 random bits in hex: a key that nobody can guess.
+pub fn key() -> String {
+    bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A random number.
 pub fn number() -> u64 {
     u64::from_ne_bytes(bytes())

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, header};
-use towpath_proto::http::condition::EntityTag;
+use towpath_proto::http::{condition::EntityTag, media_type};
 
 use super::tag_of;
 use crate::{
@@ -30,8 +30,8 @@ pub(super) fn choose_gzip(answer: &mut Response<Body>, asked: &HeaderMap) -> boo
 }
 
 fn is_text(headers: &HeaderMap) -> bool {
-    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let told = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media_type::essence(told).to_ascii_lowercase();
     let is_based_on_text = essence.ends_with("+json") || essence.ends_with("+xml");
     is_based_on_text || essence.starts_with("text/") || TEXT_TYPES.contains(&essence.as_str())
 }
