@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -79,6 +81,37 @@ class Daemon:
         self.process.wait(30)
 
 
+class Wire:
+    """Between a router and the port where it tells its routes: a wire that can be cut."""
+
+    def __init__(self, port):
+        self.listener = socket.create_server((HOST, 0))
+        self.port = self.listener.getsockname()[1]
+        self.connections = []
+        threading.Thread(target=self.accept, args=[port], daemon=True).start()
+
+    def accept(self, port):
+        with contextlib.suppress(OSError):  # It is closed.
+            while True:
+                router = self.listener.accept()[0]
+                ends = router, socket.create_connection((HOST, port))
+                self.connections.append(ends)
+                threading.Thread(target=self.carry, args=ends, daemon=True).start()
+
+    def carry(self, router, collector):
+        with contextlib.suppress(OSError), router, collector:
+            while said := router.recv(1 << 16):
+                collector.sendall(said)
+
+    def cut(self):
+        for end in self.connections[-1]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+
+
 @contextlib.contextmanager
 def session(directory, bmp):
     """A router and its peer, which is to be told of routes, once there is a session between them."""
@@ -138,3 +171,33 @@ def test_routes_of_a_real_speaker(binary, tmp_path):
     with serving(binary, tmp_path) as address:
         assert path(address, "10.2.0.1", "10.1.0.1") == near
         assert path(address, "2001:db8:2::1", "2001:db8:1::1")[-1:] == far
+
+
+@pytest.mark.pair("GoBGP", "its table told anew by BMP when a connection was cut: routes hold, and go at End-of-RIB")
+def test_routes_hold_while_a_router_begins_anew(binary, tmp_path):
+    bmp = free_port()
+    (tmp_path / "facts.toml").write_text('[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n')
+    static = '[agents.map]\nkind = "static"\nfile = "facts.toml"\n'
+    (tmp_path / "alto.toml").write_text(f'{static}[agents.routers]\nkind = "bmp"\nlisten = "{HOST}:{bmp}"\nsettle = "10ms"\n')
+    stays = [f"link:{SPEAKER.replace('.', '_')}-192_0_2_9", "as:65001-64501", "as:64501-64502"]
+    with serving(binary, tmp_path) as address, contextlib.closing(Wire(bmp)) as wire, session(tmp_path, wire.port) as peer:
+
+        def is_gone():
+            assert path(address, "10.2.0.1", "10.1.0.1") == stays
+            return path(address, "10.2.0.1", "10.4.0.1") is None
+
+        peer.tell("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
+        peer.tell("global", "rib", "add", "10.4.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64503")
+        until(lambda: path(address, "10.2.0.1", "10.4.0.1") is not None)
+        wire.cut()
+        peer.tell("global", "rib", "del", "10.4.0.0/16")
+        third_octets = iter(range(256))
+
+        def is_back():
+            # GoBGP notices the cut when it has something to say.
+            peer.tell("global", "rib", "add", f"10.5.{next(third_octets)}.0/24", "nexthop", NEXT_HOP)
+            is_gone()
+            return len(wire.connections) > 1
+
+        until(is_back)
+        until(is_gone)

@@ -1,7 +1,8 @@
 //! BGP updates, and the attributes of table entries, read as routes (RFC 4271 §4.3, RFC 4760, RFC 6793, RFC 7911).
 //!
-//! `mrt` and `bmp` find the messages; both read them here. Only what a [`Route`] has is decoded: prefixes, AS path, next hop.
-//! All other attributes are passed over, and no memory is taken for them. A message is told as a whole or not at all.
+//! `mrt` and `bmp` find the messages; both read them here. Only what a [`Route`] has is decoded, and its [`Preference`]:
+//! prefixes, AS path, next hop, and three numbers. All other attributes are passed over, and no memory is taken for them. A
+//! message is told as a whole or not at all.
 //!
 //! `bgpkit-parser` reads updates too, but guesses whether prefixes come with path identifiers: of `0.0.0.0/0 10.0.0.0/16
 //! 11.0.0.0/8` it tells the last alone, and takes what is before for an identifier. Here a `Session` says whether they do.
@@ -18,7 +19,10 @@ use ipnet::IpNet;
 
 use self::attributes::Attributes;
 pub(crate) use self::wire::{AddPath, AsWidth, Damage, Family, Session, Wire, network};
-use crate::route::{AsPath, Route};
+use crate::{
+    address::AddressType,
+    route::{AsPath, Route},
+};
 
 /// Which of a router's tables of routes (routing information bases, RFC 4271 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +55,19 @@ impl Peer {
     }
 }
 
+/// What routers weigh routes to one prefix by, before they look at the next hop (RFC 4271 §9.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Preference {
+    /// `LOCAL_PREF`, of which more is better. Peers of other systems tell none: then 100, as all routers take it.
+    pub local_pref: u32,
+    /// How many hops the AS path has, with what is prepended; a set is one.
+    pub path_length: u16,
+    /// `ORIGIN`: 0 of an interior protocol, 1 of an exterior one, 2 where it is not known or not told.
+    pub origin: u8,
+    /// `MULTI_EXIT_DISC`, which says something among routes of one neighbouring system; 0 if it is not told.
+    pub med: u32,
+}
+
 /// What changed in the routes of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -60,6 +77,8 @@ pub enum Event {
         router: Peer,
         /// Tells several routes to one prefix apart, where the session has ADD-PATH (RFC 7911).
         path_id: Option<u32>,
+        /// What it is chosen by among several.
+        preference: Preference,
         /// The route. Its prefix has no bits behind its length.
         route: Route,
     },
@@ -76,6 +95,13 @@ pub enum Event {
     Lost {
         /// Who had them.
         router: Peer,
+    },
+    /// It has told all its routes of a family once since its session began (End-of-RIB, RFC 4724 §2).
+    EndOfRib {
+        /// Who has told them.
+        router: Peer,
+        /// Which.
+        family: AddressType,
     },
 }
 
@@ -95,17 +121,18 @@ pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<V
     if kind == UPDATE { Telling { router, session, events: Vec::new() }.update(body) } else { Ok(Vec::new()) }
 }
 
-/// The route that an entry of a table tells by its attributes.
+/// The route that an entry of a table tells by its attributes, and what it is chosen by.
 ///
 /// # Errors
 /// If they are damaged, or have no AS path.
-pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> Result<Route, Damage> {
+pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> Result<(Route, Preference), Damage> {
     let attributes = Attributes::read(attributes)?;
     let next_hop = match prefix {
         IpNet::V4(_) => attributes.next_hop().or_else(|| attributes.entry_next_hop()),
         IpNet::V6(_) => attributes.entry_next_hop(),
     };
-    Ok(Route { prefix, next_hop, as_path: attributes.as_path(width)? })
+    let (as_path, preference) = attributes.path(width)?;
+    Ok((Route { prefix, next_hop, as_path }, preference))
 }
 
 /// An update on its way to events.
@@ -119,22 +146,33 @@ impl Telling {
     fn update(mut self, body: &[u8]) -> Result<Vec<Event>, Damage> {
         let mut wire = Wire(body);
         let withdrawn = wire.sized("withdrawn routes")?;
-        let attributes = Attributes::read(wire.sized("path attributes")?)?;
+        let told = wire.sized("path attributes")?;
+        let attributes = Attributes::read(told)?;
         let announced = wire.rest();
         // First what goes: a prefix that is in both is announced (RFC 4271 §4.3).
         self.withdraw(Family::Ipv4, withdrawn)?;
-        if let Some((family, prefixes)) = attributes.unreach()? {
+        let unreach = attributes.unreach()?;
+        if let Some((family, prefixes)) = unreach {
             self.withdraw(family, prefixes)?;
         }
         let reach = attributes.reach()?;
         if reach.is_some() || !announced.is_empty() {
-            let as_path = attributes.as_path(self.session.as_width)?;
-            self.announce(Family::Ipv4, announced, attributes.next_hop(), &as_path)?;
+            let path = attributes.path(self.session.as_width)?;
+            self.announce(Family::Ipv4, announced, attributes.next_hop(), &path)?;
             if let Some(reach) = reach {
-                self.announce(reach.family, reach.prefixes, reach.next_hop, &as_path)?;
+                self.announce(reach.family, reach.prefixes, reach.next_hop, &path)?;
             }
+        } else if self.events.is_empty() {
+            self.end_of_rib(told, unreach.map(|(family, _)| family));
         }
         Ok(self.events)
+    }
+
+    /// An update of no prefix, with these attributes: nothing at all is the mark of IPv4, that nothing is withdrawn the one of its family.
+    fn end_of_rib(&mut self, attributes: &[u8], withdrawn: Option<Family>) {
+        if let Some(family) = withdrawn.or_else(|| attributes.is_empty().then_some(Family::Ipv4)) {
+            self.events.push(Event::EndOfRib { router: self.router, family: family.address_type() });
+        }
     }
 
     fn withdraw(&mut self, family: Family, prefixes: &[u8]) -> Result<(), Damage> {
@@ -147,12 +185,12 @@ impl Telling {
         family: Family,
         prefixes: &[u8],
         next_hop: Option<IpAddr>,
-        as_path: &AsPath,
+        (as_path, preference): &(AsPath, Preference),
     ) -> Result<(), Damage> {
-        let router = self.router;
+        let (router, preference) = (self.router, *preference);
         self.each(family, prefixes, |path_id, prefix| {
             let route = Route { prefix, next_hop, as_path: as_path.clone() };
-            Event::Route { router, path_id, route }
+            Event::Route { router, path_id, preference, route }
         })
     }
 

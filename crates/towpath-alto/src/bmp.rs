@@ -12,14 +12,16 @@
 //! the router tells others (Adj-RIB-Out, RFC 8671), statistics and mirrored messages are passed over. Whether prefixes have path
 //! identifiers is seen when a session comes up. A message that is damaged is passed over and counted, as long as its length holds.
 //!
-//! A connection that ends without [`BmpEvent::End`] is not seen here. Either way, the routes that it told are out of date.
+//! A connection that ends without [`BmpEvent::End`] is not seen here. Either way, nobody knows any more whether the routes that it
+//! told hold. When a session comes up ([`BmpEvent::Up`]) its routes are told anew, to the end of each family
+//! ([`Event::EndOfRib`]); what is not told by then holds no more.
 
 mod message;
 mod open;
 #[cfg(test)]
 mod tests;
 
-pub use crate::bgp_update::{Event, Peer, Rib};
+pub use crate::bgp_update::{Event, Peer, Preference, Rib};
 use message::Decoder;
 
 /// The longest message. Updates have at most 64 KiB; mirrored messages and greetings may be long.
@@ -39,6 +41,11 @@ const KEPT_BYTES: usize = 256 << 10;
 pub enum BmpEvent {
     /// Routes changed.
     Change(Event),
+    /// A session came up: its routes are told anew.
+    Up {
+        /// Whose.
+        router: Peer,
+    },
     /// It greets.
     Session {
         /// How it calls itself.

@@ -1,21 +1,39 @@
 //! Routes as a feed tells them, one change after another, kept by router.
 //!
 //! A [`Feed`] takes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named by its address. What it originates itself is taken for what is
-//! behind it.
+//! behind it. Of several ways to a prefix (ADD-PATH, RFC 7911) all are kept, so that one can take another's place, and the best is told.
+//!
+//! A router that begins anew, because its session or the connection did, loses nothing by that: what it told before holds until it has told all of a family (RFC 4724), or for so
+//! long as [`Feed::expire`] is told; then goes what was not told again. So does what an
+//! [`Earlier`] collector left. There is no clock here: who has one says when.
+
+mod anew;
+mod earlier;
+mod paths;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
 
+pub use self::earlier::Earlier;
+use self::{
+    anew::{Anew, Told},
+    paths::{Path, Paths},
+};
 use crate::{
+    address::AddressType,
+    bgp_update::Preference,
     facts::{Prefix, Router},
     mrt::{Event, Peer, Rib},
     names::RouterName,
     route::{Hop, Route},
-    routes::Table,
+    routes::{Table, Way},
 };
 
 /// The routes of the routers that a feed speaks of.
@@ -26,40 +44,88 @@ pub struct Feed {
     routes: usize,
 }
 
-/// What is known of one router.
-#[derive(Debug, Default)]
-struct Kept {
-    table: Arc<Table>,
-    /// The prefixes that it originates.
-    own: BTreeSet<Prefix>,
-    /// Where a router tells several ways to a prefix (RFC 7911), the one that is kept.
-    chosen: HashMap<IpNet, u32>,
-}
-
 impl Feed {
     /// Takes one change.
     pub fn take(&mut self, event: Event) {
         match event {
-            Event::Route { router, path_id, route } => {
-                let kept = self.routers.entry(router).or_default();
-                let before = kept.table.len();
-                kept.add(router, path_id, route);
-                self.routes += kept.table.len() - before;
+            Event::Route { router, path_id, preference, route } => {
+                let kept = self.routers.entry(router).or_insert_with(|| Kept::of(router));
+                let before = kept.len();
+                kept.add(path_id, preference, route);
+                self.routes = self.routes + kept.len() - before;
             }
-            Event::Withdraw { router, path_id, prefix } => {
-                if let Some(kept) = self.routers.get_mut(&router) {
-                    let before = kept.table.len();
-                    kept.remove(path_id, prefix);
-                    self.routes -= before - kept.table.len();
-                }
-            }
+            Event::Withdraw { router, path_id, prefix } => self.change(router, |kept| kept.remove(path_id, prefix)),
+            Event::EndOfRib { router, family } => self.change(router, |kept| kept.end(family)),
             Event::Lost { router } => {
-                self.routes -= self.routers.remove(&router).map_or(0, |kept| kept.table.len());
+                self.routes -= self.routers.remove(&router).map_or(0, |kept| kept.len());
             }
         }
     }
 
-    /// How many routes are known.
+    fn change(&mut self, router: Peer, change: impl FnOnce(&mut Kept)) {
+        if let Some(kept) = self.routers.get_mut(&router) {
+            let before = kept.len();
+            change(kept);
+            self.routes = self.routes + kept.len() - before;
+        }
+    }
+
+    /// Whatever routers tell from here on, they tell anew.
+    pub fn begin(&mut self, now: Instant) {
+        self.routers.values_mut().for_each(|kept| kept.anew.begin(now));
+    }
+
+    /// Whatever `router` tells from here on, it tells anew.
+    pub fn begin_router(&mut self, router: Peer, now: Instant) {
+        if let Some(kept) = self.routers.get_mut(&router) {
+            kept.anew.begin(now);
+        }
+    }
+
+    /// Takes over what `earlier` knows of `router`, if nothing is known of it here.
+    pub fn adopt(&mut self, router: Peer, earlier: &mut Self) {
+        if self.routers.contains_key(&router) {
+            return;
+        }
+        if let Some(kept) = earlier.routers.remove(&router) {
+            earlier.routes -= kept.len();
+            self.routes += kept.len();
+            self.routers.insert(router, kept);
+        }
+    }
+
+    /// Takes over all that `earlier` knows of routers of which nothing is known here.
+    pub fn join(&mut self, mut earlier: Self) {
+        let routers: Vec<Peer> = earlier.routers.keys().copied().collect();
+        for router in routers {
+            self.adopt(router, &mut earlier);
+        }
+    }
+
+    /// Takes `earlier` for what `router`, of which nothing is known here, told before it began anew.
+    fn plant(&mut self, router: Peer, earlier: &Router, began: Instant) {
+        let table = earlier.routes.clone().unwrap_or_default();
+        // What it originates goes with its routes, so it has to have them.
+        let own = earlier.serves.iter().copied().filter(|prefix| table.way_to(prefix.0).is_some()).collect();
+        let mut kept = Kept { table, own, ..Kept::of(router) };
+        kept.anew.begin(began);
+        self.routes += kept.len();
+        self.routers.insert(router, kept);
+    }
+
+    /// Forgets what routers that began anew `hold` ago have not told again, and those that have no route then. What they told in vain, because they began
+    /// once more, has its own time.
+    pub fn expire(&mut self, now: Instant, hold: Duration) {
+        self.routers.retain(|_, kept| !(kept.expire(now, hold) && kept.table.is_empty()));
+        self.routes = self.routers.values().map(Kept::len).sum();
+    }
+
+    /// When the first began of those that have not told all anew.
+    pub fn began(&self) -> Option<Instant> {
+        self.routers.values().filter_map(|kept| kept.anew.began()).min()
+    }
+
+    /// How many routes are known, with all ways to a prefix.
     pub fn len(&self) -> usize {
         self.routes
     }
@@ -79,7 +145,7 @@ impl Feed {
         let mut peers: Vec<(&Peer, &Kept)> = self.routers.iter().collect();
         // The last of a name holds.
         peers.sort_unstable_by_key(|(peer, _)| (rank(peer.rib), **peer));
-        peers.into_iter().map(|(peer, kept)| (name(peer), kept.router(peer))).collect()
+        peers.into_iter().map(|(peer, kept)| (name(peer), kept.router())).collect()
     }
 }
 
@@ -101,116 +167,145 @@ fn name(peer: &Peer) -> RouterName {
     RouterName::new(&text).expect("addresses and numbers make a name")
 }
 
+/// What is known of one router.
+#[derive(Debug)]
+struct Kept {
+    peer: Peer,
+    table: Arc<Table>,
+    /// The prefixes that it originates.
+    own: BTreeSet<Prefix>,
+    /// All ways to those prefixes of which it tells ways with identifiers (RFC 7911); the best of each are in the table.
+    paths: HashMap<IpNet, Paths>,
+    /// How many these are.
+    identified: usize,
+    anew: Anew,
+}
+
 impl Kept {
-    fn add(&mut self, router: Peer, path_id: Option<u32>, route: Route) {
-        let prefix = route.prefix;
-        if let Some(path_id) = path_id {
-            let chosen = *self.chosen.entry(prefix).or_insert(path_id);
-            if path_id > chosen {
-                return;
-            }
-            self.chosen.insert(prefix, path_id);
+    fn of(peer: Peer) -> Self {
+        Self {
+            peer,
+            table: Arc::default(),
+            own: BTreeSet::new(),
+            paths: HashMap::new(),
+            identified: 0,
+            anew: Anew::default(),
         }
-        match route.as_path.hops() {
-            [Hop::As(origin)] if *origin == router.as_number => self.own.insert(Prefix(prefix)),
-            [] => self.own.insert(Prefix(prefix)),
-            _ => self.own.remove(&Prefix(prefix)),
-        };
+    }
+
+    /// How many routes it has.
+    fn len(&self) -> usize {
+        self.table.len() - self.paths.len() + self.identified
+    }
+
+    fn add(&mut self, path_id: Option<u32>, preference: Preference, route: Route) {
+        let Route { prefix, next_hop, as_path } = route;
+        self.anew.note(prefix, path_id);
         // To itself there is no link.
-        let next_hop = route.next_hop.filter(|next| *next != router.address);
-        Arc::make_mut(&mut self.table).insert(Route { next_hop, ..route });
+        let way = Way { next_hop: next_hop.filter(|next| *next != self.peer.address), as_path };
+        let Some(id) = path_id else {
+            self.forget_paths(prefix);
+            self.put(prefix, way);
+            return;
+        };
+        let paths = self.paths.entry(prefix).or_default();
+        let before = paths.len();
+        paths.insert(Path { id, preference, way });
+        self.identified = self.identified + paths.len() - before;
+        self.choose(prefix);
     }
 
     fn remove(&mut self, path_id: Option<u32>, prefix: IpNet) {
-        if path_id.is_some() && self.chosen.get(&prefix).copied() != path_id {
+        let Some(id) = path_id else {
+            self.forget_paths(prefix);
+            self.take_out(prefix);
             return;
+        };
+        if let Some(paths) = self.paths.get_mut(&prefix) {
+            let before = paths.len();
+            paths.remove(id);
+            self.identified = self.identified + paths.len() - before;
+            self.choose(prefix);
         }
-        self.chosen.remove(&prefix);
-        self.own.remove(&Prefix(prefix));
-        Arc::make_mut(&mut self.table).remove(prefix);
     }
 
-    fn router(&self, peer: &Peer) -> Router {
+    /// Has the table tell the best of the ways to a prefix.
+    fn choose(&mut self, prefix: IpNet) {
+        let best = self.paths.get(&prefix).and_then(Paths::best).map(|path| path.way.clone());
+        match best {
+            Some(way) => self.put(prefix, way),
+            None => {
+                self.paths.remove(&prefix);
+                self.take_out(prefix);
+            }
+        }
+    }
+
+    fn forget_paths(&mut self, prefix: IpNet) {
+        self.identified -= self.paths.remove(&prefix).map_or(0, |paths| paths.len());
+    }
+
+    fn put(&mut self, prefix: IpNet, way: Way) {
+        // A table that is answered from is not copied for what it tells already, as when all is told anew.
+        if Arc::strong_count(&self.table) > 1 && self.table.way_to(prefix) == Some(&way) {
+            return;
+        }
+        let Way { next_hop, as_path } = way;
+        match as_path.hops() {
+            [Hop::As(origin)] if *origin == self.peer.as_number => self.own.insert(Prefix(prefix)),
+            [] => self.own.insert(Prefix(prefix)),
+            _ => self.own.remove(&Prefix(prefix)),
+        };
+        Arc::make_mut(&mut self.table).insert(Route { prefix, next_hop, as_path });
+    }
+
+    fn take_out(&mut self, prefix: IpNet) {
+        if self.table.way_to(prefix).is_some() {
+            self.own.remove(&Prefix(prefix));
+            Arc::make_mut(&mut self.table).remove(prefix);
+        }
+    }
+
+    /// All of a family is told: what was not told again goes.
+    fn end(&mut self, family: AddressType) {
+        if let Some(told) = self.anew.end(family) {
+            self.sweep(family, &told);
+        }
+    }
+
+    /// Forgets what was not told again `hold` after a beginning. Whether there was one.
+    fn expire(&mut self, now: Instant, hold: Duration) -> bool {
+        let mut has_expired = false;
+        while let Some((family, told)) = self.anew.expire(now, hold) {
+            self.sweep(family, &told);
+            has_expired = true;
+        }
+        has_expired
+    }
+
+    /// Forgets all of a family but what is among `told`, and what is told since.
+    fn sweep(&mut self, family: AddressType, told: &Told) {
+        let holds = |prefix, path_id| told.has(prefix, path_id) || self.anew.has(prefix, path_id);
+        let mut old: Vec<(IpNet, Option<u32>)> = Vec::new();
+        for (prefix, _) in self.table.routes().filter(|(prefix, _)| AddressType::of_prefix(*prefix) == family) {
+            match self.paths.get(&prefix) {
+                Some(paths) => {
+                    let ids = paths.ids().map(Some).filter(|id| !holds(prefix, *id));
+                    old.extend(ids.map(|id| (prefix, id)));
+                }
+                None if holds(prefix, None) => {}
+                None => old.push((prefix, None)),
+            }
+        }
+        old.into_iter().for_each(|(prefix, path_id)| self.remove(path_id, prefix));
+    }
+
+    fn router(&self) -> Router {
         Router {
-            addresses: [peer.address].into(),
+            addresses: [self.peer.address].into(),
             serves: self.own.clone(),
             default: false,
             routes: Some(Arc::clone(&self.table)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn peer(last: u8, rib: Rib) -> Peer {
-        Peer { address: [192, 0, 2, last].into(), as_number: 64500 + u32::from(last), distinguisher: 0, rib }
-    }
-
-    fn route(router: Peer, path_id: Option<u32>, prefix: &str, as_path: &str) -> Event {
-        let next_hop = Some("192.0.2.9".parse().unwrap());
-        let route = Route { prefix: prefix.parse().unwrap(), next_hop, as_path: as_path.parse().unwrap() };
-        Event::Route { router, path_id, route }
-    }
-
-    fn withdraw(router: Peer, path_id: Option<u32>, prefix: &str) -> Event {
-        Event::Withdraw { router, path_id, prefix: prefix.parse().unwrap() }
-    }
-
-    fn routes(feed: &Feed, router: &str) -> Vec<String> {
-        let routers = feed.routers();
-        let Some(router) = routers.get(router) else { return Vec::new() };
-        router
-            .routes
-            .iter()
-            .flat_map(|routes| routes.routes())
-            .map(|(prefix, way)| format!("{prefix} {}", way.as_path))
-            .collect()
-    }
-
-    #[test]
-    fn changes_are_kept_by_router() {
-        let mut feed = Feed::default();
-        let (one, two) = (peer(1, Rib::PrePolicy), peer(2, Rib::PrePolicy));
-        feed.take(route(one, None, "10.1.0.0/16", "64501"));
-        feed.take(route(one, None, "10.2.0.0/16", "64501 64502"));
-        feed.take(route(two, None, "10.1.0.0/16", "64502 64501"));
-        assert_eq!(feed.len(), 3);
-        assert_eq!(routes(&feed, "192.0.2.1"), ["10.1.0.0/16 64501", "10.2.0.0/16 64501 64502"]);
-        let routers = feed.routers();
-        let serves: Vec<_> = routers["192.0.2.1"].serves.iter().map(|prefix| prefix.0.to_string()).collect();
-        assert_eq!(serves, ["10.1.0.0/16"]);
-        feed.take(withdraw(one, None, "10.1.0.0/16"));
-        feed.take(withdraw(one, None, "10.9.0.0/16"));
-        assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 64502"]);
-        assert_eq!(routers["192.0.2.1"].routes.as_ref().unwrap().len(), 2, "what was given away does not change");
-        assert_eq!((feed.len(), feed.peers()), (2, 2));
-        feed.take(Event::Lost { router: one });
-        assert_eq!((feed.len(), feed.peers()), (1, 1));
-        assert!(routes(&feed, "192.0.2.1").is_empty() && !feed.is_empty());
-    }
-
-    #[test]
-    fn of_several_ways_to_a_prefix_the_first_is_kept() {
-        let mut feed = Feed::default();
-        let one = peer(1, Rib::PrePolicy);
-        feed.take(route(one, Some(2), "10.2.0.0/16", "64501 2"));
-        feed.take(route(one, Some(1), "10.2.0.0/16", "64501 1"));
-        feed.take(route(one, Some(3), "10.2.0.0/16", "64501 3"));
-        assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 1"]);
-        feed.take(withdraw(one, Some(3), "10.2.0.0/16"));
-        assert_eq!(feed.len(), 1);
-        feed.take(withdraw(one, Some(1), "10.2.0.0/16"));
-        assert!(feed.is_empty());
-    }
-
-    #[test]
-    fn what_a_router_uses_goes_before_what_it_was_told() {
-        let mut feed = Feed::default();
-        for (rib, path) in [(Rib::Local, "64501 2"), (Rib::PostPolicy, "64501 1"), (Rib::PrePolicy, "64501 0")] {
-            feed.take(route(peer(1, rib), None, "10.2.0.0/16", path));
-        }
-        assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 2"]);
     }
 }

@@ -5,6 +5,7 @@
 //! {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}}
 //! {"metric": {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}}
 //! {"metric": {"map": "default", "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}}
+//! {"link": {"topology": "site", "from": "edge", "to": "storage", "capacity": 100e9, "attach": {"storage": ["192.0.2.0/28"]}}}
 //! {"withdraw": {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}}
 //! {"commit": {}}
 //! ```
@@ -14,9 +15,13 @@
 //!
 //! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes. `next-hop` and
 //! `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
+//!
+//! A link has the fields of one in a file of facts, and `attach`: what is behind its ends. It is taken back, with that, by its topology and its ends as they were told.
+//! A topology is what its links are together.
 
 mod cutter;
 mod known;
+mod networks;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -26,7 +31,11 @@ use self::{
     known::Known,
     wire::{Change, Line},
 };
-use crate::{facts::Facts, names::Malformed};
+use crate::{
+    facts::Facts,
+    names::{Malformed, NodeName, TopologyName},
+    topology::TopologyError,
+};
 
 /// The longest line, in bytes, without its end.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
@@ -34,7 +43,8 @@ pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// The longest value of a property, in bytes of JSON.
 pub const MAX_VALUE_BYTES: usize = 4 << 10;
 
-/// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet.
+/// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet. Each prefix that
+/// is attached to a node is one.
 pub const MAX_FACTS: usize = 4_000_000;
 
 /// The most hops of an AS path, as of all that routers print.
@@ -73,6 +83,17 @@ pub enum LineFault {
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
     ValueTooLong,
+    /// Something is attached to a node that the link has not.
+    #[error("'{0}' is no end of the link: attach to it with a link that it has")]
+    NoEnd(NodeName),
+    /// What is to be committed makes a topology of it that cannot be. Nothing is committed, and what was told since the last commit waits for the next one.
+    #[error("nothing is committed, because of '{topology}': {error}; withdraw links, and commit again")]
+    Topology {
+        /// Which.
+        topology: TopologyName,
+        /// Why.
+        error: TopologyError,
+    },
     /// There are as many facts and lines since the last commit as there may be.
     #[error("there is room for {MAX_FACTS} facts and lines since the last commit: commit earlier, or withdraw")]
     Full,
@@ -84,6 +105,8 @@ pub struct Lines {
     known: Known,
     /// Since the last commit.
     pending: Vec<Change>,
+    /// How many facts they take room for.
+    pending_facts: usize,
     /// How many lines there were.
     count: u64,
     /// How many facts, and changes, there may be.
@@ -100,7 +123,7 @@ impl Default for Lines {
 impl Lines {
     /// For so many facts.
     fn with_room(room: usize) -> Self {
-        Self { known: Known::default(), pending: Vec::new(), count: 0, room }
+        Self { known: Known::default(), pending: Vec::new(), pending_facts: 0, count: 0, room }
     }
 
     /// Takes the next line, without its end. Whether it was a commit, after which [`Self::facts`] are others. A blank line says nothing.
@@ -126,13 +149,16 @@ impl Lines {
         }
         let line: Line = serde_json::from_slice(line).map_err(|error| invalid(&error))?;
         let Some(change) = line.into_change()? else {
-            self.pending.drain(..).for_each(|change| self.known.apply(change));
+            self.known.take(&mut self.pending)?;
+            self.pending_facts = 0;
             return Ok(true);
         };
         let known = if change.is_withdrawal() { 0 } else { self.known.len() };
-        if known + self.pending.len() >= self.room {
+        let pending_facts = self.pending_facts + change.facts();
+        if known + pending_facts > self.room {
             return Err(LineFault::Full);
         }
+        self.pending_facts = pending_facts;
         self.pending.push(change);
         Ok(false)
     }

@@ -1,8 +1,9 @@
 //! Dumps of routes in the MRT format (RFC 6396, RFC 8050): tables and updates, as route collectors publish them and routers write them.
 //!
-//! [`read`] goes once through a dump and gives an [`Event`] for each route, withdrawal and lost session, in the order of the
-//! file. It reads `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET` (updates that
-//! the collector received, changes of its sessions), each with and without ADD-PATH. The file is plain or compressed by gzip.
+//! [`read`] goes once through a dump and gives an [`Event`] for each route, withdrawal, lost session and end of a table, in the
+//! order of the file. It reads `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
+//! (updates that the collector received, changes of its sessions), each with and without ADD-PATH. The file is plain or
+//! compressed by gzip.
 //!
 //! Memory is bounded by the longest record (16 MiB) and the peer index table (65,535 peers), however long the dump is. A record
 //! that is damaged is passed over and counted; of a table record, only those entries that are damaged.
@@ -21,7 +22,7 @@ use std::io::{self, Read};
 use bgpkit_parser::{RawMrtRecord, models::EntryType};
 
 use crate::bgp_update::Damage;
-pub use crate::bgp_update::{Event, Peer, Rib};
+pub use crate::bgp_update::{Event, Peer, Preference, Rib};
 use records::{Next, Records};
 
 /// What was in a dump.
@@ -33,6 +34,8 @@ pub struct Summary {
     pub withdrawals: u64,
     /// Sessions that were lost.
     pub lost: u64,
+    /// Ends of tables that were told anew.
+    pub ends_of_rib: u64,
     /// Records of kinds that tell no unicast routes of peers: multicast, VPNs, other protocols, what the collector itself sent.
     pub ignored: u64,
     /// Damaged records, and damaged entries of table records.
@@ -119,6 +122,7 @@ impl<F: FnMut(Event)> Dump<F> {
             Event::Route { .. } => &mut self.summary.routes,
             Event::Withdraw { .. } => &mut self.summary.withdrawals,
             Event::Lost { .. } => &mut self.summary.lost,
+            Event::EndOfRib { .. } => &mut self.summary.ends_of_rib,
         };
         *count += 1;
         (self.take)(event);

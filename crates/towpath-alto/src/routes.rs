@@ -86,6 +86,11 @@ impl Table {
         &self.ways[number as usize]
     }
 
+    /// The way to a prefix itself.
+    pub fn way_to(&self, prefix: IpNet) -> Option<&Way> {
+        self.prefixes.get(&prefix).map(|number| self.way(*number))
+    }
+
     /// All routes, in the order of prefixes.
     pub fn routes(&self) -> impl Iterator<Item = (IpNet, &Way)> {
         self.prefixes.iter().map(|(prefix, number)| (prefix, self.way(*number)))

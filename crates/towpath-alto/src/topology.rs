@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use self::told::{Amount, ToldLink};
 pub use self::{
     attached::{AttachFault, Attached},
     told::Told,

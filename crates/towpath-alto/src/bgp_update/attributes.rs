@@ -1,8 +1,11 @@
-//! The attributes of a path (RFC 4271 §4.3), of which only those are read that a route is made of.
+//! The attributes of a path (RFC 4271 §4.3), of which only those are read that a route is made of or chosen by.
 
 use std::net::IpAddr;
 
-use super::wire::{AsWidth, Damage, Family, Wire};
+use super::{
+    Preference,
+    wire::{AsWidth, Damage, Family, Wire},
+};
 use crate::route::{AsPath, Hop};
 
 /// The longest AS path that is read, with what is prepended; a set is one hop. A segment of a path has no more (RFC 4271 §4.3).
@@ -11,8 +14,11 @@ const MAX_HOPS: usize = 255;
 /// The values of the attributes that are read, each as it came.
 #[derive(Default)]
 pub(super) struct Attributes<'a> {
+    origin: Option<&'a [u8]>,
     as_path: Option<&'a [u8]>,
     next_hop: Option<&'a [u8]>,
+    med: Option<&'a [u8]>,
+    local_pref: Option<&'a [u8]>,
     aggregator: Option<&'a [u8]>,
     reach: Option<&'a [u8]>,
     unreach: Option<&'a [u8]>,
@@ -39,8 +45,11 @@ impl<'a> Attributes<'a> {
             let length = if is_long { wire.u16(WHAT)? } else { wire.u8(WHAT)?.into() };
             let value = wire.take(length.into(), WHAT)?;
             let place = match code {
+                1 => &mut found.origin,
                 2 => &mut found.as_path,
                 3 => &mut found.next_hop,
+                4 => &mut found.med,
+                5 => &mut found.local_pref,
                 7 => &mut found.aggregator,
                 14 => &mut found.reach,
                 15 => &mut found.unreach,
@@ -86,8 +95,8 @@ impl<'a> Attributes<'a> {
         Ok(family.map(|family| (family, wire.rest())))
     }
 
-    /// The path, with the numbers that had no place in two octets (RFC 6793 §4.2.3).
-    pub(super) fn as_path(&self, width: AsWidth) -> Result<AsPath, Damage> {
+    /// The path, with the numbers that had no place in two octets (RFC 6793 §4.2.3), and what its route is chosen by.
+    pub(super) fn path(&self, width: AsWidth) -> Result<(AsPath, Preference), Damage> {
         let mut path = hops(self.as_path.ok_or("it has no AS_PATH")?, width)?;
         // Only speakers that know no more than two octets send AS4_PATH, and a broken one is passed over (RFC 6793 §6).
         if let (AsWidth::Two, Some(as4_path)) = (width, self.as4_path)
@@ -98,7 +107,25 @@ impl<'a> Attributes<'a> {
             path.truncate(leading);
             path.extend(wide);
         }
-        Ok(AsPath::new(path))
+        let preference = self.preference(path.len());
+        Ok((AsPath::new(path), preference))
+    }
+
+    /// What a route with so many hops is chosen by. What has not the length that it must have is as if it were not told: the route itself holds.
+    fn preference(&self, hops: usize) -> Preference {
+        /// As all routers take it where nobody says something else.
+        const LOCAL_PREF: u32 = 100;
+        const INCOMPLETE: u8 = 2;
+        let number = |value: Option<&[u8]>| <[u8; 4]>::try_from(value?).ok().map(u32::from_be_bytes);
+        Preference {
+            local_pref: number(self.local_pref).unwrap_or(LOCAL_PREF),
+            path_length: u16::try_from(hops).unwrap_or(u16::MAX),
+            origin: match self.origin {
+                Some([origin]) => *origin,
+                _ => INCOMPLETE,
+            },
+            med: number(self.med).unwrap_or_default(),
+        }
     }
 
     /// Whether nobody aggregated the route without minding `AS4_PATH`, which would be of another route then (RFC 6793 §4.2.3).

@@ -7,6 +7,8 @@ use std::{
 
 use ipnet::IpNet;
 
+use crate::address::AddressType;
+
 /// Why something cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -38,6 +40,14 @@ impl Family {
             1 => Some(Self::Ipv4),
             2 => Some(Self::Ipv6),
             _ => None,
+        }
+    }
+
+    /// The same, as what is told has it.
+    pub(super) fn address_type(self) -> AddressType {
+        match self {
+            Self::Ipv4 => AddressType::Ipv4,
+            Self::Ipv6 => AddressType::Ipv6,
         }
     }
 

@@ -70,19 +70,14 @@ impl Decoder {
         if add_path != AddPath::default() {
             self.add_path.insert(session_of(peer), add_path);
         }
+        self.events.extend(tables_of(peer).map(|router| BmpEvent::Up { router }));
         Ok(())
     }
 
-    /// Flag L says nothing of the end of a session: with it all end that the peer told.
     fn peer_down(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
         let Some(PeerHeader { peer, .. }) = PeerHeader::read(&mut wire)? else { return Ok(()) };
         self.add_path.remove(&session_of(peer));
-        let lost: &[Rib] = match peer.rib {
-            Rib::Local => &[Rib::Local],
-            Rib::PrePolicy | Rib::PostPolicy => &[Rib::PrePolicy, Rib::PostPolicy],
-        };
-        let lost = lost.iter().map(|rib| Event::Lost { router: Peer { rib: *rib, ..peer } });
-        self.events.extend(lost.map(BmpEvent::Change));
+        self.events.extend(tables_of(peer).map(|router| BmpEvent::Change(Event::Lost { router })));
         Ok(())
     }
 
@@ -126,6 +121,15 @@ impl Decoder {
 fn session_of(peer: Peer) -> Peer {
     let rib = if peer.rib == Rib::Local { Rib::Local } else { Rib::PrePolicy };
     Peer { rib, ..peer }
+}
+
+/// The tables that begin and end with a session. Flag L says nothing of either: they are all that its peer told.
+fn tables_of(peer: Peer) -> impl Iterator<Item = Peer> {
+    let ribs: &[Rib] = match peer.rib {
+        Rib::Local => &[Rib::Local],
+        Rib::PrePolicy | Rib::PostPolicy => &[Rib::PrePolicy, Rib::PostPolicy],
+    };
+    ribs.iter().map(move |rib| Peer { rib: *rib, ..peer })
 }
 
 /// The next information that a message carries (RFC 7854 §4.4).

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::route::Route;
+use crate::{address::AddressType, route::Route};
 
 const V4: &str = "192.0.2.1";
 const V6: &str = "2001:db8::1";
@@ -145,7 +145,9 @@ fn router(address: &str, rib: Rib) -> Peer {
 fn route(router: Peer, prefix: &str, next_hop: &str, as_path: &str) -> BmpEvent {
     let next_hop = Some(next_hop.parse().unwrap());
     let route = Route { prefix: prefix.parse().unwrap(), next_hop, as_path: as_path.parse().unwrap() };
-    BmpEvent::Change(Event::Route { router, path_id: None, route })
+    let path_length = u16::try_from(route.as_path.hops().len()).unwrap();
+    let preference = Preference { local_pref: 100, path_length, origin: 2, med: 0 };
+    BmpEvent::Change(Event::Route { router, path_id: None, preference, route })
 }
 
 fn withdraw(router: Peer, prefix: &str) -> BmpEvent {
@@ -156,11 +158,18 @@ fn lost(router: Peer) -> BmpEvent {
     BmpEvent::Change(Event::Lost { router })
 }
 
+/// That the sessions of these came up, by which they tell routes before and after policy.
+fn up(routers: &[Peer]) -> Vec<BmpEvent> {
+    let ribs =
+        |router: &Peer| [Rib::PrePolicy, Rib::PostPolicy].map(|rib| BmpEvent::Up { router: Peer { rib, ..*router } });
+    routers.iter().flat_map(ribs).collect()
+}
+
 #[test]
 fn the_life_of_a_session_is_told() {
     let [first, second] = [router(V4, Rib::PrePolicy), router(V6, Rib::PrePolicy)];
-    let expected = [
-        BmpEvent::Session { name: Some("r1".into()), description: Some("a router".into()) },
+    let begin = BmpEvent::Session { name: Some("r1".into()), description: Some("a router".into()) };
+    let then = [
         route(first, "10.1.0.0/16", "192.0.2.7", "7 8"),
         route(second, "2001:db8:1::/48", "2001:db8::7", "7"),
         withdraw(first, "10.1.0.0/16"),
@@ -170,6 +179,7 @@ fn the_life_of_a_session_is_told() {
         lost(router(V4, Rib::PostPolicy)),
         BmpEvent::End { reason: "out of resources: bye".into() },
     ];
+    let expected = [vec![begin], up(&[first, second]), then.to_vec()].concat();
     assert_eq!(events(&sample()), expected);
 }
 
@@ -244,6 +254,71 @@ fn a_table_of_the_router_itself_is_lost_alone() {
     assert_eq!(events(&of_peer(PEER_DOWN, &peer_of(3, 0, "::"), &[6])), [lost(local)]);
 }
 
+/// End-of-RIB as RFC 4724 §2 has it: an update of nothing for IPv4, one that withdraws nothing for IPv6.
+const END_OF_IPV4: [u8; 23] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 23, 2, 0, 0, 0,
+    0,
+];
+const END_OF_IPV6: [u8; 29] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 29, 2, 0, 0, 0,
+    6, 0x80, 15, 3, 0, 2, 1,
+];
+
+#[test]
+fn the_end_of_a_table_is_told_by_family() {
+    let ends = |peer: &[u8], update: &[u8]| events(&of_peer(ROUTE_MONITORING, peer, update));
+    let end = |router: Peer, family| [BmpEvent::Change(Event::EndOfRib { router, family })];
+    let before = router(V4, Rib::PrePolicy);
+    assert_eq!(ends(&peer_of(0, 0, V4), &END_OF_IPV4), end(before, AddressType::Ipv4));
+    assert_eq!(
+        ends(&peer_of(0, 0, V4), &END_OF_IPV6),
+        end(before, AddressType::Ipv6),
+        "whatever the peer's address is"
+    );
+    let after = router(V4, Rib::PostPolicy);
+    assert_eq!(ends(&peer_of(0, IS_POST_POLICY, V4), &END_OF_IPV4), end(after, AddressType::Ipv4));
+    // As some write it: IPv4 by its attribute, and an attribute whose length has two octets.
+    let unreach = attribute(15, &[0, 1, 1]);
+    assert_eq!(ends(&peer_of(0, 0, V4), &update(&[], &[&unreach], &[])), end(before, AddressType::Ipv4));
+    let extended = [0x90, 15, 0, 3, 0, 2, 1];
+    assert_eq!(ends(&peer_of(0, 0, V4), &update(&[], &[&extended], &[])), end(before, AddressType::Ipv6));
+}
+
+#[test]
+fn the_end_of_something_else_is_none() {
+    let told = |update: &[u8]| events(&of_peer(ROUTE_MONITORING, &peer_of(0, 0, V4), update));
+    let end_of_vpns = attribute(15, &[0, 1, 128]);
+    assert!(told(&update(&[], &[&end_of_vpns], &[])).is_empty());
+    let attributes_alone = as_path(&[7]);
+    assert!(told(&update(&[], &[&attributes_alone], &[])).is_empty());
+    assert_eq!(told(&update(&[16, 10, 1], &[], &[])), [withdraw(router(V4, Rib::PrePolicy), "10.1.0.0/16")]);
+}
+
+#[test]
+fn what_a_route_is_chosen_by_is_told() {
+    let preference = |attributes: &[&[u8]]| {
+        let path = as_path(&[7, 7, 8]);
+        let update = update(&[], &[&[&path[..]][..], attributes].concat(), &[16, 10, 1]);
+        match &events(&of_peer(ROUTE_MONITORING, &peer_of(0, 0, V4), &update))[..] {
+            [BmpEvent::Change(Event::Route { preference, .. })] => *preference,
+            events => panic!("{events:?}"),
+        }
+    };
+    let untold = Preference { local_pref: 100, path_length: 3, origin: 2, med: 0 };
+    assert_eq!(preference(&[]), untold);
+    let [origin, med, local_pref] = [attribute(1, &[1]), attribute(4, &[0, 0, 1, 0]), attribute(5, &[0, 0, 0, 200])];
+    let told = Preference { local_pref: 200, path_length: 3, origin: 1, med: 256 };
+    assert_eq!(preference(&[&origin, &med, &local_pref]), told);
+    let [origin, med, local_pref] = [attribute(1, &[1, 1]), attribute(4, &[1]), attribute(5, &[0; 5])];
+    assert_eq!(preference(&[&origin, &med, &local_pref]), untold, "they are broken, and the route is not");
+}
+
+#[test]
+fn a_session_of_the_router_itself_comes_up_alone() {
+    let local = Peer { distinguisher: 5, ..router("192.0.2.200", Rib::Local) };
+    assert_eq!(events(&peer_up(&peer_of(3, 0, "::"), &[0], &[0])), [BmpEvent::Up { router: local }]);
+}
+
 #[test]
 fn numbers_may_have_two_octets() {
     let [path, as4_path] = [attribute(2, &[2, 2, 0, 7, 0x5b, 0xa0]), attribute(17, &[2, 1, 0, 1, 0x11, 0x70])];
@@ -258,8 +333,9 @@ fn path_id(up: &[u8], peer: &[u8]) -> Option<u32> {
     let prefix = [0, 0, 0, 0, 16, 10, 1];
     let update = update(&[], &[&as_path(&[7]), &attribute(3, &[192, 0, 2, 7])], &prefix);
     let events = events(&[up.to_vec(), of_peer(ROUTE_MONITORING, peer, &update)].concat());
-    match &events[..] {
-        [BmpEvent::Change(Event::Route { path_id, .. })] => *path_id,
+    let mut routes = events.iter().filter(|event| !matches!(event, BmpEvent::Up { .. }));
+    match (routes.next(), routes.next()) {
+        (Some(BmpEvent::Change(Event::Route { path_id, .. })), None) => *path_id,
         _ => None,
     }
 }
@@ -292,6 +368,9 @@ fn a_router_has_no_more_sessions_than_it_may() {
         assert_eq!(next, Ok(None));
         up[32..36].copy_from_slice(&as_number.to_be_bytes());
         stream.feed(&up);
+        for _ in [Rib::PrePolicy, Rib::PostPolicy] {
+            assert!(matches!(stream.next(), Ok(Some(BmpEvent::Up { .. }))));
+        }
         next = stream.next();
     }
     assert_eq!(next, Err(BmpError::Sessions));

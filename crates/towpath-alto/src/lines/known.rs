@@ -5,10 +5,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::wire::{Change, CostKey, Ends, PropertyKey};
+use super::{
+    LineFault,
+    networks::Network,
+    wire::{Change, CostKey, Ends, PropertyKey},
+};
 use crate::{
     facts::{Cost, Costs, Facts, Router},
-    names::RouterName,
+    names::{RouterName, TopologyName},
     route::Route,
     routes::Table,
 };
@@ -20,17 +24,52 @@ pub(super) struct Known {
     tables: BTreeMap<RouterName, Arc<Table>>,
     properties: BTreeMap<PropertyKey, Value>,
     costs: BTreeMap<CostKey, Cost>,
+    /// None of them is empty.
+    networks: BTreeMap<TopologyName, Network>,
     /// How many routes the tables have.
     routes: usize,
+    /// How many facts the networks are.
+    ties: usize,
 }
 
 impl Known {
     /// How many facts there are.
     pub(super) fn len(&self) -> usize {
-        self.routes + self.properties.len() + self.costs.len()
+        self.routes + self.properties.len() + self.costs.len() + self.ties
     }
 
-    pub(super) fn apply(&mut self, change: Change) {
+    /// Takes all changes, or none of them: topologies have bounds, which are looked at as they are to be.
+    ///
+    /// # Errors
+    /// If a topology is larger than it may be. The changes are left as they are.
+    pub(super) fn take(&mut self, changes: &mut Vec<Change>) -> Result<(), LineFault> {
+        let drawn = self.drawn(changes)?;
+        self.networks.extend(drawn);
+        self.networks.retain(|_, network| !network.is_empty());
+        self.ties = self.networks.values().map(Network::facts).sum();
+        changes.drain(..).for_each(|change| self.apply(change));
+        Ok(())
+    }
+
+    /// The topologies that changes are of, as they are after them.
+    fn drawn(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
+        let mut drawn: BTreeMap<TopologyName, Network> = BTreeMap::new();
+        for change in changes {
+            let (key, tie) = match change {
+                Change::Link(key, tie) => (key, Some(tie)),
+                Change::NoLink(key) => (key, None),
+                _ => continue,
+            };
+            let known = || self.networks.get(&key.0).cloned().unwrap_or_default();
+            drawn.entry(key.0.clone()).or_insert_with(known).note(key, tie);
+        }
+        for (topology, network) in &mut drawn {
+            network.draw().map_err(|error| LineFault::Topology { topology: topology.clone(), error })?;
+        }
+        Ok(drawn)
+    }
+
+    fn apply(&mut self, change: Change) {
         match change {
             Change::Route(router, route) => self.add_route(router, route),
             Change::Property(key, value) => {
@@ -46,6 +85,8 @@ impl Known {
             Change::NoCost(key) => {
                 self.costs.remove(&key);
             }
+            // All of a topology is drawn at once.
+            Change::Link(..) | Change::NoLink(_) => {}
         }
     }
 
@@ -72,10 +113,13 @@ impl Known {
             let router = Router { routes: Some(Arc::clone(table)), ..Router::default() };
             facts.routers.insert(name.clone(), router);
         }
+        for (name, network) in &self.networks {
+            facts.topology.insert(name.clone(), network.told().clone());
+        }
         for ((entity, name), value) in &self.properties {
             facts.properties.entry(entity.clone()).or_default().insert(name.clone(), value.clone());
         }
-        self.costs.iter().for_each(|(key, cost)| add_cost(&mut facts, key, *cost));
+        self.costs.iter().for_each(|(key, cost)| add_cost(&mut facts, key, cost.clone()));
         facts
     }
 }

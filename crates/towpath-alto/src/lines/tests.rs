@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::topology::MAX_NODES;
 
 const ROUTE: &str = r#"{"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}"#;
 const COMMIT: &str = r#"{"commit": {}}"#;
@@ -32,6 +33,9 @@ fn each_line_tells_a_fact() {
         r#"{"metric": {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}}"#,
         r#"{"metric": {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "hopcount", "value": 3}}"#,
         r#"{"metric": {"map": "default", "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}}"#,
+        r#"{"link": {"topology": "lhcone", "from": "Geneva", "to": "Paris", "capacity": 100e9, "length": 410, "weight": 10, "attach": {"Geneva": ["137.138.0.0/16", "2001:1458::/32"]}}}"#,
+        r#"{"link": {"topology": "lhcone", "from": "Paris", "to": "Lyon", "directed": true, "attach": {"Lyon": ["134.158.84.0/24"]}}}"#,
+        r#"{"link": {"topology": "lhcone", "from": "Lyon", "to": "Paris", "directed": true, "capacity": 10e9, "attach": {"Lyon": ["134.158.85.0/24"]}}}"#,
         COMMIT,
     ]);
     let written = r#"
@@ -48,6 +52,13 @@ fn each_line_tells_a_fact() {
         routes = [
             { prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 2091 789" },
             { prefix = "2001:db8::1" },
+        ]
+        [topology.lhcone]
+        attach = { Geneva = ["137.138.0.0/16", "2001:1458::/32"], Lyon = ["134.158.84.0/24", "134.158.85.0/24"] }
+        links = [
+            { from = "Geneva", to = "Paris", capacity = 100e9, length = 410, weight = 10 },
+            { from = "Paris", to = "Lyon", directed = true },
+            { from = "Lyon", to = "Paris", directed = true, capacity = 10e9 },
         ]
     "#;
     assert_eq!(told, Facts::parse(written).unwrap());
@@ -95,6 +106,13 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         (r#"{"property": {"entity": "ipv4:10.0.0.1", "name": "a"}}"#, "missing field `value`"),
         (r#"{"metric": {"src": "A", "dst": "10.0.0.1", "metric": "hopcount", "value": 1}}"#, "'A' is no prefix"),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is no cost"),
+        (r#"{"link": {"topology": "t", "from": "a"}}"#, "missing field `to`"),
+        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "speed": 1}}"#, "unknown field `speed`"),
+        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "capacity": -1}}"#, "-1 cannot be: 0 or more"),
+        (r#"{"link": {"topology": "t", "from": "a", "to": ""}}"#, "'' is no node name"),
+        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"c": []}}}"#, "'c' is no end of the link"),
+        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"a": ["x"]}}}"#, "'x' is no prefix"),
+        (r#"{"withdraw": {"link": {"topology": "t", "from": "a"}}}"#, "missing field `to`"),
         (r#"{"withdraw": {"route": {"router": "x"}}}"#, "missing field `prefix`"),
         (r#"{"commit": {}} {}"#, "trailing characters"),
         (r#"{"commit": {"all": true}}"#, "unknown field `all`"),
@@ -103,6 +121,60 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         let fault = fault(line);
         assert!(fault.contains(told), "{line}: {fault}");
     }
+}
+
+#[test]
+fn a_link_is_taken_back_with_what_is_attached() {
+    let link = |from: &str, to: &str, prefix: &str| {
+        format!(
+            r#"{{"link": {{"topology": "t", "from": "{from}", "to": "{to}", "attach": {{"{to}": ["{prefix}"]}}}}}}"#
+        )
+    };
+    let withdrawal = |from: &str, to: &str| {
+        format!(r#"{{"withdraw": {{"link": {{"topology": "t", "from": "{from}", "to": "{to}"}}}}}}"#)
+    };
+    let (there, back) = (link("a", "b", "10.0.0.0/8"), link("b", "a", "11.0.0.0/8"));
+    assert_eq!(facts(&[&there, &back, COMMIT, &withdrawal("b", "a"), COMMIT]), facts(&[&there, COMMIT]));
+    assert_ne!(facts(&[&there, &back, COMMIT]), facts(&[&there, COMMIT]));
+    assert_eq!(facts(&[&there, COMMIT, &withdrawal("b", "a"), COMMIT]), facts(&[&there, COMMIT]), "as it was told");
+    assert_eq!(facts(&[&there, COMMIT, &withdrawal("a", "b"), COMMIT]), Facts::default());
+}
+
+#[test]
+fn a_topology_that_is_too_large_is_not_committed() {
+    let mut lines = Lines::default();
+    let ends = |number: usize| format!(r#""topology": "star", "from": "hub", "to": "{number}""#);
+    for number in 0..MAX_NODES - 1 {
+        assert_eq!(lines.take(format!(r#"{{"link": {{{}}}}}"#, ends(number)).as_bytes()), Ok(false));
+    }
+    assert_eq!(lines.take(COMMIT.as_bytes()), Ok(true));
+    let before = lines.facts();
+    let one_more = format!(r#"{{"link": {{{}}}}}"#, ends(MAX_NODES));
+    for line in [ROUTE, &one_more] {
+        assert_eq!(lines.take(line.as_bytes()), Ok(false));
+    }
+    let error = lines.take(COMMIT.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("line 5003: nothing is committed, because of 'star'"), "{error}");
+    assert!(error.contains("more than 5000 nodes"), "{error}");
+    assert_eq!(lines.facts(), before);
+    let withdrawal = format!(r#"{{"withdraw": {{"link": {{{}}}}}}}"#, ends(0));
+    assert_eq!(lines.take(withdrawal.as_bytes()), Ok(false));
+    assert_eq!(lines.take(COMMIT.as_bytes()), Ok(true));
+    assert_eq!((lines.facts().routers.len(), lines.known.len()), (1, MAX_NODES), "what waited is committed");
+}
+
+#[test]
+fn what_is_attached_takes_room() {
+    let link = |prefixes: &str| {
+        format!(r#"{{"link": {{"topology": "t", "from": "a", "to": "b", "attach": {{"a": [{prefixes}]}}}}}}"#)
+    };
+    let mut lines = Lines::with_room(3);
+    let mut take = |line: &str| lines.take(line.as_bytes()).map_err(|error| error.fault);
+    assert_eq!(take(&link(r#""10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8""#)), Err(LineFault::Full));
+    assert_eq!(take(&link(r#""10.0.0.0/8", "11.0.0.0/8""#)), Ok(false));
+    assert_eq!(take(ROUTE), Err(LineFault::Full), "before the commit");
+    assert_eq!(take(COMMIT), Ok(true));
+    assert_eq!(take(ROUTE), Err(LineFault::Full), "after it");
 }
 
 #[test]
@@ -183,13 +255,18 @@ impl Key {
                 let [metric, number] = [number % 2, number / 2];
                 ("metric", format!(r#""src": "10.0.0.{number}", "dst": "10.0.0.9", "metric": "m{metric}""#))
             }
-            _ => ("metric", format!(r#""map": "m", "src": "A", "dst": "P{number}", "metric": "hopcount""#)),
+            3 => ("metric", format!(r#""map": "m", "src": "A", "dst": "P{number}", "metric": "hopcount""#)),
+            _ => ("link", format!(r#""topology": "t{}", "from": "A", "to": "N{number}""#, number % 2)),
         }
     }
 
     fn told(self, value: u8) -> String {
         let (kind, key) = self.fields();
-        let field = if kind == "route" { format!(r#""as-path": "{value}""#) } else { format!(r#""value": {value}"#) };
+        let field = match kind {
+            "route" => format!(r#""as-path": "{value}""#),
+            "link" => format!(r#""weight": {value}"#),
+            _ => format!(r#""value": {value}"#),
+        };
         format!(r#"{{"{kind}": {{{key}, {field}}}}}"#)
     }
 
@@ -207,7 +284,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let key = || (0..4_u8, 0..4_u8).prop_map(|(kind, number)| Key { kind, number });
+    let key = || (0..5_u8, 0..4_u8).prop_map(|(kind, number)| Key { kind, number });
     prop_oneof![
         4 => (key(), 1..9_u8).prop_map(|(key, value)| Step::Tell(key, value)),
         3 => key().prop_map(Step::Withdraw),

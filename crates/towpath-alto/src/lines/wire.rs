@@ -1,18 +1,26 @@
 //! One line: its fields, and the change that it stands for.
 
-use std::net::IpAddr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{LineFault, MAX_HOPS, MAX_VALUE_BYTES};
+use super::{
+    LineFault, MAX_HOPS, MAX_VALUE_BYTES,
+    networks::{LinkKey, Tie},
+};
 use crate::{
     address,
     entity::Entity,
     facts::{Cost, Prefix},
-    names::{CostMetric, Malformed, PidName, PropertyName, ResourceId, RouterName},
+    names::{CostMetric, Malformed, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     route::{AsPath, Route},
+    topology::{Amount, ToldLink},
 };
 
 /// A line as it is written.
@@ -36,7 +44,20 @@ pub(super) enum Line {
         src: String,
         dst: String,
         metric: CostMetric,
+        #[serde(deserialize_with = "Cost::steady")]
         value: Cost,
+    },
+    Link {
+        topology: TopologyName,
+        from: NodeName,
+        to: NodeName,
+        capacity: Option<Amount>,
+        length: Option<Amount>,
+        weight: Option<Amount>,
+        #[serde(default)]
+        directed: bool,
+        #[serde(default)]
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
     },
     Withdraw(Withdrawn),
     Commit {},
@@ -49,6 +70,7 @@ pub(super) enum Withdrawn {
     Route { router: RouterName, prefix: Prefix },
     Property { entity: Entity, name: PropertyName },
     Metric { map: Option<ResourceId>, src: String, dst: String, metric: CostMetric },
+    Link { topology: TopologyName, from: NodeName, to: NodeName },
 }
 
 /// Something that is known from now on, or no longer.
@@ -57,9 +79,11 @@ pub(super) enum Change {
     Route(RouterName, Route),
     Property(PropertyKey, Value),
     Cost(CostKey, Cost),
+    Link(LinkKey, Arc<Tie>),
     NoRoute(RouterName, IpNet),
     NoProperty(PropertyKey),
     NoCost(CostKey),
+    NoLink(LinkKey),
 }
 
 /// Whose property, and which.
@@ -87,7 +111,15 @@ impl Ends {
 impl Change {
     /// Whether it takes something away.
     pub(super) fn is_withdrawal(&self) -> bool {
-        matches!(self, Change::NoRoute(..) | Change::NoProperty(_) | Change::NoCost(_))
+        matches!(self, Change::NoRoute(..) | Change::NoProperty(_) | Change::NoCost(_) | Change::NoLink(_))
+    }
+
+    /// How many facts it takes room for.
+    pub(super) fn facts(&self) -> usize {
+        match self {
+            Change::Link(_, tie) => tie.facts(),
+            _ => 1,
+        }
     }
 }
 
@@ -102,6 +134,14 @@ impl Line {
             Line::Metric { map, src, dst, metric, value } => {
                 Change::Cost((Ends::parse(map, &src, &dst)?, metric), value)
             }
+            Line::Link { topology, from, to, capacity, length, weight, directed, attach } => {
+                if let Some(node) = attach.keys().find(|node| ![&from, &to].contains(node)) {
+                    return Err(LineFault::NoEnd(node.clone()));
+                }
+                let key = (topology, from.clone(), to.clone());
+                let link = ToldLink { from, to, capacity, length, weight, directed };
+                Change::Link(key, Arc::new(Tie { link, attach }))
+            }
             Line::Withdraw(withdrawn) => withdrawn.into_change()?,
             Line::Commit {} => return Ok(None),
         }))
@@ -114,6 +154,7 @@ impl Withdrawn {
             Withdrawn::Route { router, prefix } => Change::NoRoute(router, prefix.0),
             Withdrawn::Property { entity, name } => Change::NoProperty((entity, name)),
             Withdrawn::Metric { map, src, dst, metric } => Change::NoCost((Ends::parse(map, &src, &dst)?, metric)),
+            Withdrawn::Link { topology, from, to } => Change::NoLink((topology, from, to)),
         })
     }
 }

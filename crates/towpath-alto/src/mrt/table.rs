@@ -32,7 +32,7 @@ impl<F: FnMut(Event)> Dump<F> {
                 continue;
             };
             match entry_route(attributes, prefix, AsWidth::Four) {
-                Ok(route) => self.tell(Event::Route { router, path_id, route }),
+                Ok((route, preference)) => self.tell(Event::Route { router, path_id, preference, route }),
                 Err(damage) => self.skip(&damage),
             }
         }
@@ -56,7 +56,7 @@ impl<F: FnMut(Event)> Dump<F> {
             let attributes = wire.sized("path attributes")?;
             let route = network(address, length).and_then(|prefix| entry_route(attributes, prefix, AsWidth::Two));
             match route {
-                Ok(route) => self.tell(Event::Route { router, path_id: None, route }),
+                Ok((route, preference)) => self.tell(Event::Route { router, path_id: None, preference, route }),
                 Err(damage) => self.skip(&damage),
             }
         }

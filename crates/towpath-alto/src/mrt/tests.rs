@@ -37,7 +37,10 @@ fn tables_and_updates_are_told() {
 fn updates_are_of_the_peers_of_the_table() {
     let (events, _) = events(&sample());
     let of = |event: &Event| match event {
-        Event::Route { router, .. } | Event::Withdraw { router, .. } | Event::Lost { router } => *router,
+        Event::Route { router, .. }
+        | Event::Withdraw { router, .. }
+        | Event::Lost { router }
+        | Event::EndOfRib { router, .. } => *router,
     };
     assert!(events.iter().map(of).all(|router| [peer(V4, 64500), peer(V6, 64501)].contains(&router)), "{events:?}");
 }
@@ -123,6 +126,13 @@ fn a_session_is_lost_when_it_is_established_no_more() {
     let (events, summary) = events(&change(BgpState::Established, BgpState::Idle));
     assert_eq!(events, [Event::Lost { router: peer(V6, 70000) }]);
     assert_eq!(summary, Summary { lost: 1, ..Summary::default() });
+}
+
+#[test]
+fn ends_of_tables_are_told() {
+    let (events, summary) = events(&received(Bgp4MpType::MessageAs4, BgpUpdateMessage::default()));
+    assert_eq!(told(&events), ["192.0.2.1 has no more of ipv4"]);
+    assert_eq!(summary, Summary { ends_of_rib: 1, ..Summary::default() });
 }
 
 #[test]
@@ -299,7 +309,7 @@ proptest! {
         }
         let mut count = 0;
         let summary = read(&dump[..], |_| count += 1).unwrap();
-        prop_assert_eq!(count, summary.routes + summary.withdrawals + summary.lost);
+        prop_assert_eq!(count, summary.routes + summary.withdrawals + summary.lost + summary.ends_of_rib);
         prop_assert_eq!(summary.skipped > 0, summary.first_skipped.is_some());
     }
 

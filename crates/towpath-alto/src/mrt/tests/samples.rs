@@ -93,13 +93,14 @@ pub(super) fn peer(address: &str, as_number: u32) -> Peer {
 /// One line for each event.
 pub(super) fn told(events: &[Event]) -> Vec<String> {
     let line = |event: &Event| match event {
-        Event::Route { router, path_id, route: Route { prefix, next_hop, as_path } } => {
+        Event::Route { router, path_id, route: Route { prefix, next_hop, as_path }, .. } => {
             let next_hop = next_hop.map_or_else(|| "nobody".to_owned(), |next_hop| next_hop.to_string());
             let path_id = path_id.map_or_else(String::new, |path_id| format!("#{path_id}"));
             format!("{} has {prefix}{path_id} by {next_hop}: {as_path}", router.address)
         }
         Event::Withdraw { router, prefix, .. } => format!("{} has no {prefix}", router.address),
         Event::Lost { router } => format!("{} has nothing", router.address),
+        Event::EndOfRib { router, family } => format!("{} has no more of {}", router.address, family.name()),
     };
     events.iter().map(line).collect()
 }

@@ -5,6 +5,7 @@
 mod sessions;
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,7 +21,8 @@ use tokio::{
 };
 use towpath_alto::{
     bmp::{BmpEvent, Stream},
-    facts::{Facts, Prefix},
+    facts::{Facts, Prefix, Router},
+    names::RouterName,
 };
 use towpath_store::sys::{clock, net};
 
@@ -53,7 +55,8 @@ struct Heard {
 }
 
 impl Collector {
-    /// Listens. Routers outside of `from` are turned away; changes are told `settle` after the first of them, and routes go `hold` after their connection.
+    /// Listens. Routers outside of `from` are turned away; changes are told `settle` after the first of them, and routes go `hold` after their connection if they are not told
+    /// again. What `earlier` routers told before the process began holds as if their connections had ended now.
     ///
     /// # Errors
     /// The system's: the address is in use, or not ours.
@@ -62,10 +65,12 @@ impl Collector {
         listen: SocketAddr,
         from: &[Prefix],
         [settle, hold]: [Duration; 2],
+        earlier: BTreeMap<RouterName, Router>,
     ) -> io::Result<Self> {
         let listener = net::listen(listen)?;
         tracing::info!("agent {name}: routers connect to {}", listener.local_addr()?);
-        let heard = Heard { name: Arc::clone(name), sessions: Mutex::default(), changed: Notify::new() };
+        let sessions = Mutex::new(Sessions::after(earlier, clock::now()));
+        let heard = Heard { name: Arc::clone(name), sessions, changed: Notify::new() };
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
 
@@ -121,7 +126,8 @@ impl Collector {
         sessions.expire(clock::now(), self.hold);
         let facts = Facts { routers: sessions.routers(), ..Facts::default() };
         let trouble = sessions.gone().map(|address| format!("the connection of {address} ended"));
-        (facts, trouble)
+        let is_partial = sessions.awaits_earlier();
+        (facts, trouble.or_else(|| is_partial.then(|| "routers have not told all their routes since the start".into())))
     }
 }
 
@@ -141,6 +147,11 @@ impl Heard {
                     if !sessions.take(number, event) {
                         break Some("it has more routes or peers than are kept of one router".into());
                     }
+                }
+                Ok(Some(BmpEvent::Up { router })) => {
+                    // Nothing goes yet, but it is known now when it will.
+                    has_changed = true;
+                    sessions.renew(number, router, clock::now());
                 }
                 Ok(Some(BmpEvent::Session { name, .. })) => {
                     tracing::info!("agent {}: the router calls itself {:?}", self.name, name.unwrap_or_default());

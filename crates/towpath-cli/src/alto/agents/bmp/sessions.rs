@@ -1,4 +1,7 @@
 //! What routers told on their connections, those that live and those that ended a while ago. No sockets, no clock.
+//!
+//! What a connection told is left to the next one from its address, and holds there as long as its routers tell their tables anew ([`Feed::begin`]): nothing changes because a connection
+//! ends and another one begins. What is not told again goes when a table has ended, or some time after the connection.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,13 +9,18 @@ use std::{
     time::Duration,
 };
 
-use towpath_alto::{bmp::Event, facts::Router, feed::Feed, names::RouterName};
+use towpath_alto::{
+    bmp::{Event, Peer},
+    facts::Router,
+    feed::{Earlier, Feed},
+    names::RouterName,
+};
 use towpath_store::sys::clock::Instant;
 
 /// The most connections at once. Those that ended count as long as their routes hold.
 const MAX_SESSIONS: usize = 256;
 
-/// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB.
+/// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB; twice that where there are several to each prefix.
 const MAX_ROUTES: usize = 12_000_000;
 
 /// The most peers of one connection, also those that have no route any more.
@@ -24,65 +32,105 @@ pub(super) struct Sessions {
     sessions: BTreeMap<u64, Session>,
     /// The number of the next one.
     next: u64,
+    /// What routers told before the process began.
+    earlier: Earlier,
 }
 
-/// What one connection told.
+/// What one connection told, and those before it from the same address.
 #[derive(Debug)]
 struct Session {
     from: IpAddr,
     feed: Feed,
-    ended: Option<Instant>,
+    /// One that does not live has routes. There is no other of its address then.
+    is_live: bool,
 }
 
 impl Sessions {
-    /// Notes a new connection. Its number; none if there are too many.
+    /// None yet, after others that ended `now` with these routers.
+    pub(super) fn after(earlier: BTreeMap<RouterName, Router>, now: Instant) -> Self {
+        Self { earlier: Earlier::new(earlier, now.into_std()), ..Self::default() }
+    }
+
+    /// Notes a new connection, which goes on where the last one from there ended. Its number; none if there are too many.
     pub(super) fn begin(&mut self, from: IpAddr) -> Option<u64> {
+        let mut sessions = self.sessions.iter();
+        let ended = sessions.find(|(_, session)| !session.is_live && session.from == from).map(|(number, _)| *number);
+        let ended = ended.and_then(|number| self.sessions.remove(&number));
         if self.sessions.len() >= MAX_SESSIONS {
             return None;
         }
         let number = self.next;
         self.next += 1;
-        self.sessions.insert(number, Session { from, feed: Feed::default(), ended: None });
+        let feed = ended.map(|session| session.feed).unwrap_or_default();
+        self.sessions.insert(number, Session { from, feed, is_live: true });
         Some(number)
+    }
+
+    /// Notes that `router` tells its routes anew on that connection. What it told on another one from there, whose end nobody saw, holds as if it had been this one: two routers behind
+    /// one address that have the same peer are taken for one.
+    pub(super) fn renew(&mut self, number: u64, router: Peer, now: Instant) {
+        let Some(mut session) = self.sessions.remove(&number) else { return };
+        let earlier = self.sessions.range_mut(..number).rev().map(|(_, earlier)| earlier);
+        for earlier in earlier.filter(|earlier| earlier.from == session.from) {
+            session.feed.adopt(router, &mut earlier.feed);
+        }
+        session.feed.begin_router(router, now.into_std());
+        self.sessions.insert(number, session);
     }
 
     /// Takes a change that came on that connection. Whether there is room for more.
     pub(super) fn take(&mut self, number: u64, event: Event) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
+        self.earlier.hear(&event, &mut session.feed);
         session.feed.take(event);
         session.feed.len() <= MAX_ROUTES && session.feed.peers() <= MAX_PEERS
     }
 
-    /// Notes that a connection ended. Its routes hold, in place of those of an earlier one from there, unless it told none.
+    /// Notes that a connection ended. Its routes hold, on another one from there if there is one.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
         let Some(mut ended) = self.sessions.remove(&number) else { return };
         if ended.feed.is_empty() {
             return;
         }
-        self.sessions.retain(|_, session| session.ended.is_none() || session.from != ended.from);
-        ended.ended = Some(now);
-        self.sessions.insert(number, ended);
+        ended.feed.begin(now.into_std());
+        match self.sessions.values_mut().rev().find(|session| session.from == ended.from) {
+            Some(other) => other.feed.join(ended.feed),
+            None => {
+                ended.is_live = false;
+                self.sessions.insert(number, ended);
+            }
+        }
     }
 
-    /// Forgets what ended `hold` ago.
+    /// Forgets what was not told again `hold` after its connection ended or its router began anew.
     pub(super) fn expire(&mut self, now: Instant, hold: Duration) {
-        self.sessions.retain(|_, session| session.ended.is_none_or(|ended| now < ended + hold));
+        self.earlier.expire(now.into_std(), hold);
+        self.sessions.values_mut().for_each(|session| session.feed.expire(now.into_std(), hold));
+        self.sessions.retain(|_, session| session.is_live || !session.feed.is_empty());
     }
 
     /// When there is something to forget.
     pub(super) fn next_expiry(&self, hold: Duration) -> Option<Instant> {
-        self.sessions.values().filter_map(|session| session.ended).min().map(|ended| ended + hold)
+        let feeds = self.sessions.values().filter_map(|session| session.feed.began());
+        let began = feeds.chain(self.earlier.began()).min()?;
+        Some(Instant::from_std(began) + hold)
     }
 
     /// The routers as they are now. Of one that several connections speak of, what the last one says holds.
     pub(super) fn routers(&self) -> BTreeMap<RouterName, Router> {
-        self.sessions.values().flat_map(|session| session.feed.routers()).collect()
+        let told = self.sessions.values().flat_map(|session| session.feed.routers());
+        self.earlier.routers().clone().into_iter().chain(told).collect()
+    }
+
+    /// Whether routers hold that told their routes before the process began, and not all of them since.
+    pub(super) fn awaits_earlier(&self) -> bool {
+        self.earlier.is_awaited()
     }
 
     /// One whose routes hold though it is not connected any more.
     pub(super) fn gone(&self) -> Option<IpAddr> {
         let live: BTreeSet<IpAddr> =
-            self.sessions.values().filter(|session| session.ended.is_none()).map(|session| session.from).collect();
+            self.sessions.values().filter(|session| session.is_live).map(|session| session.from).collect();
         self.sessions.values().map(|session| session.from).find(|from| !live.contains(from))
     }
 }
@@ -90,7 +138,8 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use towpath_alto::{
-        bmp::{Peer, Rib},
+        address::AddressType,
+        bmp::{Preference, Rib},
         route::Route,
     };
     use towpath_store::sys::clock;
@@ -105,7 +154,12 @@ mod tests {
 
     fn route(router: Peer, as_path: &str) -> Event {
         let route = Route { prefix: "10.0.0.0/8".parse().unwrap(), next_hop: None, as_path: as_path.parse().unwrap() };
-        Event::Route { router, path_id: None, route }
+        let preference = Preference { local_pref: 100, path_length: 1, origin: 0, med: 0 };
+        Event::Route { router, path_id: None, preference, route }
+    }
+
+    fn end(router: Peer) -> Event {
+        Event::EndOfRib { router, family: AddressType::Ipv4 }
     }
 
     /// The AS path of that peer's route.
@@ -141,10 +195,91 @@ mod tests {
         let second = sessions.begin(router).unwrap();
         assert_eq!(sessions.gone(), None);
         sessions.take(second, route(peer(1), "3"));
-        assert_eq!(path(&sessions, "192.0.2.1").as_deref(), Some("3"));
-        assert_eq!(path(&sessions, "192.0.2.2").as_deref(), Some("2"));
-        sessions.end(second, now);
-        assert_eq!(path(&sessions, "192.0.2.2"), None, "of one router the last connection holds");
+        let paths = |sessions: &Sessions| ["192.0.2.1", "192.0.2.2"].map(|name| path(sessions, name));
+        let told = |path: &str| Some(path.to_owned());
+        assert_eq!(paths(&sessions), [told("3"), told("2")]);
+        sessions.end(second, now + HOLD / 2);
+        assert_eq!(paths(&sessions), [told("3"), told("2")]);
+        sessions.expire(now + HOLD, HOLD);
+        assert_eq!(paths(&sessions), [told("3"), None], "the second one was told on the first connection only");
+        sessions.expire(now + HOLD * 3 / 2, HOLD);
+        assert_eq!((paths(&sessions), sessions.sessions.len()), ([None, None], 0));
+    }
+
+    #[test]
+    fn nothing_goes_before_a_router_has_told_its_table_anew() {
+        let (mut sessions, now) = (Sessions::default(), clock::now());
+        let router: IpAddr = "198.51.100.1".parse().unwrap();
+        let first = sessions.begin(router).unwrap();
+        for number in [1, 2, 3] {
+            sessions.take(first, route(peer(number), "1"));
+        }
+        sessions.end(first, now);
+        let second = sessions.begin(router).unwrap();
+        for number in [1, 2] {
+            sessions.renew(second, peer(number), now);
+        }
+        sessions.take(second, end(peer(2)));
+        assert_eq!(path(&sessions, "192.0.2.1").as_deref(), Some("1"), "its table has not ended");
+        assert_eq!(path(&sessions, "192.0.2.2"), None, "nothing is in its table");
+        sessions.take(second, route(peer(1), "2"));
+        sessions.take(second, end(peer(1)));
+        sessions.expire(now + HOLD, HOLD);
+        assert_eq!(path(&sessions, "192.0.2.1").as_deref(), Some("2"));
+        assert_eq!(path(&sessions, "192.0.2.3"), None, "its session never came up again");
+        assert_eq!(sessions.next_expiry(HOLD), None);
+    }
+
+    #[test]
+    fn a_router_that_comes_again_before_its_end_is_seen_loses_nothing() {
+        let (mut sessions, now) = (Sessions::default(), clock::now());
+        let [router, other]: [IpAddr; 2] = ["198.51.100.1".parse().unwrap(), "198.51.100.2".parse().unwrap()];
+        let dead = sessions.begin(router).unwrap();
+        let elsewhere = sessions.begin(other).unwrap();
+        sessions.take(elsewhere, route(peer(1), "9"));
+        for number in [1, 2] {
+            sessions.take(dead, route(peer(number), "1"));
+        }
+        let live = sessions.begin(router).unwrap();
+        sessions.renew(live, peer(1), now);
+        assert_eq!(
+            path(&sessions, "192.0.2.1").as_deref(),
+            Some("1"),
+            "of this router, though another one has told of it since"
+        );
+        sessions.end(dead, now);
+        assert_eq!((path(&sessions, "192.0.2.2").as_deref(), sessions.gone()), (Some("1"), None));
+        sessions.take(live, route(peer(1), "2"));
+        sessions.take(live, end(peer(1)));
+        sessions.expire(now + HOLD, HOLD);
+        assert_eq!(path(&sessions, "192.0.2.1").as_deref(), Some("2"));
+        assert_eq!(path(&sessions, "192.0.2.2"), None);
+    }
+
+    #[test]
+    fn what_was_told_to_an_earlier_process_holds_until_it_is_told_anew() {
+        let (mut before, now) = (Sessions::default(), clock::now());
+        let router: IpAddr = "198.51.100.1".parse().unwrap();
+        let number = before.begin(router).unwrap();
+        for last in [1, 2] {
+            before.take(number, route(peer(last), "1"));
+        }
+        let mut sessions = Sessions::after(before.routers(), now);
+        assert_eq!((sessions.routers(), sessions.awaits_earlier()), (before.routers(), true));
+        assert_eq!((sessions.gone(), sessions.next_expiry(HOLD)), (None, Some(now + HOLD)));
+        let number = sessions.begin(router).unwrap();
+        sessions.renew(number, peer(1), now);
+        sessions.take(number, end(peer(1)));
+        assert_eq!((path(&sessions, "192.0.2.1"), path(&sessions, "192.0.2.2").as_deref()), (None, Some("1")));
+        sessions.take(number, route(peer(2), "2"));
+        assert_eq!((path(&sessions, "192.0.2.2").as_deref(), sessions.awaits_earlier()), (Some("2"), true));
+        sessions.take(number, end(peer(2)));
+        assert!(!sessions.awaits_earlier());
+        sessions.expire(now + HOLD, HOLD);
+        assert_eq!((path(&sessions, "192.0.2.2").as_deref(), sessions.next_expiry(HOLD)), (Some("2"), None));
+        let mut alone = Sessions::after(before.routers(), now);
+        alone.expire(now + HOLD, HOLD);
+        assert!(alone.routers().is_empty() && !alone.awaits_earlier());
     }
 
     #[test]
@@ -173,7 +308,7 @@ mod tests {
             sessions.end(silent, now);
             assert_eq!(path(&sessions, "192.0.2.1"), Some(as_path.to_string()), "who says nothing takes nothing away");
         }
-        for _ in 1..MAX_SESSIONS {
+        for _ in 0..MAX_SESSIONS {
             assert!(sessions.begin(router).is_some());
         }
         assert_eq!(sessions.begin(router), None);
