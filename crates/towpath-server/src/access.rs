@@ -1,19 +1,23 @@
 //! Who may do what: one policy for both faces.
 //!
-//! A caller is anonymous or comes with a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's opaque part).
-//! Either way it ends as an [`Identity`]: a [`Caller`] with [`Grant`]s. [`Identity::check`] is asked before each call of the
+//! A caller is anonymous, comes with a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's opaque part), or logged in over HTTP with one of
+//! the passwords of its users. Either way it ends as an [`Identity`]: a [`Caller`] with [`Grant`]s. [`Identity::check`] is asked before each call of the
 //! store. Paths are compared by whole components.
 
 pub mod bearer;
 pub mod tokens;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
 
 use towpath_store::{Caller, Error, Fault, Result, Secret, StorePath};
 
 use crate::{
     StartError,
     config::{AccessConfig, Right},
+    passwords::Passwords,
 };
 
 /// What a request wants to do with a path.
@@ -95,7 +99,7 @@ impl Identity {
     /// Whether `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for an anonymous caller (a token may help) and for an expired one; `PermissionDenied` otherwise.
+    /// `AuthenticationFailed` for an anonymous caller (a token or a password may help) and for an expired one; `PermissionDenied` otherwise.
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.refusal(activity, path)) }
     }
@@ -115,19 +119,24 @@ impl Identity {
         }
         let verb = activity.verb();
         // A SciToken need not name a subject; then the issuer stands for it.
-        match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
-            None => {
-                Error::new(Fault::AuthenticationFailed, format!("anonymous callers may not {verb} this: send a token"))
+        let (fault, message) = match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
+            None => (
+                Fault::AuthenticationFailed,
+                format!(
+                    "anonymous callers may not {verb} this: send a token, or log in where the server has passwords"
+                ),
+            ),
+            Some(subject) if self.caller.token.is_some() => {
+                (Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))
             }
-            Some(subject) => {
-                Error::new(Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))
-            }
-        }
-        .at(path)
+            Some(subject) => (Fault::PermissionDenied, format!("{subject} may not {verb} this")),
+        };
+        Error::new(fault, message).at(path)
     }
 }
 
-/// A person, as far as one can be known again: whoever bears a token of the same issuer for the same subject. All anonymous callers are one.
+/// A person, as far as one can be known again: whoever bears a token of the same issuer for the same subject, or has the same name and password. All anonymous callers
+/// are one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Person {
     issuer: Option<Arc<str>>,
@@ -146,28 +155,65 @@ impl Person {
     }
 }
 
+/// Where an address is, as far as guesses and grants are counted: users of IPv6 are given networks that have 64 bits for their addresses (RFC 4291 §2.5.4).
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+        address => address,
+    }
+}
+
 /// The policy of a server.
 #[derive(Debug)]
 pub struct Access {
     anonymous: Arc<[Grant]>,
     tokens: Option<tokens::Verifier>,
+    passwords: Option<Passwords>,
+    users: Vec<UserGrants>,
+}
+
+/// What users with a password may do.
+#[derive(Debug)]
+struct UserGrants {
+    /// Who; none: all of them.
+    names: Option<Vec<String>>,
+    grants: Vec<Grant>,
 }
 
 impl Access {
     /// The policy that `config` describes.
     ///
     /// # Errors
-    /// [`StartError::Access`] for a path that is none, or keys that cannot be read.
+    /// [`StartError::Access`] for a path that is none, or keys or passwords that cannot be read.
     pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
         let mut anonymous = Vec::new();
         for rule in &config.anonymous {
-            let path = StorePath::parse(rule.path.as_bytes())
-                .map_err(|error| StartError::Access(format!("anonymous path `{}`: {error}", rule.path)))?;
-            let directory = rule.path.ends_with('/');
-            anonymous.extend(rule.allow.iter().map(|right| Grant { right: *right, path: path.clone(), directory }));
+            anonymous.extend(grants("anonymous", &rule.path, &rule.allow)?);
+        }
+        let mut users = Vec::new();
+        for rule in &config.users {
+            let grants = grants("users", &rule.path, &rule.allow)?;
+            users.push(UserGrants { names: rule.names.clone(), grants });
         }
         let tokens = if config.issuers.is_empty() { None } else { Some(tokens::Verifier::new(config)?) };
-        Ok(Self { anonymous: anonymous.into(), tokens })
+        let passwords = config.passwords.as_deref().map(|path| Passwords::new(path, &config.realm)).transpose()?;
+        Ok(Self { anonymous: anonymous.into(), tokens, passwords, users })
+    }
+
+    /// The passwords, where there are any.
+    pub(crate) fn passwords(&self) -> Option<&Passwords> {
+        self.passwords.as_ref()
+    }
+
+    /// Somebody at `address` who logged in with the password of that name.
+    pub(crate) fn user(&self, name: Arc<str>, address: IpAddr) -> Identity {
+        let is_for = |names: &Vec<String>| names.iter().any(|known| **known == *name);
+        let rules = self.users.iter().filter(|rule| rule.names.as_ref().is_none_or(is_for));
+        let grants = rules.flat_map(|rule| rule.grants.iter().cloned()).collect();
+        // No issuer of tokens is called so: those are URLs of the web.
+        let issuer = self.passwords.as_ref().map(|passwords| format!("realm:{}", passwords.realm()).into());
+        let caller = Caller { subject: Some(name), issuer, address: Some(address), ..Caller::default() };
+        Identity { caller, grants, expires_s: None }
     }
 
     /// Whether tokens are understood at all.
@@ -175,7 +221,7 @@ impl Access {
         self.tokens.is_some()
     }
 
-    /// Somebody at `address` without a token.
+    /// Somebody at `address` without a token or a password.
     pub fn anonymous(&self, address: IpAddr) -> Identity {
         let caller = Caller { address: Some(address), ..Caller::default() };
         Identity { caller, grants: Arc::clone(&self.anonymous), expires_s: None }
@@ -209,9 +255,18 @@ impl Access {
     }
 }
 
+/// The rights that a rule gives.
+fn grants(kind: &str, path: &str, allow: &[Right]) -> Result<Vec<Grant>, StartError> {
+    let at = StorePath::parse(path.as_bytes())
+        .map_err(|error| StartError::Access(format!("{kind} path `{path}`: {error}")))?;
+    let directory = path.ends_with('/');
+    Ok(allow.iter().map(|right| Grant { right: *right, path: at.clone(), directory }).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::UserRule;
 
     fn path(text: &str) -> StorePath {
         StorePath::parse(text.as_bytes()).unwrap()
@@ -310,6 +365,36 @@ mod tests {
         let anybody = access.anonymous(IpAddr::from([127, 0, 0, 1]));
         assert!(anybody.check(Activity::Read, &path("/x")).is_ok());
         assert_eq!(anybody.check(Activity::Create, &path("/x")).unwrap_err().fault(), Fault::AuthenticationFailed);
+    }
+
+    #[test]
+    fn users_have_the_rights_of_the_rules_that_name_them() {
+        let rule = |names: Option<&[&str]>, path: &str, right| UserRule {
+            names: names.map(|names| names.iter().map(ToString::to_string).collect()),
+            path: path.into(),
+            allow: vec![right],
+        };
+        let users = vec![
+            rule(None, "/public", Right::Read),
+            rule(Some(&["alice", "bob"]), "/group", Right::Modify),
+            rule(Some(&["bob"]), "/own", Right::Create),
+            rule(Some(&[]), "/", Right::Read),
+        ];
+        let access = Access::new(&AccessConfig { users, ..AccessConfig::default() }).unwrap();
+        for (name, activity, at, allowed) in [
+            ("alice", Activity::Read, "/public/x", true),
+            ("carol", Activity::Read, "/public/x", true),
+            ("alice", Activity::Read, "/x", false),
+            ("alice", Activity::Modify, "/group/x", true),
+            ("carol", Activity::Modify, "/group/x", false),
+            ("bob", Activity::Create, "/own/x", true),
+            ("alice", Activity::Create, "/own/x", false),
+            ("Alice", Activity::Modify, "/group/x", false),
+        ] {
+            let outcome = access.user(name.into(), [127, 0, 0, 1].into()).check(activity, &path(at));
+            let expected = if allowed { Ok(()) } else { Err(Fault::PermissionDenied) };
+            assert_eq!(outcome.map_err(|error| error.fault()), expected, "{name} {activity:?} {at}");
+        }
     }
 
     #[test]

@@ -75,8 +75,16 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessConfig {
-    /// What callers without a token may do, by path. The default lets them read everything.
+    /// What callers without a token or a password may do, by path. The default lets them read everything.
     pub anonymous: Vec<AnonymousRule>,
+    /// A file with the users who may log in by HTTP with a password, `NAME:sha-256$HEX` on each line: the SHA-256 of `NAME:REALM:PASSWORD`. It must be readable by
+    /// its owner only, and a certificate is needed: passwords are taken over TLS only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passwords: Option<PathBuf>,
+    /// For what people are asked their password. With another realm all passwords are to be set again.
+    pub realm: String,
+    /// What those who logged in with a password may do, by path. The default lets them read everything.
+    pub users: Vec<UserRule>,
     /// Whose tokens are believed.
     pub issuers: Vec<IssuerConfig>,
     /// The audiences that name this server in a token, such as `https://se.example.org`.
@@ -87,6 +95,19 @@ pub struct AccessConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnonymousRule {
+    /// The path, with everything below it.
+    pub path: String,
+    /// What is allowed there.
+    pub allow: Vec<Right>,
+}
+
+/// What users with a password may do below a path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserRule {
+    /// Who, by the names in the file; without it all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
     /// The path, with everything below it.
     pub path: String,
     /// What is allowed there.
@@ -237,8 +258,15 @@ impl Default for ServeConfig {
 
 impl Default for AccessConfig {
     fn default() -> Self {
-        let everything = AnonymousRule { path: root_path(), allow: vec![Right::Read] };
-        Self { anonymous: vec![everything], issuers: Vec::new(), audiences: Vec::new() }
+        let allow = vec![Right::Read];
+        Self {
+            anonymous: vec![AnonymousRule { path: root_path(), allow: allow.clone() }],
+            passwords: None,
+            realm: "towpath".into(),
+            users: vec![UserRule { names: None, path: root_path(), allow }],
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod config;
 pub mod http;
 mod listener;
 pub mod metrics;
+mod passwords;
 mod socket;
 pub mod third_party;
 mod tls;

@@ -91,11 +91,16 @@ impl Server {
             .iter()
             .map(|&address| net::listen(address).map_err(|source| StartError::Listen { address, source }))
             .collect::<Result<Vec<_>, _>>()?;
+        let (access, tls) = (Access::new(&config.access)?, Tls::new(&config.tls)?);
+        if access.passwords().is_some() && tls.is_none() {
+            let why = "passwords are taken over TLS only: name a certificate in [tls]";
+            return Err(StartError::Access(why.into()));
+        }
         let metrics = Metrics::default();
         let service = Service {
             store,
             application,
-            access: Access::new(&config.access)?,
+            access,
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
@@ -103,7 +108,7 @@ impl Server {
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
             metrics,
-            tls: Tls::new(&config.tls)?,
+            tls,
             sessions: xrootd::Sessions::default(),
             site: config.site.clone(),
             stopping: CancellationToken::new(),

@@ -1,22 +1,71 @@
-//! Who asks: `Authorization: Bearer`, `?authz=`, or nobody in particular.
+//! Who asks: `Authorization` with a bearer token or a password, `?authz=`, or nobody in particular.
 
-use http::{HeaderMap, header};
-use towpath_store::{Error, Fault, Result};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
+use towpath_store::{Error, Fault};
 
-use super::{link::Link, target::Target};
+use super::{link::Link, refusal::Refusal, respond::value, target::Target};
 use crate::{
     Service,
     access::{Identity, bearer},
+    passwords::{Asked, Denial, Passwords, Shown},
 };
 
-/// The one who sent a request. Credentials other than bearer tokens are not understood, and count as none.
+/// When to come again after too many wrong passwords, in seconds.
+const GUESSERS_WAIT: HeaderValue = HeaderValue::from_static("60");
+
+/// The one who sent a request. Credentials of other schemes than are understood here count as none.
 ///
 /// # Errors
-/// `TlsRequired` on a plain connection where the server insists on TLS; and see [`crate::access::Access::identify`].
-pub(super) async fn identify(service: &Service, link: &Link, headers: &HeaderMap, target: &Target) -> Result<Identity> {
+/// `TlsRequired` on a plain connection where the server insists on TLS, and for a password; [`Denial`]; and see [`crate::access::Access::identify`].
+pub(super) async fn identify(
+    service: &Service,
+    link: &Link,
+    request: &Parts,
+    target: &Target,
+) -> Result<Identity, Refusal> {
     if !link.encrypted && service.tls.as_ref().is_some_and(|tls| tls.required) {
-        return Err(Error::new(Fault::TlsRequired, "this server answers only over TLS: use https://"));
+        return Err(Error::new(Fault::TlsRequired, "this server answers only over TLS: use https://").into());
     }
-    let header = headers.get(header::AUTHORIZATION).and_then(|value| bearer::in_credentials(value.to_str().ok()?));
-    service.access.identify(header.as_ref().or(target.token.as_ref()), link.peer.ip()).await
+    let authorization = request.headers.get(header::AUTHORIZATION);
+    if let Some(passwords) = service.access.passwords()
+        && let Some(shown) = authorization.and_then(|value| Shown::of(value.as_bytes()))
+    {
+        return log_in(service, passwords, link, request, &shown).await;
+    }
+    let token = authorization.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
+    Ok(service.access.identify(token.as_ref().or(target.token.as_ref()), link.peer.ip()).await?)
+}
+
+async fn log_in(
+    service: &Service,
+    passwords: &Passwords,
+    link: &Link,
+    request: &Parts,
+    shown: &Shown<'_>,
+) -> Result<Identity, Refusal> {
+    if !link.encrypted {
+        let why = "passwords are taken over TLS only: use https://, and change one that was sent without";
+        return Err(Error::new(Fault::TlsRequired, why).into());
+    }
+    let address = link.peer.ip();
+    let asked = Asked { method: request.method.as_str(), uri: &request.uri, address };
+    match passwords.verify(shown, asked).await {
+        Ok(name) => Ok(service.access.user(name, address)),
+        Err(denial @ Denial::Stale) => Err(Refusal::from(Error::from(denial)).of_stale_nonce()),
+        Err(denial @ Denial::TooMany) => {
+            Err(Refusal::from(Error::from(denial)).with(header::RETRY_AFTER, GUESSERS_WAIT))
+        }
+        Err(denial) => Err(Error::from(denial).into()),
+    }
+}
+
+/// Says how one can say who one is (RFC 9110 §11.6.1): by a token, or by a password where nobody listens.
+pub(super) fn challenge(service: &Service, link: &Link, has_stale_nonce: bool, headers: &mut HeaderMap) {
+    let passwords = service.access.passwords().filter(|_| link.encrypted);
+    if passwords.is_none() || service.access.takes_tokens() {
+        headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    for challenge in passwords.into_iter().flat_map(|passwords| passwords.challenges(has_stale_nonce)) {
+        headers.append(header::WWW_AUTHENTICATE, value(challenge));
+    }
 }

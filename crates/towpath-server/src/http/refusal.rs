@@ -18,13 +18,15 @@ pub(super) struct Refusal {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The XML that names the WebDAV condition which does not hold (RFC 4918 §16).
     condition: Option<String>,
+    /// Whether the password was right, and only the nonce too old (RFC 7616 §3.3).
+    has_stale_nonce: bool,
 }
 
 impl Refusal {
     /// A refusal with a status of one's own and a sentence for people.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let fault = Fault::from_http(status.as_u16());
-        Self { status, fault, text: text.into(), headers: Vec::new(), condition: None }
+        Self { status, fault, text: text.into(), headers: Vec::new(), condition: None, has_stale_nonce: false }
     }
 
     /// 400.
@@ -69,6 +71,12 @@ impl Refusal {
         self
     }
 
+    /// The same for a client whose password was right: it does not ask its user again.
+    #[must_use]
+    pub(super) fn of_stale_nonce(self) -> Self {
+        Self { has_stale_nonce: true, ..self }
+    }
+
     /// The file was created meanwhile: `If-None-Match` does not hold.
     #[must_use]
     pub(super) fn of_refused_overwrite(self) -> Self {
@@ -90,7 +98,12 @@ impl Refusal {
         self.status
     }
 
-    /// The answer.
+    /// Whether the password was right, and only the nonce too old.
+    pub(super) fn has_stale_nonce(&self) -> bool {
+        self.has_stale_nonce
+    }
+
+    /// The answer; one of status 401 still lacks the challenges.
     pub(super) fn into_response(self) -> Response<Content> {
         let (media_type, body) = match self.condition {
             Some(xml) => (respond::XML, xml),
@@ -100,9 +113,6 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, media_type);
         match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
             StatusCode::UPGRADE_REQUIRED => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("TLS/1.2, HTTP/1.1"));
                 headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -112,7 +122,9 @@ impl Refusal {
             }
             _ => {}
         }
-        headers.extend(self.headers);
+        for (name, value) in self.headers {
+            headers.insert(name, value);
+        }
         response
     }
 }
@@ -122,6 +134,6 @@ impl From<Error> for Refusal {
         let fault = error.fault();
         let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = format!("{error}\nAt fault: {}.", error.blame());
-        Self { status, fault, text, headers: Vec::new(), condition: None }
+        Self { status, fault, text, headers: Vec::new(), condition: None, has_stale_nonce: false }
     }
 }

@@ -33,11 +33,16 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let path = request.uri().path().to_owned();
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
     let asks_for_tcp = request.headers().contains_key(TCP_INFO_FIELD);
-    let (outcome, mut account) = carry_out(service, &link, verb, request, account).await;
+    let (outcome, mut account) = carry_out(Arc::clone(&service), &link, verb, request, account).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
         tell_operator(link.peer, refusal.fault(), refusal.text());
         account.refused(refusal.fault());
-        refusal.into_response()
+        let has_stale_nonce = refusal.has_stale_nonce();
+        let mut response = refusal.into_response();
+        if response.status() == StatusCode::UNAUTHORIZED {
+            identity::challenge(&service, &link, has_stale_nonce, response.headers_mut());
+        }
+        response
     });
     response.headers_mut().insert(header::SERVER, SERVER);
     if asks_for_tcp
@@ -101,7 +106,7 @@ async fn begin(
         return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
     }
     let target = Target::of(&parts.uri)?;
-    let identity = identity::identify(service, link, &parts.headers, &target).await?;
+    let identity = identity::identify(service, link, parts, &target).await?;
     Ok((target, identity))
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use crate::access::{Identity, Person};
+use crate::access::{Identity, Person, network_of};
 
 /// The longest key, in bytes. XRootD's clients make keys of 24, dCache's of 36.
 const MAX_KEY_BYTES: usize = 128;
@@ -109,8 +109,7 @@ impl Grant {
     }
 }
 
-/// Who gives grants, as far as one can be told from others: a person at an address, or in one of the networks that users of IPv6 are given, which
-/// have 64 bits for their addresses (RFC 4291 §2.5.4).
+/// Who gives grants, as far as one can be told from others: a person at an address, or in a network.
 #[derive(Debug, PartialEq, Eq)]
 struct Granter {
     person: Person,
@@ -119,11 +118,7 @@ struct Granter {
 
 impl Granter {
     fn of(caller: &Caller) -> Self {
-        let address = caller.address.map(|address| match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-            address => address,
-        });
-        Self { person: Person::of(caller), address }
+        Self { person: Person::of(caller), address: caller.address.map(network_of) }
     }
 }
 

@@ -5,6 +5,7 @@ mod files;
 mod limits;
 mod links;
 mod namespace;
+mod passwords;
 mod probe;
 mod properties;
 mod third_party;

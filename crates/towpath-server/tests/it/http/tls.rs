@@ -6,26 +6,33 @@ use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tempfile::TempDir;
 use tokio_rustls::TlsConnector;
+use towpath_server::ServeConfig;
 use towpath_store::sys::{disk, net};
 use towpath_testkit::pattern::Pattern;
 
 use super::{Site, open_config, request};
 
-/// A server that insists on TLS, and the client's settings that believe its certificate.
-fn site() -> (Site, ClientConfig) {
+/// A certificate for `localhost` in a directory, which a server of these settings has, and a client's settings that believe it.
+pub(super) fn certify(config: &mut ServeConfig) -> (TempDir, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("certificate"), directory.path().join("key"));
     disk::write(&certificate, made.cert.pem().as_bytes()).unwrap();
     disk::write(&key, made.signing_key.serialize_pem().as_bytes()).unwrap();
-    let mut config = open_config();
     config.tls.certificate = Some(certificate);
     config.tls.key = Some(key);
-    config.tls.required = true;
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    (directory, ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}
+
+/// A server that insists on TLS, and the client's settings that believe its certificate.
+fn site() -> (Site, ClientConfig) {
+    let mut config = open_config();
+    let (_directory, client) = certify(&mut config);
+    config.tls.required = true;
     (Site::in_memory_with(&config), client)
 }
 

@@ -102,7 +102,7 @@ async fn keys_for_other_uses_are_passed_over() {
 fn documented_settings_are_understood() {
     let document = include_str!("../../../../../../docs/access.md");
     let examples: Vec<&str> = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 2);
+    assert_eq!(examples.len(), 3);
     for example in examples {
         let config: crate::ServeConfig = toml::from_str(example).unwrap();
         for mut settings in config.access.issuers {

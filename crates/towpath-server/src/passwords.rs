@@ -1,0 +1,221 @@
+//! Passwords over HTTP: Digest ([RFC 7616](https://www.rfc-editor.org/rfc/rfc7616)) and Basic ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)), against one
+//! file. RFC 7285 §8.3.5 wants Digest of a server whose clients say by HTTP who they are.
+//!
+//! The life of a login: what a request shows ([`Shown`]) is taken apart ([`digest`]; Basic here), and compared with what the [`file`] has of that user: the SHA-256 of
+//! `name:realm:password`, which Digest calls H(A1). A digest is good once, for its nonce and its count ([`nonces`]). Who guesses is stopped ([`attempts`]).
+//!
+//! What is not here: rights (`access`), statuses and header fields (`http`). That passwords are taken over TLS only is up to who calls.
+
+mod attempts;
+mod digest;
+mod file;
+mod nonces;
+#[cfg(test)]
+mod tests;
+
+use std::{net::IpAddr, path::Path, sync::Arc};
+
+use aws_lc_rs::constant_time;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::Uri;
+use sha2::{Digest as _, Sha256};
+use towpath_store::{
+    Blame, Error, Fault,
+    sys::clock::{self, Instant},
+};
+
+use self::{
+    attempts::Attempts,
+    digest::Credentials,
+    file::{Roll, Users},
+    nonces::Nonces,
+};
+use crate::StartError;
+
+/// The longest credentials; those of real clients have a few hundred bytes.
+const MAX_CREDENTIALS_BYTES: usize = 8 << 10;
+
+/// The longest realm.
+const MAX_REALM_BYTES: usize = 128;
+
+/// Who has a password, and what is needed to tell whether one is right.
+#[derive(Debug)]
+pub(crate) struct Passwords {
+    realm: String,
+    roll: Arc<Roll>,
+    nonces: Nonces,
+    attempts: Attempts,
+}
+
+/// By which of the two schemes somebody says who they are.
+#[derive(Clone, Copy)]
+enum Scheme {
+    Digest,
+    Basic,
+}
+
+const SCHEMES: [(&str, Scheme); 2] = [("Digest", Scheme::Digest), ("Basic", Scheme::Basic)];
+
+/// A login as a request carries it. (It cannot be printed: a password may be in it.)
+pub(crate) struct Shown<'a> {
+    scheme: Scheme,
+    credentials: &'a [u8],
+}
+
+/// The request that a login comes with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// Its method.
+    pub(crate) method: &'a str,
+    /// Its target.
+    pub(crate) uri: &'a Uri,
+    /// Where it comes from.
+    pub(crate) address: IpAddr,
+}
+
+/// Why a login is refused, in words for the one who tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denial {
+    /// Not what the RFCs say.
+    #[error("the credentials are malformed: {0}")]
+    Malformed(&'static str),
+    /// A field that there must be is not there.
+    #[error("the credentials are malformed: `{0}` is missing")]
+    Missing(&'static str),
+    /// Good elsewhere perhaps.
+    #[error("the credentials do not answer this server's challenge: {0}")]
+    Unsuited(&'static str),
+    /// There is no such user, or the password is another one: it is not told which.
+    #[error("the name or the password is wrong")]
+    Wrong,
+    /// The password is right, and the nonce too old, unknown, or used with this count before.
+    #[error("the nonce is used up: answer the new one")]
+    Stale,
+    /// Too many were wrong.
+    #[error("{} wrong passwords came from this address within a minute: wait for one", attempts::MOST_FAILURES)]
+    TooMany,
+}
+
+impl From<Denial> for Error {
+    fn from(denial: Denial) -> Self {
+        let fault = match denial {
+            Denial::Malformed(_) | Denial::Missing(_) => Fault::MalformedRequest,
+            Denial::Unsuited(_) | Denial::Wrong | Denial::Stale => Fault::AuthenticationFailed,
+            Denial::TooMany => Fault::Overloaded,
+        };
+        Error::new(fault, denial.to_string()).blamed_on(Blame::Caller)
+    }
+}
+
+impl<'a> Shown<'a> {
+    /// The login in the value of `Authorization`; none if that is of another scheme.
+    pub(crate) fn of(authorization: &'a [u8]) -> Option<Self> {
+        let shown = authorization.trim_ascii();
+        let end = shown.iter().position(|byte| *byte == b' ').unwrap_or(shown.len());
+        let (name, credentials) = shown.split_at(end);
+        let (_, scheme) = SCHEMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()))?;
+        Some(Self { scheme: *scheme, credentials })
+    }
+
+    fn text(&self) -> Result<&'a str, Denial> {
+        if self.credentials.len() > MAX_CREDENTIALS_BYTES {
+            return Err(Denial::Malformed("they are too long"));
+        }
+        str::from_utf8(self.credentials).map(str::trim).map_err(|_| Denial::Malformed("they are not UTF-8"))
+    }
+}
+
+impl Passwords {
+    /// Those in the file at `path`, for `realm`. The file is read at once, so that a wrong one is noticed at the start.
+    ///
+    /// # Errors
+    /// [`StartError::Access`] if it cannot be used.
+    pub(crate) fn new(path: &Path, realm: &str) -> Result<Self, StartError> {
+        let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+        if realm.is_empty() || realm.len() > MAX_REALM_BYTES || !realm.bytes().all(is_plain) {
+            return Err(StartError::Access(format!(
+                "realm `{}`: it must have 1 to {MAX_REALM_BYTES} characters of ASCII, no quotes and no backslash",
+                realm.escape_debug()
+            )));
+        }
+        let roll =
+            Roll::open(path).map_err(|error| StartError::Access(format!("passwords {}: {error}", path.display())))?;
+        Ok(Self {
+            realm: realm.into(),
+            roll: Arc::new(roll),
+            nonces: Nonces::new(clock::now()),
+            attempts: Attempts::default(),
+        })
+    }
+
+    /// For what clients are asked their password.
+    pub(crate) fn realm(&self) -> &str {
+        &self.realm
+    }
+
+    /// The values of `WWW-Authenticate`, the better one first. `is_stale` tells a client that its password was right, so that it does not ask its user again.
+    pub(crate) fn challenges(&self, is_stale: bool) -> [String; 2] {
+        let (realm, nonce) = (&self.realm, self.nonces.make(clock::now()));
+        let stale = if is_stale { ", stale=true" } else { "" };
+        [
+            format!(
+                r#"Digest realm="{realm}", qop="auth", algorithm=SHA-256, nonce="{nonce}", charset=UTF-8, userhash=false{stale}"#
+            ),
+            format!(r#"Basic realm="{realm}", charset="UTF-8""#),
+        ]
+    }
+
+    /// The name of who logs in.
+    ///
+    /// # Errors
+    /// [`Denial`].
+    pub(crate) async fn verify(&self, shown: &Shown<'_>, asked: Asked<'_>) -> Result<Arc<str>, Denial> {
+        let text = shown.text()?;
+        let users = self.roll.users().await;
+        let now = clock::now();
+        if !self.attempts.may_go_on(asked.address, now) {
+            return Err(Denial::TooMany);
+        }
+        let outcome = match shown.scheme {
+            Scheme::Digest => self.by_digest(text, &users, asked, now),
+            Scheme::Basic => self.by_password(text, &users),
+        };
+        if matches!(outcome, Err(Denial::Wrong)) && self.attempts.failed(asked.address, now) {
+            tracing::warn!(address = %asked.address, "too many wrong passwords: no more are looked at for a minute");
+        }
+        outcome
+    }
+
+    fn by_digest(&self, text: &str, users: &Users, asked: Asked<'_>, now: Instant) -> Result<Arc<str>, Denial> {
+        let credentials = Credentials::parse(text)?;
+        if credentials.realm != self.realm {
+            return Err(Denial::Unsuited("`realm` is another one"));
+        }
+        if !credentials.is_about(asked.uri) {
+            return Err(Denial::Malformed("`uri` is not the target of the request"));
+        }
+        let user = users.find(&credentials.username, |kept| credentials.is_of(kept, asked.method))?;
+        // Only now: who does not know the password does not learn what is a nonce, and uses none up.
+        self.nonces.take(&credentials.nonce, credentials.count, now)?;
+        Ok(user)
+    }
+
+    fn by_password(&self, text: &str, users: &Users) -> Result<Arc<str>, Denial> {
+        const MALFORMED: Denial = Denial::Malformed("`Basic` takes the base64 of NAME:PASSWORD");
+        let bytes = STANDARD.decode(text).map_err(|_| MALFORMED)?;
+        let pair = str::from_utf8(&bytes).map_err(|_| MALFORMED)?;
+        let (name, password) = pair.split_once(':').ok_or(MALFORMED)?;
+        let sent = hash(&[name, &self.realm, password]);
+        users.find(name, |kept| are_equal(kept, &sent))
+    }
+}
+
+/// The SHA-256 of these, with colons between them, in hex: what RFC 7616 calls `H(a ":" b)`.
+fn hash(parts: &[&str]) -> String {
+    Sha256::digest(parts.join(":")).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether two hashes are the same, found out in a time that does not depend on where they differ.
+fn are_equal(one: &str, other: &str) -> bool {
+    constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
+}

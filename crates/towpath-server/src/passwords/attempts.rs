@@ -1,0 +1,114 @@
+//! Wrong passwords by address: who guesses is stopped for a while.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use towpath_store::sys::clock::Instant;
+
+use crate::access::network_of;
+
+/// Wrong passwords from one address within [`WINDOW`], after which none is looked at until it is over. Who mistypes has some left; a guesser gets through 14,400 a day.
+pub(super) const MOST_FAILURES: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Addresses that are remembered; with more, the one that failed first is forgotten. They take less than 1 MiB.
+const MOST_ADDRESSES: usize = 10_000;
+
+/// Wrong passwords of the last minute.
+#[derive(Debug, Default)]
+pub(super) struct Attempts(Mutex<HashMap<IpAddr, Failures>>);
+
+#[derive(Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
+}
+
+impl Failures {
+    fn are_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < WINDOW
+    }
+}
+
+impl Attempts {
+    /// Whether a password from `address` is to be looked at.
+    pub(super) fn may_go_on(&self, address: IpAddr, now: Instant) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = all.get(&network_of(address));
+        failures.is_none_or(|failures| failures.count < MOST_FAILURES || !failures.are_recent(now))
+    }
+
+    /// Counts a wrong password from `address`; whether no more is looked at now.
+    pub(super) fn failed(&self, address: IpAddr, now: Instant) -> bool {
+        let address = network_of(address);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains_key(&address) {
+            make_room(&mut all, now);
+        }
+        let failures = all.entry(address).or_insert(Failures { since: now, count: 0 });
+        if !failures.are_recent(now) {
+            *failures = Failures { since: now, count: 0 };
+        }
+        failures.count = failures.count.saturating_add(1);
+        failures.count == MOST_FAILURES
+    }
+}
+
+fn make_room(all: &mut HashMap<IpAddr, Failures>, now: Instant) {
+    if all.len() < MOST_ADDRESSES {
+        return;
+    }
+    all.retain(|_, failures| failures.are_recent(now));
+    if all.len() >= MOST_ADDRESSES
+        && let Some(oldest) = all.iter().min_by_key(|(_, failures)| failures.since).map(|(address, _)| *address)
+    {
+        all.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    #[test]
+    fn who_guesses_waits_for_a_minute_and_nobody_else_does() {
+        let (attempts, now) = (Attempts::default(), clock::now());
+        let [guesser, neighbour, other] =
+            ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|text| text.parse().unwrap());
+        let stopped: Vec<bool> = (0..MOST_FAILURES).map(|_| attempts.failed(guesser, now)).collect();
+        assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
+        assert!(stopped.ends_with(&[true]));
+        assert!(!attempts.may_go_on(guesser, now));
+        assert!(!attempts.may_go_on(neighbour, now), "one network is one guesser");
+        assert!(attempts.may_go_on(other, now));
+        assert!(attempts.may_go_on(guesser, now + WINDOW));
+        attempts.failed(guesser, now + WINDOW);
+        assert!(attempts.may_go_on(guesser, now + WINDOW), "it begins anew");
+    }
+
+    #[test]
+    fn no_more_addresses_are_remembered_than_there_is_room_for() {
+        let (attempts, now) = (Attempts::default(), clock::now());
+        let address = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
+        let most = u32::try_from(MOST_ADDRESSES).unwrap();
+        let ms = |number: u32| now + Duration::from_millis(number.into());
+        let together = Attempts::default();
+        for number in 0..=most {
+            attempts.failed(address(number), ms(number));
+            together.failed(address(number), now);
+        }
+        let remembered = |attempts: &Attempts, number| attempts.0.lock().unwrap().contains_key(&address(number));
+        assert_eq!(attempts.0.lock().unwrap().len(), MOST_ADDRESSES);
+        assert!(!remembered(&attempts, 0) && remembered(&attempts, 1) && remembered(&attempts, most));
+        together.failed(address(most + 1), now + WINDOW);
+        assert_eq!(together.0.lock().unwrap().len(), 1, "what is over goes first");
+    }
+}

@@ -1,0 +1,279 @@
+//! The file of users: a line `NAME:sha-256$HEX` for each, where HEX is the SHA-256 of `NAME:REALM:PASSWORD`. Empty lines and those that begin with `#` say nothing.
+//!
+//! Whoever can read it can log in as any of its users by Digest, so it must be its owner's alone. It is looked at again when somebody logs in, at most every [`PAUSE`].
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use towpath_store::{
+    Secret,
+    sys::{
+        clock::{self, Instant},
+        disk,
+    },
+};
+
+use super::Denial;
+
+/// The longest file, and its most lines.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_LINES: usize = 10_000;
+
+/// How long nobody looks whether the file is another one.
+pub(super) const PAUSE: Duration = Duration::from_secs(5);
+
+/// What a password is compared with if there is no such user, so that it takes as long to say so.
+const NOBODY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// The file, and what was in it.
+#[derive(Debug)]
+pub(super) struct Roll {
+    path: PathBuf,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    users: Arc<Users>,
+    stamp: Stamp,
+    looked: Instant,
+    /// Why what is there now is not taken, so that it is told once.
+    trouble: Option<FileError>,
+}
+
+/// Users by name, each with the hash of the password in lower case.
+#[derive(Debug)]
+pub(super) struct Users(HashMap<Arc<str>, Secret>);
+
+/// What tells a file from another one at the same place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// Why a file is not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FileError {
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("it is not a regular file")]
+    Kind,
+    #[error("others than its owner have rights to it: chmod 600")]
+    Public,
+    #[error("it is not UTF-8")]
+    Text,
+    #[error("it has more than {MAX_LINES} lines")]
+    TooLong,
+    #[error("line {0}: it is not NAME:sha-256$HEX, with 64 hexadecimal digits")]
+    Line(usize),
+    #[error("line {0}: the name is there already")]
+    Twice(usize),
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl Users {
+    /// The user of that name, if what is kept of the password `fits`.
+    pub(super) fn find(&self, name: &str, fits: impl FnOnce(&str) -> bool) -> Result<Arc<str>, Denial> {
+        let known = self.0.get_key_value(name);
+        let is_right = fits(known.map_or(NOBODY, |(_, kept)| kept.expose()));
+        known.filter(|_| is_right).map(|(name, _)| Arc::clone(name)).ok_or(Denial::Wrong)
+    }
+
+    fn parse(text: &str) -> Result<Self, FileError> {
+        let mut users: HashMap<Arc<str>, Secret> = HashMap::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            if number > MAX_LINES {
+                return Err(FileError::TooLong);
+            }
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, kept) = user(line).ok_or(FileError::Line(number))?;
+            match users.entry(Arc::from(name)) {
+                Entry::Occupied(_) => return Err(FileError::Twice(number)),
+                Entry::Vacant(place) => place.insert(kept),
+            };
+        }
+        Ok(Self(users))
+    }
+}
+
+fn user(line: &str) -> Option<(&str, Secret)> {
+    let (name, kept) = line.split_once(':')?;
+    let hex = kept.strip_prefix("sha-256$")?;
+    let is_name = !name.is_empty() && !name.chars().any(char::is_control);
+    let is_hash = hex.len() == NOBODY.len() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_name && is_hash).then(|| (name, Secret::new(hex.to_ascii_lowercase())))
+}
+
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Self { inode: metadata.ino(), bytes: metadata.len(), modified }
+    }
+}
+
+/// What is in the file at `path`, unless that is the `known` one.
+fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, FileError> {
+    let file = disk::open(path)?;
+    let metadata = file.metadata()?;
+    let stamp = Stamp::of(&metadata);
+    if !metadata.is_file() {
+        return Err(FileError::Kind);
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(FileError::Public);
+    }
+    if known == Some(&stamp) {
+        return Ok(None);
+    }
+    let text = String::from_utf8(disk::read_bounded(file, MAX_FILE_BYTES)?).map_err(|_| FileError::Text)?;
+    Ok(Some((Users::parse(&text)?, stamp)))
+}
+
+impl Roll {
+    /// The file at `path`, as it is now.
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        let looked = clock::now();
+        let (users, stamp) = read(path, None)?.ok_or(FileError::Kind)?;
+        let held = Held { users: Arc::new(users), stamp, looked, trouble: None };
+        Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
+    }
+
+    /// The users as they are in the file, or were there [`PAUSE`] ago.
+    pub(super) async fn users(self: &Arc<Self>) -> Arc<Users> {
+        if self.is_due() {
+            let roll = Arc::clone(self);
+            // If it is cancelled, with the process, what was known holds.
+            let _ = tokio::task::spawn_blocking(move || roll.look()).await;
+        }
+        Arc::clone(&self.held().users)
+    }
+
+    /// Whether it is time to look. Whoever is told so does it, and the others go on meanwhile.
+    fn is_due(&self) -> bool {
+        let now = clock::now();
+        let mut held = self.held();
+        let is_due = now.saturating_duration_since(held.looked) >= PAUSE;
+        if is_due {
+            held.looked = now;
+        }
+        is_due
+    }
+
+    /// Takes what is in the file now. What cannot be taken is told in the log, and what was known holds.
+    fn look(&self) {
+        // Nobody else looks, and a file may be slow: not under the lock.
+        let known = self.held().stamp.clone();
+        let found = read(&self.path, Some(&known));
+        let mut held = self.held();
+        match found {
+            Ok(None) => held.trouble = None,
+            Ok(Some((users, stamp))) => {
+                tracing::info!("{}: there are other passwords now", self.path.display());
+                *held = Held { users: Arc::new(users), stamp, looked: held.looked, trouble: None };
+            }
+            Err(trouble) if held.trouble.as_ref() != Some(&trouble) => {
+                tracing::error!("{}: {trouble}; the passwords before hold", self.path.display());
+                held.trouble = Some(trouble);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    const HEX: &str = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_line_for_each_user() {
+        let text = format!("# who\n\nalice:sha-256${HEX}\r\nJäsøn Doe:sha-256${HEX}\n");
+        let users = Users::parse(&text).unwrap();
+        for (name, outcome) in
+            [("alice", Ok("alice".into())), ("Jäsøn Doe", Ok("Jäsøn Doe".into())), ("bob", Err(Denial::Wrong))]
+        {
+            assert_eq!(users.find(name, |kept| kept == HEX.to_lowercase() || kept == NOBODY), outcome, "{name}");
+        }
+        assert_eq!(users.find("alice", |_| false), Err(Denial::Wrong));
+        assert!(!format!("{users:?}").contains("0123"), "hashes are not printed");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_without_the_hash() {
+        for (line, error) in [
+            (format!("bob:sha-256${}", &HEX[1..]), FileError::Line(2)),
+            (format!("bob:sha-256${HEX}0"), FileError::Line(2)),
+            (format!("bob:sha-256$g{}", &HEX[1..]), FileError::Line(2)),
+            (format!("bob:{HEX}"), FileError::Line(2)),
+            (format!(":sha-256${HEX}"), FileError::Line(2)),
+            (format!("b\tb:sha-256${HEX}"), FileError::Line(2)),
+            (format!("bob:realm:sha-256${HEX}"), FileError::Line(2)),
+            ("bob".into(), FileError::Line(2)),
+            (format!("alice:sha-256${HEX}"), FileError::Twice(2)),
+        ] {
+            let found = Users::parse(&format!("alice:sha-256${HEX}\n{line}\n")).unwrap_err();
+            assert!(!found.to_string().contains("0123"), "{found}");
+            assert_eq!(found, error, "{line}");
+        }
+        assert_eq!(Users::parse(&"\n".repeat(MAX_LINES + 1)).unwrap_err(), FileError::TooLong);
+        assert!(Users::parse(&"\n".repeat(MAX_LINES)).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_and_what_was_known_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, next) = (directory.path().join("passwords"), directory.path().join("next"));
+        let put = |bytes: &[u8], mode| {
+            disk::write(&next, bytes).unwrap();
+            fs::set_permissions(&next, Permissions::from_mode(mode)).unwrap();
+            disk::rename(&next, &path).unwrap();
+        };
+        let line = |name: &str| format!("{name}:sha-256${HEX}\n");
+        assert!(matches!(Roll::open(&path), Err(FileError::Unreadable(_))));
+        assert_eq!(Roll::open(directory.path()).unwrap_err(), FileError::Kind);
+        for mode in [0o640, 0o604, 0o620, 0o602, 0o610] {
+            put(line("alice").as_bytes(), mode);
+            assert_eq!(Roll::open(&path).unwrap_err(), FileError::Public, "{mode:o}");
+        }
+        put(line("alice").as_bytes(), 0o400);
+        let roll = Roll::open(&path).unwrap();
+        let knows = |name: &str| roll.held().users.find(name, |_| true).is_ok();
+        let trouble = || roll.held().trouble.as_ref().map(ToString::to_string);
+        let long = vec![b'\n'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
+        for bytes in [&b"\xff"[..], b"bob", &long] {
+            put(bytes, 0o600);
+            roll.look();
+            assert!(knows("alice") && trouble().is_some());
+        }
+        put(line("bob").as_bytes(), 0o600);
+        roll.look();
+        assert!(knows("bob") && !knows("alice") && trouble().is_none());
+        roll.look();
+        assert!(knows("bob"));
+        disk::remove(&path).unwrap();
+        roll.look();
+        assert!(knows("bob") && trouble().is_some());
+    }
+}

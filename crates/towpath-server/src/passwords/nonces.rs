@@ -1,0 +1,235 @@
+//! Nonces of Digest: made without keeping anything, and remembered from their first use on, so that a digest is good once.
+//!
+//! A nonce is a time and a number that this process signed. Who merely asks for challenges takes no memory. Those who answered one are remembered by their counts (`nc`):
+//! requests that are sent at once may come in any order, within a window.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use aws_lc_rs::hmac;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use towpath_store::sys::{clock::Instant, random};
+
+use super::Denial;
+
+/// How long a nonce is good: a client asks again with the new one, by itself.
+const LIFE: Duration = Duration::from_secs(5 * 60);
+
+/// Nonces that are remembered, about 1 MiB. With more the oldest is forgotten, and is good no more.
+const MOST_USED: usize = 10_000;
+
+/// The bytes of an [`Id`], and with its signature those of a nonce.
+const ID_BYTES: usize = 16;
+const NONCE_BYTES: usize = ID_BYTES + 32;
+
+/// The nonces of this process.
+#[derive(Debug)]
+pub(super) struct Nonces {
+    key: hmac::Key,
+    born: Instant,
+    next: AtomicU64,
+    used: Mutex<Used>,
+}
+
+/// What tells a nonce from all others, in the order in which they were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Id {
+    /// When, since the process has nonces.
+    made_ms: u64,
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    counts: BTreeMap<Id, Counts>,
+    /// The last one that was forgotten before its time; older ones may have been used too.
+    forgotten: Option<Id>,
+}
+
+/// The counts with which a nonce was used.
+#[derive(Debug, Default)]
+struct Counts {
+    highest: u32,
+    /// Those that were, `1 << n` for `highest - n`; what is below counts as used.
+    seen: u128,
+}
+
+impl Counts {
+    /// Whether a count comes for the first time.
+    fn take(&mut self, count: u32) -> bool {
+        if let Some(ahead) = count.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
+            self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
+            self.highest = count;
+            return true;
+        }
+        let bit = 1_u128.checked_shl(self.highest - count).unwrap_or(0);
+        let is_new = bit != 0 && self.seen & bit == 0;
+        self.seen |= bit;
+        is_new
+    }
+}
+
+impl Id {
+    fn to_bytes(self) -> [u8; ID_BYTES] {
+        ((u128::from(self.made_ms) << 64) | u128::from(self.number)).to_be_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
+        let [made_ms, number] = [&bytes[..8], &bytes[8..]]
+            .map(|half| u64::from_be_bytes(half.try_into().expect("halves of 16 bytes have 8")));
+        Self { made_ms, number }
+    }
+}
+
+impl Nonces {
+    /// Nonces from now on, by a key of their own.
+    pub(super) fn new(now: Instant) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &random::bytes::<32>());
+        Self { key, born: now, next: AtomicU64::new(0), used: Mutex::default() }
+    }
+
+    /// A new one.
+    pub(super) fn make(&self, now: Instant) -> String {
+        let id = Id { made_ms: self.age_ms(now), number: self.next.fetch_add(1, Ordering::Relaxed) }.to_bytes();
+        URL_SAFE_NO_PAD.encode([&id[..], hmac::sign(&self.key, &id).as_ref()].concat())
+    }
+
+    /// Uses a nonce with a count, once.
+    ///
+    /// # Errors
+    /// [`Denial::Stale`] if it is not of this process, too old, forgotten, or was used with this count before.
+    pub(super) fn take(&self, nonce: &str, count: u32, now: Instant) -> Result<(), Denial> {
+        let now_ms = self.age_ms(now);
+        let id = self.signed(nonce).filter(|id| is_fresh(*id, now_ms)).ok_or(Denial::Stale)?;
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.take(id, count, now_ms) { Ok(()) } else { Err(Denial::Stale) }
+    }
+
+    /// What a nonce says, if this process made it.
+    fn signed(&self, nonce: &str) -> Option<Id> {
+        let bytes: [u8; NONCE_BYTES] = URL_SAFE_NO_PAD.decode(nonce).ok()?.try_into().ok()?;
+        let (id, signature) = bytes.split_first_chunk::<ID_BYTES>()?;
+        hmac::verify(&self.key, id, signature).ok()?;
+        Some(Id::from_bytes(*id))
+    }
+
+    fn age_ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn is_fresh(id: Id, now_ms: u64) -> bool {
+    Duration::from_millis(now_ms.saturating_sub(id.made_ms)) < LIFE
+}
+
+impl Used {
+    fn take(&mut self, id: Id, count: u32, now_ms: u64) -> bool {
+        if let Some(counts) = self.counts.get_mut(&id) {
+            return counts.take(count);
+        }
+        if self.forgotten >= Some(id) {
+            return false;
+        }
+        while self.counts.first_entry().is_some_and(|first| !is_fresh(*first.key(), now_ms)) {
+            self.counts.pop_first();
+        }
+        let is_new = self.counts.entry(id).or_default().take(count);
+        if self.counts.len() > MOST_USED
+            && let Some((oldest, _)) = self.counts.pop_first()
+        {
+            self.forgotten = self.forgotten.max(Some(oldest));
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use towpath_store::sys::clock;
+
+    use super::*;
+
+    #[test]
+    fn a_nonce_is_good_once_for_each_count_in_any_order() {
+        let now = clock::now();
+        let nonces = Nonces::new(now);
+        let [nonce, other] = [nonces.make(now), nonces.make(now)];
+        assert_ne!(nonce, other);
+        for (count, outcome) in [
+            (1, Ok(())),
+            (1, Err(Denial::Stale)),
+            (4, Ok(())),
+            (3, Ok(())),
+            (3, Err(Denial::Stale)),
+            (131, Ok(())),
+            (4, Err(Denial::Stale)),
+            (5, Ok(())),
+            (3, Err(Denial::Stale)),
+            (2, Err(Denial::Stale)),
+            (u32::MAX, Ok(())),
+            (131, Err(Denial::Stale)),
+        ] {
+            assert_eq!(nonces.take(&nonce, count, now), outcome, "{count}");
+        }
+        assert_eq!(nonces.take(&other, 1, now), Ok(()), "each has counts of its own");
+    }
+
+    #[test]
+    fn only_fresh_nonces_of_this_process_are_good() {
+        let now = clock::now();
+        let nonces = Nonces::new(now);
+        let nonce = nonces.make(now);
+        let just = LIFE - Duration::from_millis(1);
+        assert_eq!(nonces.take(&nonce, 1, now + just), Ok(()));
+        assert_eq!(nonces.take(&nonce, 2, now + LIFE), Err(Denial::Stale));
+        let changed = format!("{}{}", if nonce.starts_with('B') { 'A' } else { 'B' }, &nonce[1..]);
+        for bad in ["", "AAAA", "?", &changed, &nonce[..63], &format!("{nonce}A"), &Nonces::new(now).make(now)] {
+            assert_eq!(nonces.take(bad, 1, now), Err(Denial::Stale), "{bad}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_is_forgotten_and_not_good_again() {
+        let now = clock::now();
+        let nonces = Nonces::new(now);
+        let made: Vec<String> = (0..=MOST_USED).map(|_| nonces.make(now)).collect();
+        for nonce in &made[1..] {
+            assert_eq!(nonces.take(nonce, 1, now), Ok(()));
+        }
+        // It comes late, and there is no room to remember it.
+        assert_eq!(nonces.take(&made[0], 1, now), Ok(()));
+        assert_eq!(nonces.take(&made[0], 1, now), Err(Denial::Stale));
+        assert_eq!(nonces.take(&made[1], 2, now), Ok(()));
+        assert_eq!(nonces.take(&nonces.make(now), 1, now), Ok(()));
+        assert_eq!(nonces.take(&made[1], 3, now), Err(Denial::Stale));
+        assert_eq!(nonces.take(&made[2], 2, now), Ok(()));
+        assert_eq!(nonces.used.lock().unwrap().counts.len(), MOST_USED);
+        let later = now + LIFE;
+        assert_eq!(nonces.take(&nonces.make(later), 1, later), Ok(()));
+        assert_eq!(nonces.used.lock().unwrap().counts.len(), 1, "what is over goes first");
+    }
+
+    proptest! {
+        #[test]
+        fn no_count_is_taken_twice(counts in proptest::collection::vec(1_u32..300, 0..400)) {
+            let (mut window, mut taken) = (Counts::default(), BTreeSet::new());
+            for count in counts {
+                let highest = taken.last().copied().unwrap_or(0);
+                let is_due = !taken.contains(&count) && highest.saturating_sub(count) < 128;
+                prop_assert_eq!(window.take(count), is_due);
+                if is_due {
+                    taken.insert(count);
+                }
+            }
+        }
+    }
+}
