@@ -5,12 +5,18 @@
 //! asked and its answer is given to [`Survey::take`]. Then [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement
 //! can put into order.
 //!
+//! Other answers are asked for by name ([`Directory::question`]) and read as [`Document`]s. Answers that change are followed by one update stream
+//! ([`Directory::stream`]), whose bytes an [`EventReader`] takes apart, or by a TIPS view each ([`Directory::view`]).
+//!
 //! | what | module |
 //! | --- | --- |
 //! | metrics as somebody defines them, also in the form of the talk | `configuration` |
+//! | where servers are that nobody named | `discovery` |
 //! | what a server has | `directory`, `media_type`, `uri` |
+//! | what it answers | `document`, `multipart` |
+//! | answers that are followed | `follow` and `sse`, or `view`; `held` |
 //! | where the value of each name comes from | `need` |
-//! | what is asked, and what its answers tell | `survey`, `answers`, `multipart` |
+//! | what is asked, and what its answers tell | `survey`, `answers` |
 //!
 //! A name of a statement is a metric of the configuration; else a cost metric of the server (`delay_ow` is `delay-ow` there); else a property
 //! (`continent`, `priv:continent`). Properties are those of the replica, with or without `dst.` before them, and with `src.` those of the client,
@@ -22,20 +28,31 @@
 mod answers;
 mod configuration;
 mod directory;
+mod discovery;
+mod document;
 mod error;
+mod follow;
+mod held;
 mod media_type;
 mod multipart;
 mod need;
+mod sse;
 mod survey;
 #[cfg(test)]
 mod tests;
 mod uri;
+mod view;
 
 pub use self::{
     configuration::{Configuration, ConfigurationError, MAX_CONFIGURATION_BYTES, Metric},
-    directory::Directory,
+    directory::{Directory, Entry},
+    discovery::{Discovered, Discovery, DomainName, Naptr, PassedOver},
+    document::{Document, Kind, Part},
     error::{ClientError, Refusal},
+    follow::{Following, News, Wanted},
+    sse::{Event, EventReader, TooLong},
     survey::{Candidate, Ends, Known, Question, Survey},
+    view::Viewing,
 };
 
 /// The longest answer that is read, in bytes: a cost map of a thousand PIDs. In memory it is up to 30 times as much.

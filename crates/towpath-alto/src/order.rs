@@ -49,6 +49,8 @@ pub use value::{Look, Value};
 pub struct Statement {
     keys: Vec<Key>,
     condition: Option<Condition>,
+    /// What orders those of which no key is known.
+    backup: Option<String>,
 }
 
 /// One thing that replicas are ordered by.
@@ -66,12 +68,24 @@ impl Statement {
         &self.keys
     }
 
-    /// Each name that [`Self::order`] looks up, once, as they come in the statement.
+    /// The same statement, in which candidates of which no key is known are ordered by `name`, which stay behind all others. Its text does not say so.
+    #[must_use]
+    pub fn with_backup(self, name: &str) -> Self {
+        Self { backup: Some(name.to_owned()), ..self }
+    }
+
+    /// What orders candidates of which no key is known.
+    pub fn backup(&self) -> Option<&str> {
+        self.backup.as_deref()
+    }
+
+    /// Each name that [`Self::order`] looks up, once, as they come in the statement; the backup last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mut names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
         if let Some(condition) = &self.condition {
             condition.add_names(&mut names);
         }
+        names.extend(self.backup());
         let mut seen = BTreeSet::new();
         names.into_iter().filter(move |name| seen.insert(*name))
     }
@@ -85,7 +99,8 @@ impl Statement {
         where_: Where,
     ) -> Vec<Ranked> {
         let direction = |key: &Key| key.direction.unwrap_or_else(|| directions(&key.name));
-        let directions: Vec<Direction> = self.keys.iter().map(direction).collect();
+        let of_backup = self.backup().map(directions);
+        let directions: Vec<Direction> = self.keys.iter().map(direction).chain(of_backup).collect();
         let ranked = candidates.iter().enumerate().map(|(index, candidate)| self.rank(index, candidate));
         let mut ranked: Vec<Ranked> = ranked.filter(|ranked| where_ == Where::Demote || ranked.is_wanted()).collect();
         ranked.sort_by(|one, other| one.compare(other, &directions));
@@ -93,7 +108,11 @@ impl Statement {
     }
 
     fn rank<L: Look>(&self, index: usize, candidate: &L) -> Ranked {
-        let keys = self.keys.iter().map(|key| value::look_up(candidate, &key.name)).collect();
+        let mut keys: Vec<_> = self.keys.iter().map(|key| value::look_up(candidate, &key.name)).collect();
+        if let Some(backup) = &self.backup {
+            let is_unknown = keys.iter().all(Option::is_none);
+            keys.push(value::look_up(candidate, backup).filter(|_| is_unknown));
+        }
         let holds = self.condition.as_ref().map_or(Some(true), |condition| condition.holds(candidate));
         Ranked { index, keys, holds }
     }

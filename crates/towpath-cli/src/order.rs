@@ -1,27 +1,28 @@
 //! `towpath order`: puts replicas into the order in which they are to be tried, by what an ALTO server knows of the ways to them.
 //!
-//! [`run`] reads the list, [`hosts`] finds out where the replicas are, [`server`] asks, and the same list is written with its replicas in another
-//! order; [`explain`] says why they are in it. Without an answer nothing is written: a list in its old order would look as if it had been judged.
+//! [`run`] reads the list, [`hosts`] finds out where the replicas are, an [`AltoClient`] asks, and the same list is written with its replicas in another
+//! order; [`explain`] says why they are in it. If nobody names a server, [`discover`] finds one. Without an answer nothing is written: a list in its old order would look as if it had been judged.
 //! `--fallback` has it written all the same. Beside `--strict` that is refused, because replicas would come through that nobody has judged.
 
 pub(crate) mod args;
+mod discover;
 mod explain;
-mod hosts;
-mod server;
+pub(crate) mod hosts;
 
-use std::{collections::BTreeSet, io::Write as _, path::Path};
+use std::{io::Write as _, path::Path};
 
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
-    client::{Candidate, Configuration, Ends, Known, MAX_CONFIGURATION_BYTES},
-    order::{Look as _, Ranked, Statement, Where},
-    replicas::{MAX_BYTES, Replicas, ReplicatedFile},
+    client::{Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey},
+    order::Statement,
+    replicas::{MAX_BYTES, Replicas},
 };
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, sys::disk};
 
-use self::{args::Order, hosts::Hosts, server::Trouble};
+use self::{args::Order, hosts::Hosts};
 use crate::{
+    alto_client::{AltoClient, AltoTrouble, Judge},
     config,
     failure::{Failure, complain},
     location::Places,
@@ -37,19 +38,20 @@ pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failur
     let directory = directory(arguments, &configuration)?;
     let list = list(arguments.list.as_deref()).await?;
     let replicas = Replicas::read(list).map_err(|error| Failure::Facts(error.to_string()))?;
-    let hosts = Hosts::find(&replicas, arguments.client).await?;
+    let hosts = Hosts::find(&replicas, arguments.client).await.map_err(Failure::Facts)?;
     tell_unknown(&hosts);
-    let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
-    let survey = match hosts.are_all_unknown() {
-        true => Err(Trouble::no_addresses()),
-        false => server::survey(&places.client(), &directory, &configuration, &statement, ends).await,
-    };
+    let survey = survey(directory, &configuration, &statement, &hosts, arguments, places).await;
     let output = match survey {
-        Ok(survey) => {
-            let where_ = if arguments.strict { Where::Drop } else { Where::Demote };
-            let known = survey.known();
-            let judge = Judge { statement: &statement, configuration: &configuration, known, hosts: &hosts, where_ };
-            judge.output(&replicas, arguments.explain)
+        Ok((survey, statement)) => {
+            let (statement, configuration, known) = (&statement, &configuration, survey.known());
+            let judge = Judge { statement, configuration, known, hosts: &hosts, strict: arguments.strict };
+            let ranks = judge.ranks(&replicas);
+            if arguments.explain {
+                for (file, ranks) in replicas.files().iter().zip(&ranks) {
+                    explain::tell(file, &judge.places(file, ranks), &statement.names().collect::<Vec<_>>());
+                }
+            }
+            judge.write(&replicas, &ranks)
         }
         Err(trouble) if arguments.fallback && trouble.is_servers() => {
             Failure::from(trouble).print();
@@ -63,21 +65,42 @@ pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failur
     Ok(stdout.flush()?)
 }
 
+/// Asks the server with that directory, else one that the DNS has, all that is needed to know of these hosts; the statement has a backup then, if the server has one.
+async fn survey(
+    directory: Option<&str>,
+    configuration: &Configuration,
+    statement: &Statement,
+    hosts: &Hosts,
+    arguments: &Order,
+    places: &Places,
+) -> Result<(Survey, Statement), AltoTrouble> {
+    if hosts.are_all_unknown() {
+        return Err(AltoTrouble::no_addresses());
+    }
+    let client = match directory {
+        Some(directory) => AltoClient::open(places.client(), directory).await?,
+        None => AltoClient::open_found(places.client(), &discover::directory(arguments).await?).await?,
+    };
+    let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
+    let statement = client.directory().completed(statement);
+    let survey = client.survey(configuration, &statement, ends).await?;
+    Ok((survey, statement))
+}
+
 /// The configuration in a file.
-fn configuration(path: &Path) -> Result<Configuration, Failure> {
+pub(crate) fn configuration(path: &Path) -> Result<Configuration, Failure> {
     let bytes = disk::read(path, MAX_CONFIGURATION_BYTES).map_err(|error| unreadable(path, &error))?;
     let wrong = |problem: &str| config::wrong(&path.display().to_string(), problem.trim_end());
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8"))?;
     Ok(Configuration::parse(&text).map_err(|error| wrong(&error.to_string()))?)
 }
 
-/// The address of the directory to ask.
-fn directory(arguments: &Order, configuration: &Configuration) -> Result<String, Failure> {
-    let none = "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config";
-    let named = arguments.ird.as_ref().or(configuration.default_ird.as_ref());
-    let address = named.ok_or_else(|| Failure::Usage(none.into()))?;
+/// The address of the directory to ask; none if it has to be found.
+fn directory<'a>(arguments: &'a Order, configuration: &'a Configuration) -> Result<Option<&'a str>, Failure> {
+    let named = arguments.ird.as_deref().or(configuration.default_ird.as_deref());
+    let Some(address) = named.filter(|_| arguments.domain.is_none()) else { return Ok(None) };
     match address.parse::<Url>() {
-        Ok(url) if url.scheme().family() == Family::Http => Ok(address.clone()),
+        Ok(url) if url.scheme().family() == Family::Http => Ok(Some(address)),
         Ok(url) => {
             let scheme = url.scheme().name();
             Err(Failure::Usage(format!("the ALTO server: {scheme}:// is neither http nor https")))
@@ -113,63 +136,5 @@ fn tell_unknown(hosts: &Hosts) {
         let named = unknown.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
         let more = if unknown.len() > MAX_NAMED { ", .." } else { "" };
         complain(format_args!("nothing is known of hosts without an address, {} in all: {named}{more}", unknown.len()));
-    }
-}
-
-/// Judges the replicas of one file after the other.
-struct Judge<'a> {
-    statement: &'a Statement,
-    configuration: &'a Configuration,
-    known: &'a Known,
-    hosts: &'a Hosts,
-    where_: Where,
-}
-
-impl Judge<'_> {
-    /// The list in its new order.
-    fn output(&self, replicas: &Replicas, explains: bool) -> Vec<u8> {
-        let ranks: Vec<Vec<Ranked>> = replicas.files().iter().map(|file| self.ranks(file)).collect();
-        if explains {
-            for (file, ranks) in replicas.files().iter().zip(&ranks) {
-                explain::tell(file, &self.places(file, ranks), &self.names());
-            }
-        }
-        let orders = ranks.iter().map(|ranks| ranks.iter().map(|ranked| ranked.index).collect());
-        replicas.write(&orders.collect::<Vec<Vec<usize>>>())
-    }
-
-    /// The replicas of a file in their order. Those that are as good as each other keep that of their priorities, and of the list.
-    fn ranks(&self, file: &ReplicatedFile) -> Vec<Ranked> {
-        let mut given: Vec<usize> = (0..file.replicas.len()).collect();
-        given.sort_by_key(|index| file.replicas[*index].priority.unwrap_or(u32::MAX));
-        let candidates: Vec<_> = given.iter().map(|index| self.candidate(file, *index)).collect();
-        let direction = |name: &str| self.configuration.direction(name);
-        let mut ranks = self.statement.order(&candidates, &direction, self.where_);
-        for ranked in &mut ranks {
-            ranked.index = given[ranked.index];
-        }
-        ranks
-    }
-
-    fn candidate(&self, file: &ReplicatedFile, index: usize) -> Candidate<'_> {
-        self.known.at(self.hosts.of(&file.replicas[index].url))
-    }
-
-    /// What the statement looks at.
-    fn names(&self) -> Vec<&str> {
-        self.statement.names().collect()
-    }
-
-    /// Each replica with its values, those that were left out at the end.
-    fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<explain::Place> {
-        let kept: BTreeSet<usize> = ranks.iter().map(|ranked| ranked.index).collect();
-        let dropped = (0..file.replicas.len()).filter(|index| !kept.contains(index)).map(|index| (index, None));
-        let ranked = ranks.iter().map(|ranked| (ranked.index, Some(ranked.holds)));
-        let place = |(index, holds)| {
-            let candidate = self.candidate(file, index);
-            let values = self.names().into_iter().map(|name| candidate.look(name)).collect();
-            explain::Place { url: file.replicas[index].url.clone(), values, holds }
-        };
-        ranked.chain(dropped).map(place).collect()
     }
 }

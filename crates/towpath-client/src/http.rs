@@ -48,7 +48,7 @@ mod third_party;
 mod upload;
 mod vector;
 
-pub use inquiry::{Inquiry, Outcome, Reply, form};
+pub use inquiry::{Inquiry, Outcome, Reply, Subscription, form};
 pub use probe::{End, Probe, Probed, Trace};
 pub use site::Sites;
 pub use store::HttpStore;

@@ -24,7 +24,7 @@ pub mod token;
 mod words;
 pub mod xrootd;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
@@ -33,7 +33,7 @@ use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
 use dial::Dialer;
 pub use dial::{Connection, MAX_LANES};
 pub use http::s3;
-pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Trace, form};
+pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Subscription, Trace, form};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -118,6 +118,22 @@ impl Client {
     /// other than 200 means, unless its document is of the type that the caller reads itself.
     pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         self.http.inquire(url, caller, inquiry).await
+    }
+
+    /// As [`Self::inquire`], but the answer is read as it comes, for as long as the service goes on: only its beginning is asked for again.
+    ///
+    /// # Errors
+    /// As [`Self::inquire`].
+    pub async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
+        self.http.subscribe(url, caller, inquiry).await
+    }
+
+    /// Tells a service that is no storage that what is at an http or https `url` is no longer needed (DELETE), within that time.
+    ///
+    /// # Errors
+    /// As [`Self::inquire`]; what a status means that is no success.
+    pub async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
+        self.http.withdraw(url, caller, patience).await
     }
 
     /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.

@@ -20,6 +20,8 @@ mod http_peers;
 mod http_reads;
 #[path = "it/http_uploads.rs"]
 mod http_uploads;
+#[path = "it/inquiries.rs"]
+mod inquiries;
 #[path = "it/lanes.rs"]
 mod lanes;
 #[path = "it/lies.rs"]

@@ -6,18 +6,17 @@ use ipnet::IpNet;
 use serde_json::{Map, Value as Json};
 
 use super::{
+    document::Document,
     error::{ClientError, shown},
-    media_type::MediaType,
-    multipart,
     need::Elements,
     survey::Ends,
 };
 use crate::{address::PrefixMap, order::Value};
 
-/// An answer: its document, or those of its parts.
+/// An answer, and where it came from.
 pub(super) struct Answer {
     address: String,
-    documents: Vec<Json>,
+    document: Document,
 }
 
 impl Answer {
@@ -26,16 +25,8 @@ impl Answer {
     /// # Errors
     /// If a document is no JSON.
     pub(super) fn read(address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
-        let malformed = |problem: String| ClientError::Malformed { address: shown(address), what: "answer", problem };
-        let media_type = MediaType::parse(media_type);
-        let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
-        let texts = match media_type.is("multipart/related") {
-            true => multipart::documents(media_type.parameter("boundary"), text),
-            false => vec![text],
-        };
-        let documents = texts.into_iter().map(serde_json::from_str);
-        let documents = documents.collect::<Result<Vec<Json>, _>>().map_err(|error| malformed(error.to_string()))?;
-        Ok(Self { address: address.to_owned(), documents })
+        let document = Document::parse("", address, media_type, body)?;
+        Ok(Self { address: address.to_owned(), document })
     }
 
     /// The object of the first of these names that one of the documents has.
@@ -43,26 +34,17 @@ impl Answer {
     /// # Errors
     /// If there is none.
     pub(super) fn member(&self, names: &[&str]) -> Result<&Map<String, Json>, ClientError> {
-        let mut members = names.iter().flat_map(|name| self.documents.iter().map(move |document| document.get(*name)));
-        members.find_map(|member| member?.as_object()).ok_or_else(|| ClientError::Malformed {
+        self.document.member(names).ok_or_else(|| ClientError::Malformed {
             address: shown(&self.address),
             what: "answer",
             problem: format!("it has no `{}`", names.join("` or `")),
         })
     }
 
-    fn meta(&self) -> Option<&Json> {
-        self.documents.first()?.get("meta")
-    }
-
-    /// The version of the resource that this is.
-    fn tag(&self) -> Option<&str> {
-        self.meta()?.get("vtag")?.get("tag")?.as_str()
-    }
-
     /// Whether it is said to be of another version of `map`.
     pub(super) fn is_of_another(&self, id: &str, map: &LocatedMap) -> bool {
-        let depends = self.meta().and_then(|meta| meta.get("dependent-vtags")?.as_array()).into_iter().flatten();
+        let meta = self.document.content().get("meta");
+        let depends = meta.and_then(|meta| meta.get("dependent-vtags")?.as_array()).into_iter().flatten();
         let mut tags = depends.filter(|vtag| vtag.get("resource-id").and_then(Json::as_str) == Some(id));
         let tag = tags.find_map(|vtag| vtag.get("tag")?.as_str());
         tag.zip(map.tag.as_deref()).is_some_and(|(one, other)| one != other)
@@ -85,7 +67,7 @@ impl LocatedMap {
                 pids.insert(prefix, pid.clone());
             }
         }
-        Ok(Self { pids, tag: answer.tag().map(str::to_owned) })
+        Ok(Self { pids, tag: answer.document.version_tag().map(str::to_owned) })
     }
 
     /// The PID that an address is in.

@@ -1,18 +1,25 @@
 //! What a server has, as its directory says it (RFC 7285 §9.2): read leniently, so that one odd entry does not hide the others.
+//!
+//! A directory may refer to others (RFC 7285 §9.2.4). [`Directory::linked`] says to which, and [`Directory::add`] takes what they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    error::{ClientError, shown},
+    error::{ClientError, printable, shown},
+    follow::{Following, Wanted},
     media_type::MediaType,
+    survey::Question,
     uri,
+    view::Viewing,
 };
 use crate::{
     cost::{CostMode, CostType},
-    media,
+    geo, media,
     names::{CostMetric, ResourceId},
+    order::Statement,
+    updates::{EVENT_STREAM, TIPS},
 };
 
 /// How many names are told to whoever used one that there is not.
@@ -21,7 +28,16 @@ const MAX_OFFERS: usize = 30;
 /// The longest name of a property: with a resource before it (RFC 7285 §10.2, §10.8.1, RFC 9240 §5.2.1).
 const MAX_PROPERTY_BYTES: usize = 64 + 1 + 32;
 
-/// The resources of a server. Directories that it refers to are not among them.
+/// What is posted to the resources of ALTO.
+const INPUTS: [&str; 5] = [
+    media::NETWORK_MAP_FILTER,
+    media::COST_MAP_FILTER,
+    media::ENDPOINT_PROPERTIES_PARAMS,
+    media::ENDPOINT_COST_PARAMS,
+    media::PROPERTY_MAP_PARAMS,
+];
+
+/// The resources of a server, and of those that it refers to. In memory they are up to 30 times as much as they were.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     address: String,
@@ -29,18 +45,26 @@ pub struct Directory {
     entries: BTreeMap<String, Entry>,
 }
 
-/// One resource.
+/// One resource: an `IRDResourceEntry` (RFC 7285 §9.2.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) id: String,
-    /// Absolute.
-    pub(super) uri: String,
-    pub(super) uses: Vec<String>,
-    pub(super) cost_types: Vec<CostType>,
+pub struct Entry {
+    /// Its name in the directory.
+    pub id: String,
+    /// Where it is, absolute.
+    pub uri: String,
+    /// The media type of its answers.
+    pub media_type: String,
+    /// The media types of what can be posted to it, as they are written; empty if it is asked for by GET.
+    pub accepts: String,
+    /// What it can, as it says; `null` if it says nothing.
+    pub capabilities: Json,
+    /// The resources that it depends on.
+    pub uses: Vec<String>,
+    /// The cost types that it names and its directory tells.
+    pub cost_types: Vec<CostType>,
     /// Those of addresses, or of elements.
     pub(super) properties: BTreeSet<String>,
     pub(super) service: Service,
-    media_type: String,
 }
 
 /// What a resource can be asked for, as far as a client needs it.
@@ -60,26 +84,26 @@ pub(super) enum Service {
     PropertyMap,
     /// Properties of endpoints.
     EndpointProperties,
+    /// What no statement follows from.
+    Other,
 }
 
 impl Service {
-    fn of(media_type: &MediaType, accepts: &str) -> Option<Self> {
-        let takes = |wanted: &str| accepts.split(',').any(|accepted| MediaType::parse(accepted).is(wanted));
+    fn of(media_type: &MediaType, accepts: &str) -> Self {
+        let takes = |wanted: &str| takes(accepts, wanted);
         let is_path_vector =
             media_type.is("multipart/related") && media_type.parameter("type") == Some(media::ENDPOINT_COST);
         match () {
-            () if media_type.is(media::NETWORK_MAP) && accepts.is_empty() => Some(Self::NetworkMap),
-            () if media_type.is(media::COST_MAP) && accepts.is_empty() => Some(Self::CostMap),
-            () if media_type.is(media::COST_MAP) && takes(media::COST_MAP_FILTER) => Some(Self::FilteredCostMap),
-            () if is_path_vector && takes(media::ENDPOINT_COST_PARAMS) => Some(Self::PathVector),
-            () if media_type.is(media::ENDPOINT_COST) && takes(media::ENDPOINT_COST_PARAMS) => {
-                Some(Self::EndpointCosts)
-            }
-            () if media_type.is(media::PROPERTY_MAP) && takes(media::PROPERTY_MAP_PARAMS) => Some(Self::PropertyMap),
+            () if media_type.is(media::NETWORK_MAP) && accepts.is_empty() => Self::NetworkMap,
+            () if media_type.is(media::COST_MAP) && accepts.is_empty() => Self::CostMap,
+            () if media_type.is(media::COST_MAP) && takes(media::COST_MAP_FILTER) => Self::FilteredCostMap,
+            () if is_path_vector && takes(media::ENDPOINT_COST_PARAMS) => Self::PathVector,
+            () if media_type.is(media::ENDPOINT_COST) && takes(media::ENDPOINT_COST_PARAMS) => Self::EndpointCosts,
+            () if media_type.is(media::PROPERTY_MAP) && takes(media::PROPERTY_MAP_PARAMS) => Self::PropertyMap,
             () if media_type.is(media::ENDPOINT_PROPERTIES) && takes(media::ENDPOINT_PROPERTIES_PARAMS) => {
-                Some(Self::EndpointProperties)
+                Self::EndpointProperties
             }
-            () => None,
+            () => Self::Other,
         }
     }
 
@@ -91,6 +115,7 @@ impl Service {
             Self::EndpointCosts => "endpoint cost service",
             Self::PathVector => "path vector between endpoints",
             Self::PropertyMap | Self::EndpointProperties => "property map",
+            Self::Other => "resource",
         }
     }
 }
@@ -109,11 +134,19 @@ impl Entry {
     pub(super) fn accept(&self) -> String {
         format!("{}, {}", self.media_type, media::ERROR)
     }
+
+    fn is_of(&self, media_type: &str) -> bool {
+        MediaType::parse(&self.media_type).is(media_type)
+    }
+
+    /// Whether it says that it depends on all of these; who says nothing may.
+    fn uses_all(&self, ids: &BTreeSet<&str>) -> bool {
+        self.uses.is_empty() || ids.is_subset(&self.uses.iter().map(String::as_str).collect())
+    }
 }
 
 impl Directory {
-    /// Reads the directory that came from `address`, which references in it start from. Resources that no client could ask for here are left out,
-    /// and so is what has not the form that it should have.
+    /// Reads the directory that came from `address`, which references in it start from. What has not the form that it should have is left out.
     ///
     /// # Errors
     /// If it is no JSON, or no directory.
@@ -130,13 +163,119 @@ impl Directory {
         Ok(Self { address: address.to_owned(), default_map, entries })
     }
 
+    /// The resources in the order of their names.
+    pub fn resources(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The resource of that name.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuch`].
+    pub fn find(&self, id: &str) -> Result<&Entry, ClientError> {
+        let missing = || ClientError::NoSuch { id: printable(id), directory: self.shown() };
+        self.entries.get(id).ok_or_else(missing)
+    }
+
+    /// The addresses of the directories that it refers to (RFC 7285 §9.2.4), in the order of their names.
+    pub fn linked(&self) -> impl Iterator<Item = &str> {
+        let linked = self.resources().filter(|entry| entry.is_of(media::DIRECTORY) && entry.accepts.is_empty());
+        linked.map(|entry| entry.uri.as_str())
+    }
+
+    /// Takes the resources of a directory that it refers to. Gives the names that other resources have already: these are told apart by their names
+    /// alone, so those that came first hold.
+    pub fn add(&mut self, linked: Self) -> Vec<String> {
+        self.default_map = self.default_map.take().or(linked.default_map);
+        let mut taken = Vec::new();
+        for (id, entry) in linked.entries {
+            match self.entries.get(&id) {
+                Some(known) if *known == entry => {}
+                Some(_) => taken.push(id),
+                None => drop(self.entries.insert(id, entry)),
+            }
+        }
+        taken
+    }
+
+    /// What asks a resource: a GET, or a POST of `input`.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuch`]; [`ClientError::Input`] if it is asked for otherwise.
+    pub fn question(&self, resource: &str, input: Option<&Json>) -> Result<Question, ClientError> {
+        let entry = self.find(resource)?;
+        let wrong = |takes| ClientError::Input { id: entry.id.clone(), takes };
+        let document = match input {
+            None if entry.accepts.is_empty() => None,
+            None => return Err(wrong("is asked for by POST: it needs an input")),
+            Some(_) if entry.accepts.is_empty() => return Err(wrong("is asked for by GET: it takes no input")),
+            Some(input) => {
+                let known = INPUTS.into_iter().find(|known| takes(&entry.accepts, known));
+                let media_type = known.ok_or_else(|| wrong("takes no input that is known here"))?;
+                Some((media_type, input.to_string().into_bytes()))
+            }
+        };
+        Ok(Question { uri: entry.uri.clone(), accept: entry.accept(), document })
+    }
+
+    /// Whether all of these can be followed by one update stream.
+    pub fn has_stream(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
+        self.follower(EVENT_STREAM, wanted.values()).is_some()
+    }
+
+    /// Whether each of these can be followed by a TIPS view.
+    pub fn has_views(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
+        wanted.values().all(|wanted| self.follower(TIPS, [wanted]).is_some())
+    }
+
+    /// The statement, in which replicas of which no key is known are ordered by how far away they are, if one resource here tells that.
+    pub fn completed(&self, statement: &Statement) -> Statement {
+        let telling = self.of(&[Service::EndpointCosts]).filter(|entry| entry.cost_type(geo::DISTANCE).is_some());
+        match telling.count() {
+            1 => statement.clone().with_backup(geo::DISTANCE),
+            _ => statement.clone(),
+        }
+    }
+
+    /// Follows answers by one update stream, under names of the follower's own choice.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if there is none for all of them.
+    pub fn stream(&self, wanted: BTreeMap<String, Wanted>) -> Result<Following, ClientError> {
+        wanted.values().try_for_each(|wanted| self.question(&wanted.resource, wanted.input.as_ref()).map(drop))?;
+        let service = self.follower(EVENT_STREAM, wanted.values());
+        let service = service.ok_or_else(|| self.no_service("update stream"))?;
+        Ok(Following::new(service, wanted))
+    }
+
+    /// Follows an answer by a TIPS view, under a name of the follower's own choice.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if there is none for it.
+    pub fn view(&self, name: &str, wanted: Wanted) -> Result<Viewing, ClientError> {
+        self.question(&wanted.resource, wanted.input.as_ref())?;
+        let service = self.follower(TIPS, [&wanted]).ok_or_else(|| self.no_service("TIPS views"))?;
+        let resource = self.find(&wanted.resource)?;
+        Ok(Viewing::new(name, wanted, resource, service))
+    }
+
+    /// The service of that media type by which all of these can be followed.
+    fn follower<'a>(&self, media_type: &str, wanted: impl IntoIterator<Item = &'a Wanted>) -> Option<&Entry> {
+        let ids: BTreeSet<&str> = wanted.into_iter().map(|wanted| wanted.resource.as_str()).collect();
+        self.resources().find(|entry| entry.is_of(media_type) && entry.uses_all(&ids))
+    }
+
+    fn no_service(&self, wanted: &'static str) -> ClientError {
+        ClientError::NoService { wanted, directory: self.shown() }
+    }
+
     /// Where it came from, as it may be printed.
     pub(super) fn shown(&self) -> String {
         shown(&self.address)
     }
 
     /// The network map that is meant if none is named.
-    pub(super) fn default_map(&self) -> Option<&str> {
+    pub fn default_map(&self) -> Option<&str> {
         self.default_map.as_deref()
     }
 
@@ -184,10 +323,9 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
     ResourceId::new(id).ok()?;
     let text = |field: &str| told.get(field).and_then(Json::as_str).unwrap_or_default();
     let uri = uri::resolve(address, text("uri")).filter(|uri| uri::is_http(uri))?;
-    let media_type = text("media-type");
-    let service = Service::of(&MediaType::parse(media_type), text("accepts"))?;
+    let (media_type, accepts) = (text("media-type"), text("accepts"));
     // It is sent back as `Accept`.
-    if !media_type.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+    if media_type.is_empty() || !media_type.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return None;
     }
     let capabilities = told.get("capabilities").and_then(Json::as_object);
@@ -198,9 +336,16 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
         uses: texts(told.get("uses")).map(str::to_owned).collect(),
         cost_types: names.filter_map(|name| cost_types.get(name).cloned()).collect(),
         properties: capabilities.map(properties).unwrap_or_default(),
-        service,
+        service: Service::of(&MediaType::parse(media_type), accepts),
         media_type: media_type.to_owned(),
+        accepts: accepts.to_owned(),
+        capabilities: told.get("capabilities").cloned().unwrap_or_default(),
     })
+}
+
+/// Whether a resource that accepts these media types takes that one.
+fn takes(accepts: &str, wanted: &str) -> bool {
+    accepts.split(',').any(|accepted| MediaType::parse(accepted).is(wanted))
 }
 
 /// What can be asked of addresses (RFC 7285 §11.4.1, RFC 9240 §7.4), or of elements (RFC 9275 §7.2.4).
@@ -246,13 +391,14 @@ mod tests {
                 },
                 "a b": { "uri": "x", "media-type": media::NETWORK_MAP },
                 "odd": "entry",
+                "odder": { "uri": "x" },
                 "unknown": { "uri": "x", "media-type": "text/plain" },
             },
         }));
         let directory = directory.unwrap();
         assert_eq!(directory.default_map(), Some("net"));
         let ids: Vec<&str> = directory.entries.keys().map(String::as_str).collect();
-        assert_eq!(ids, ["costs"]);
+        assert_eq!(ids, ["costs", "unknown"]);
         let entry = directory.entry("costs").unwrap();
         assert_eq!(entry.uri, "https://h/ecs");
         assert_eq!(entry.cost_type("delay-ow").unwrap().to_string(), "delay-ow-numerical");
@@ -288,8 +434,75 @@ mod tests {
             let media_type = MediaType::parse(&format!("multipart/related;type={part}"));
             Service::of(&media_type, accepts)
         };
-        assert_eq!(service(media::ENDPOINT_COST, media::ENDPOINT_COST_PARAMS), Some(Service::PathVector));
-        assert_eq!(service(media::COST_MAP, media::COST_MAP_FILTER), None);
+        assert_eq!(service(media::ENDPOINT_COST, media::ENDPOINT_COST_PARAMS), Service::PathVector);
+        assert_eq!(service(media::COST_MAP, media::COST_MAP_FILTER), Service::Other);
+    }
+
+    fn linking(name: &str, resources: &Json) -> Directory {
+        let document = json!({ "resources": resources });
+        Directory::parse(&format!("https://{name}/directory"), document.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn i3_a_directory_takes_what_those_that_it_refers_to_have() {
+        let map = |uri: &str| json!({ "uri": uri, "media-type": media::NETWORK_MAP });
+        let link = json!({ "uri": "https://b/directory", "media-type": media::DIRECTORY });
+        let mut directory =
+            linking("a", &json!({ "map": map("map"), "b": link, "c": { "media-type": media::DIRECTORY } }));
+        assert_eq!(directory.linked().collect::<Vec<_>>(), ["https://b/directory", "https://a/directory"]);
+        let other = linking("b", &json!({ "map": map("map"), "b": link, "other": map("other") }));
+        assert_eq!(directory.add(other), ["map"], "of one name the first holds, and equal entries are no trouble");
+        let uris = ["map", "other"].map(|id| directory.find(id).unwrap().uri.clone());
+        assert_eq!(uris, ["https://a/map", "https://b/other"]);
+        assert_eq!(directory.default_map(), None);
+        let meta = json!({ "meta": { "default-alto-network-map": "other" }, "resources": {} });
+        directory.add(parse(&meta).unwrap());
+        assert_eq!(directory.default_map(), Some("other"));
+    }
+
+    #[test]
+    fn i2_a_resource_is_asked_as_it_says() {
+        let directory = linking(
+            "a",
+            &json!({
+                "map": { "uri": "map", "media-type": media::NETWORK_MAP },
+                "costs": { "uri": "costs", "media-type": media::ENDPOINT_COST, "accepts": media::ENDPOINT_COST_PARAMS },
+                "odd": { "uri": "odd", "media-type": "text/plain", "accepts": "text/plain" },
+            }),
+        );
+        let question = directory.question("map", None).unwrap();
+        assert_eq!((question.uri.as_str(), question.document), ("https://a/map", None));
+        let question = directory.question("costs", Some(&json!({ "x": 1 }))).unwrap();
+        assert_eq!(question.document, Some((media::ENDPOINT_COST_PARAMS, br#"{"x":1}"#.to_vec())));
+        let refused = |id, input: Option<&Json>| directory.question(id, input).unwrap_err().to_string();
+        assert_eq!(refused("costs", None), "the resource costs is asked for by POST: it needs an input");
+        assert_eq!(refused("map", Some(&json!({}))), "the resource map is asked for by GET: it takes no input");
+        assert_eq!(refused("odd", Some(&json!({}))), "the resource odd takes no input that is known here");
+        assert_eq!(refused("maps", None), "https://a/directory has no resource maps");
+    }
+
+    #[test]
+    fn s1_t1_services_follow_what_they_depend_on() {
+        let map = json!({ "uri": "map", "media-type": media::NETWORK_MAP });
+        let service = |media_type: &str, uses: &[&str]| json!({ "uri": "s", "media-type": media_type, "uses": uses });
+        let wanted = BTreeMap::from([("n".to_owned(), Wanted { resource: "map".into(), input: None })]);
+        for (stream, views, has_stream, has_views) in [
+            (&["map", "costs"][..], &["map"][..], true, true),
+            (&["costs"], &["costs", "x"], false, false),
+            (&[], &[], true, true),
+        ] {
+            let directory = linking(
+                "a",
+                &json!({
+                    "map": map, "updates": service(EVENT_STREAM, stream), "tips": service(TIPS, views),
+                }),
+            );
+            assert_eq!((directory.has_stream(&wanted), directory.has_views(&wanted)), (has_stream, has_views));
+            assert_eq!(directory.stream(wanted.clone()).is_ok(), has_stream);
+            assert_eq!(directory.view("n", wanted["n"].clone()).is_ok(), has_views);
+        }
+        let error = linking("a", &json!({ "map": map })).stream(wanted).unwrap_err();
+        assert!(error.to_string().contains("has no update stream") && error.is_askers(), "{error}");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
+use super::sse::TooLong;
+
 /// The most characters that are repeated of what a server says.
 const MAX_SHOWN: usize = 200;
 
@@ -76,6 +78,52 @@ pub enum ClientError {
         /// What it should be.
         wanted: String,
     },
+    /// The directory has no such resource; the fault of who asks for it.
+    #[error("{directory} has no resource {id}")]
+    NoSuch {
+        /// The resource.
+        id: String,
+        /// Whose directory it was looked for in.
+        directory: String,
+    },
+    /// A resource is asked otherwise; the fault of who asks.
+    #[error("the resource {id} {takes}")]
+    Input {
+        /// The resource.
+        id: String,
+        /// What input it takes.
+        takes: &'static str,
+    },
+    /// The server has no service by which all of that could be followed; the fault of who chose the service.
+    #[error("{directory} has no {wanted} for all that is to be followed: follow it by other means")]
+    NoService {
+        /// What there should be.
+        wanted: &'static str,
+        /// Whose directory it was looked for in.
+        directory: String,
+    },
+    /// More is followed than there is memory for; the fault of who follows it.
+    #[error("what is followed has more than {most_bytes} bytes: follow fewer answers, or ask for parts of them")]
+    TooMuch {
+        /// The most that there may be.
+        most_bytes: usize,
+    },
+    /// A change of an answer that is followed cannot be applied: the server's fault, or one was missed. The answer has to be read anew.
+    #[error("what came of {name} does not fit what it was before: {problem}")]
+    Unfit {
+        /// What the answer is called.
+        name: String,
+        /// What does not fit.
+        problem: String,
+    },
+    /// The server no longer tells of an answer that is followed.
+    #[error("the server no longer tells of {name}: {reason}")]
+    Stopped {
+        /// What the answer is called.
+        name: String,
+        /// What the server says of it.
+        reason: String,
+    },
     /// The address of the client has to be known.
     #[error("`{name}` follows from the client's own address, which has to be named")]
     NeedsClient {
@@ -90,9 +138,21 @@ impl ClientError {
         Self::Refused { address: shown(address), refusal: Refusal::parse(body) }
     }
 
+    /// That the stream of events from `address` cannot be read.
+    pub fn unreadable(address: &str, error: TooLong) -> Self {
+        Self::Malformed { address: shown(address), what: "stream of events", problem: error.to_string() }
+    }
+
     /// Whether the one who asks is to blame: the statement, the configuration, or the choice of the server. Else the server is.
     pub fn is_askers(&self) -> bool {
-        !matches!(self, Self::Malformed { .. } | Self::Refused { .. } | Self::Changed { .. })
+        !matches!(
+            self,
+            Self::Malformed { .. }
+                | Self::Refused { .. }
+                | Self::Changed { .. }
+                | Self::Unfit { .. }
+                | Self::Stopped { .. }
+        )
     }
 }
 

@@ -4,8 +4,37 @@
 /// More parts are not read. Two are what RFC 9275 has.
 const MAX_PARTS: usize = 16;
 
-/// The documents in `body`, without the headers of their parts. If no `boundary` is told, the first line that begins with two dashes has it.
-pub(super) fn documents<'a>(boundary: Option<&str>, body: &'a str) -> Vec<&'a str> {
+/// A part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    header: &'a str,
+    /// Its document, without the blanks around it.
+    pub(super) document: &'a str,
+}
+
+impl<'a> Part<'a> {
+    /// What stands behind the first empty line of a part; none if nothing does.
+    fn of(text: &'a str) -> Option<Self> {
+        let header = text.split_inclusive('\n').take_while(|line| !line.trim().is_empty());
+        let (header, document) = text.split_at(header.map(str::len).sum());
+        Some(Self { header, document: document.trim() }).filter(|part| !part.document.is_empty())
+    }
+
+    /// A field of its header.
+    pub(super) fn field(&self, name: &str) -> Option<&'a str> {
+        let mut fields = self.header.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(known, _)| known.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// Its `Content-ID`, without brackets.
+    pub(super) fn id(&self) -> Option<&'a str> {
+        let id = self.field("content-id")?;
+        Some(id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(id))
+    }
+}
+
+/// The parts of `body`. If no `boundary` is told, the first line that begins with two dashes has it.
+pub(super) fn parts<'a>(boundary: Option<&str>, body: &'a str) -> Vec<Part<'a>> {
     let first = body.lines().find_map(|line| line.trim_end().strip_prefix("--"));
     let Some(boundary) = boundary.or(first) else { return Vec::new() };
     let delimiter = format!("--{boundary}");
@@ -14,7 +43,7 @@ pub(super) fn documents<'a>(boundary: Option<&str>, body: &'a str) -> Vec<&'a st
     for line in body.split_inclusive('\n') {
         let end = at + line.len();
         if let Some(rest @ ("" | "--")) = line.trim_end().strip_prefix(&delimiter) {
-            parts.extend(start.and_then(|start| content(&body[start..at])));
+            parts.extend(start.and_then(|start| Part::of(&body[start..at])));
             start = rest.is_empty().then_some(end);
             if start.is_none() || parts.len() == MAX_PARTS {
                 return parts;
@@ -23,20 +52,26 @@ pub(super) fn documents<'a>(boundary: Option<&str>, body: &'a str) -> Vec<&'a st
         at = end;
     }
     // The last part, of an answer that does not say where it ends.
-    parts.extend(start.and_then(|start| content(&body[start..])));
+    parts.extend(start.and_then(|start| Part::of(&body[start..])));
     parts
-}
-
-/// What stands behind the first empty line of a part; none if nothing does.
-fn content(part: &str) -> Option<&str> {
-    let header = part.split_inclusive('\n').take_while(|line| !line.trim().is_empty());
-    let length: usize = header.map(str::len).sum();
-    Some(part[length..].trim()).filter(|content| !content.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn documents<'a>(boundary: Option<&str>, body: &'a str) -> Vec<&'a str> {
+        parts(boundary, body).iter().map(|part| part.document).collect()
+    }
+
+    #[test]
+    fn v3_parts_say_what_they_are() {
+        let body =
+            "--b\r\ncontent-type : x\r\nContent-Id: <a@h>\r\n\r\n{}\r\n--b\nContent-ID: odd\n\n{}\n--b\n\n{}\n--b--\n";
+        let parts = parts(Some("b"), body);
+        assert_eq!(parts.iter().map(Part::id).collect::<Vec<_>>(), [Some("a@h"), Some("odd"), None]);
+        assert_eq!(parts.iter().map(|part| part.field("Content-Type")).collect::<Vec<_>>(), [Some("x"), None, None]);
+    }
 
     #[test]
     fn v8_careless_answers_are_read() {

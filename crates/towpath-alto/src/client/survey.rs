@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     net::IpAddr,
+    sync::Arc,
 };
 
 use serde_json::{Value as Json, json};
@@ -46,11 +47,14 @@ pub struct Question {
 
 /// The questions of one statement, and what is known by their answers. In memory it is a few hundred bytes for each address and name.
 pub struct Survey {
-    directory: Directory,
+    directory: Arc<Directory>,
     ends: Ends,
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, LocatedMap>,
     known: Known,
+    /// The keys of the statement, and what replicas are ordered by of which none is known.
+    keys: Vec<String>,
+    backup: Option<String>,
 }
 
 /// What one question is for.
@@ -78,21 +82,26 @@ impl Survey {
     /// If a name means nothing, or the server has not what it needs.
     pub fn new(
         configuration: &Configuration,
-        directory: Directory,
+        directory: impl Into<Arc<Directory>>,
         statement: &Statement,
         ends: Ends,
     ) -> Result<Self, ClientError> {
+        let directory = directory.into();
         let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
         let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
-        let (tasks, maps, known) = (tasks(needs, &ends), BTreeMap::new(), Known::default());
-        Ok(Self { directory, ends, tasks, maps, known })
+        let (mut tasks, maps, known) = (tasks(needs, &ends), BTreeMap::new(), Known::default());
+        let backup = statement.backup().map(str::to_owned);
+        // Last, because by then it may not be needed.
+        tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
+        let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
+        Ok(Self { directory, ends, tasks, maps, known, keys, backup })
     }
 
     /// The next question; none if all are answered. It stays the next one until [`Self::take`] has its answer.
     pub fn question(&mut self) -> Option<Question> {
         while let Some(task) = self.tasks.front() {
             let question = self.question_of(task);
-            if question.is_some() {
+            if question.is_some() && !self.is_needless(task) {
                 return question;
             }
             self.tasks.pop_front();
@@ -125,6 +134,16 @@ impl Survey {
     /// What is known by the answers so far.
     pub fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// Whether a task is for the backup of replicas of which a key is known.
+    fn is_needless(&self, task: &Task) -> bool {
+        let is_known = |replica: &IpAddr| {
+            let candidate = self.known.at(Some(*replica));
+            self.keys.iter().any(|key| candidate.look(key).is_some())
+        };
+        let Task::Way { replicas, .. } = task else { return false };
+        task.is_of(self.backup.as_deref()) && replicas.iter().all(is_known)
     }
 
     /// The question of a task; none if nothing can come of it.
@@ -293,6 +312,11 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
 }
 
 impl Task {
+    /// Whether it is for the way that is called so.
+    fn is_of(&self, wanted: Option<&str>) -> bool {
+        matches!(self, Self::Way { name, .. } if Some(name.as_str()) == wanted)
+    }
+
     /// The resource that is asked.
     fn resource(&self) -> &str {
         match self {

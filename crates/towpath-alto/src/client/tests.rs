@@ -84,7 +84,11 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        Self::of(FACTS)
+    }
+
+    fn of(facts: &str) -> Self {
+        let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
         let (directory, _) = directory::Directory::of(&world);
         Self { world, directory }
     }
@@ -155,6 +159,37 @@ fn each_metric_of_all_replicas_takes_one_question() {
             assert_eq!(values(name, client), (expected, 1), "{name} for {client:?}");
         }
     }
+}
+
+#[test]
+fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
+    let positions = [(IN2P3, 45.8, 4.9), (TAIWAN, 25.0, 121.2), (CERN, 46.2, 6.0)];
+    let position = |(address, latitude, longitude)| {
+        format!("[properties.\"ipv4:{address}\"]\n\"priv:latitude\" = {latitude}\n\"priv:longitude\" = {longitude}\n")
+    };
+    let facts: String = positions.map(position).concat();
+    let known = |of_all: bool| {
+        let delay = |replica| format!("[[costs]]\nsrc = \"{replica}\"\ndst = \"{CERN}\"\ndelay-ow = 7\n");
+        let delays = if of_all { [IN2P3, TAIWAN].map(delay).concat() } else { String::new() };
+        let other = "[[costs]]\nsrc = \"192.0.2.1\"\ndst = \"192.0.2.2\"\ndelay-ow = 1\n";
+        let server = Server::of(&format!("{other}{delays}{facts}"));
+        let (directory, configuration) = (server.directory(), Configuration::default());
+        let statement = directory.completed(&"BY delay_ow".parse().unwrap());
+        let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
+        let mut survey = Survey::new(&configuration, directory, &statement, ends).unwrap();
+        let mut questions = 0;
+        while let Some(question) = survey.question() {
+            let (media_type, body) = server.answer(&question);
+            survey.take(media_type, &body).unwrap();
+            questions += 1;
+        }
+        let candidates = [TAIWAN, IN2P3].map(|replica| survey.known().at(Some(address(replica))));
+        let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
+        (questions, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
+    };
+    assert_eq!(known(false), (2, vec![1, 0]));
+    assert_eq!(known(true), (1, vec![0, 1]), "nobody asks for what is not needed, and ties stay as they were");
+    assert_eq!(Server::new().directory().completed(&"BY x".parse().unwrap()).backup(), None);
 }
 
 #[test]

@@ -24,11 +24,11 @@ pub(super) fn statement(text: &str) -> Result<Statement, SyntaxError> {
     let keys = parser.keys()?;
     if !parser.lexer.accept(Token::Where) {
         parser.lexer.expect(Token::End, "',', WHERE or the end")?;
-        return Ok(Statement { keys, condition: None });
+        return Ok(Statement { keys, condition: None, backup: None });
     }
     let condition = parser.disjunction(0)?;
     parser.lexer.expect(Token::End, "AND, OR or the end")?;
-    Ok(Statement { keys, condition: Some(condition) })
+    Ok(Statement { keys, condition: Some(condition), backup: None })
 }
 
 struct Parser<'a> {

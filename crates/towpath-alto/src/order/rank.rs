@@ -11,7 +11,7 @@ use super::value::Value;
 pub struct Ranked {
     /// Which of the candidates it is, from 0.
     pub index: usize,
-    /// Its value for each key of the statement; none where it has none.
+    /// Its value for each key of the statement, and for its backup; none where it has none, and of the backup where a key is known.
     pub keys: Vec<Option<Value>>,
     /// Whether the condition is true of it; none if that is unknown. True if there is no condition.
     pub holds: Option<bool>,

@@ -129,6 +129,23 @@ fn ties_stay_as_they_were_given() {
 }
 
 #[test]
+fn those_of_which_no_key_is_known_are_ordered_by_the_backup() {
+    let replicas = [
+        json!({"km": 900}),
+        json!({"hops": 3, "km": 1}),
+        json!({"km": 20}),
+        json!({}),
+        json!({"hops": 3, "km": 0}),
+        json!({"delay": 7, "km": 5000}),
+    ];
+    let statement = statement("BY hops, delay").with_backup("km");
+    assert_eq!(statement.names().collect::<Vec<_>>(), ["hops", "delay", "km"]);
+    let ranked = statement.order(&replicas.map(Candidate), &|_| Direction::Min, Where::Demote);
+    let order: Vec<usize> = ranked.iter().map(|ranked| ranked.index).collect();
+    assert_eq!(order, [1, 4, 5, 2, 0, 3], "the backup breaks no ties of what is known");
+}
+
+#[test]
 fn what_is_not_true_is_demoted_or_dropped() {
     let replicas = || {
         [json!({"a": 1}), json!({"a": 4, "c": "EU"}), json!({"a": 0, "c": "NA"}), json!({"a": 3, "c": "EU"}), json!({})]
@@ -349,7 +366,7 @@ proptest! {
         keys in prop::collection::vec(any_key(), 1..5),
         condition in prop::option::of(any_condition()),
     ) {
-        let statement = Statement { keys, condition };
+        let statement = Statement { keys, condition, backup: None };
         prop_assert_eq!(statement.to_string().parse::<Statement>(), Ok(statement));
     }
 

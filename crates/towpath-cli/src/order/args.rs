@@ -1,8 +1,12 @@
 //! The command line of `towpath order`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::Args;
+use towpath_alto::client::DomainName;
 
 /// Arguments of `order`.
 #[derive(Debug, Args)]
@@ -16,12 +20,18 @@ pub(crate) struct Order {
     /// Metrics, and the server to ask (TOML).
     #[arg(long, value_name = "FILE", env = "TOWPATH_ORDER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The directory of the ALTO server to ask [default: default-ird in the file of --config].
+    /// The directory of the ALTO server to ask [default: default-ird in the file of --config, else the one that the DNS has for --client or for this machine].
     #[arg(long, value_name = "URL", env = "TOWPATH_ORDER_IRD")]
     pub ird: Option<String>,
+    /// Ask the ALTO server that the DNS has for this domain (RFC 7286), whatever else is configured.
+    #[arg(long, value_name = "NAME")]
+    pub domain: Option<DomainName>,
     /// The address from which replicas are read [default: the one that the server sees].
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<IpAddr>,
+    /// The name server that is asked for ALTO servers [default: those of /etc/resolv.conf].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub dns: Option<SocketAddr>,
     /// Leave out replicas of which the condition is not true, rather than putting them at the end.
     #[arg(long)]
     pub strict: bool,

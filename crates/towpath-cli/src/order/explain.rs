@@ -3,20 +3,10 @@
 use std::{ffi::OsStr, io::Write as _};
 
 use console::measure_text_width;
-use towpath_alto::{order::Value, replicas::ReplicatedFile};
+use towpath_alto::replicas::ReplicatedFile;
 use towpath_store::is_obeyed;
 
-use crate::{location::shown, screen};
-
-/// A replica with what is known of it.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) url: String,
-    /// For each name in the statement.
-    pub(super) values: Vec<Option<Value>>,
-    /// Whether it meets the condition, which may be unknown; none: it was left out, because it does not.
-    pub(super) holds: Option<Option<bool>>,
-}
+use crate::{alto_client::Place, location::shown, screen};
 
 /// Prints the table of a file on the standard error stream, if there still is one.
 pub(super) fn tell(file: &ReplicatedFile, places: &[Place], names: &[&str]) {
@@ -33,13 +23,13 @@ fn table(places: &[Place], names: &[&str]) -> String {
     let mut rows = vec![heads.map(str::to_owned).collect::<Vec<_>>()];
     for (number, place) in places.iter().enumerate() {
         let (at, condition) = match place.holds {
-            Some(Some(true)) => ((number + 1).to_string(), "met"),
-            Some(Some(false)) => ((number + 1).to_string(), "not met"),
-            Some(None) => ((number + 1).to_string(), "unknown"),
-            None => ("-".to_owned(), "left out"),
+            _ if place.is_left_out => ("-".to_owned(), "left out"),
+            Some(true) => ((number + 1).to_string(), "met"),
+            Some(false) => ((number + 1).to_string(), "not met"),
+            None => ((number + 1).to_string(), "unknown"),
         };
         let url = printable(&shown(OsStr::new(&place.url)));
-        let texts = place.values.iter().map(|value| Some(printable(&value.as_ref()?.to_string())));
+        let texts = place.values.iter().map(|(_, value)| Some(printable(&value.as_ref()?.to_string())));
         let values = texts.map(|text| text.unwrap_or_else(|| "-".to_owned()));
         rows.push([at, url].into_iter().chain(values).chain([condition.to_owned()]).collect());
     }
@@ -64,18 +54,21 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_alto::order::Value;
+
     use super::*;
 
     #[test]
     fn each_replica_has_a_line() {
-        let place = |url: &str, value: Option<f64>, holds| {
-            let values = vec![value.map(Value::Number), Some(Value::Text("E\x1bU".into()))];
-            Place { url: url.to_owned(), values, holds }
+        let place = |url: &str, value: Option<f64>, holds, is_left_out| {
+            let values = [("delay_ow", value.map(Value::Number)), ("continent", Some(Value::Text("E\x1bU".into())))];
+            let values = values.map(|(name, value)| (name.to_owned(), value)).into();
+            Place { url: url.to_owned(), values, holds, is_left_out }
         };
         let places = [
-            place("root://a//f?token=hush", Some(5300.0), Some(Some(true))),
-            place("root://bb//f", None, Some(None)),
-            place("root://c//f", None, None),
+            place("root://a//f?token=hush", Some(5300.0), Some(true), false),
+            place("root://bb//f", None, None, false),
+            place("root://c//f", None, Some(false), true),
         ];
         let expected = "\
 place  replica       delay_ow  continent  condition

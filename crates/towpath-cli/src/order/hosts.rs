@@ -11,8 +11,6 @@ use tokio::time::{sleep, timeout};
 use towpath_alto::replicas::Replicas;
 use towpath_store::sys::net;
 
-use crate::failure::Failure;
-
 /// The most hosts of one list: some fifty times as many as the grid has storages.
 const MAX_HOSTS: usize = 10_000;
 
@@ -25,7 +23,7 @@ const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 
 /// The hosts of a list, by name.
 #[derive(Debug)]
-pub(super) struct Hosts(HashMap<String, Option<IpAddr>>);
+pub(crate) struct Hosts(HashMap<String, Option<IpAddr>>);
 
 impl Hosts {
     /// Looks up the hosts of all replicas, each once. Of several addresses the first one of the client's family is taken, if that is known, else the one
@@ -33,45 +31,50 @@ impl Hosts {
     ///
     /// # Errors
     /// If there are too many.
-    pub(super) async fn find(replicas: &Replicas, client: Option<IpAddr>) -> Result<Self, Failure> {
+    pub(crate) async fn find(replicas: &Replicas, client: Option<IpAddr>) -> Result<Self, String> {
         let all = replicas.files().iter().flat_map(|file| &file.replicas);
         let mut names: BTreeSet<String> = BTreeSet::new();
         for host in all.filter_map(|replica| host_of(&replica.url)) {
             names.insert(host);
             if names.len() > MAX_HOSTS {
-                return Err(Failure::Facts(format!("the list names more than {MAX_HOSTS} hosts: split it")));
+                return Err(format!("the list names more than {MAX_HOSTS} hosts: split it"));
             }
         }
-        let mut hosts: HashMap<String, Option<IpAddr>> = names.iter().map(|name| (name.clone(), None)).collect();
-        let found = stream::iter(names).map(|name| async move {
-            let address = look_up(&name, client).await;
-            (name, address)
-        });
-        let in_time = found.buffer_unordered(LOOKUPS).take_until(sleep(PATIENCE_FOR_ALL));
-        hosts.extend(in_time.collect::<Vec<_>>().await);
-        Ok(Self(hosts))
+        Ok(Self(addresses(names, client).await))
     }
 
     /// Where the replica at `url` is, as far as that is known.
-    pub(super) fn of(&self, url: &str) -> Option<IpAddr> {
+    pub(crate) fn of(&self, url: &str) -> Option<IpAddr> {
         *self.0.get(&host_of(url)?)?
     }
 
     /// Where all of them are.
-    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.0.values().copied().flatten().collect()
     }
 
     /// Whether there are hosts, of which none has an address.
-    pub(super) fn are_all_unknown(&self) -> bool {
+    pub(crate) fn are_all_unknown(&self) -> bool {
         !self.0.is_empty() && self.0.values().all(Option::is_none)
     }
 
     /// The hosts that have no address, in the order of their names.
-    pub(super) fn unknown(&self) -> Vec<&str> {
+    pub(crate) fn unknown(&self) -> Vec<&str> {
         let unknown = self.0.iter().filter(|(_, address)| address.is_none()).map(|(name, _)| name.as_str());
         unknown.collect::<BTreeSet<_>>().into_iter().collect()
     }
+}
+
+/// The addresses of hosts, as far as they have some: of the family of `client` if it has one of it.
+pub(crate) async fn addresses(names: BTreeSet<String>, client: Option<IpAddr>) -> HashMap<String, Option<IpAddr>> {
+    let mut hosts: HashMap<String, Option<IpAddr>> = names.iter().map(|name| (name.clone(), None)).collect();
+    let found = stream::iter(names).map(|name| async move {
+        let address = look_up(&name, client).await;
+        (name, address)
+    });
+    let in_time = found.buffer_unordered(LOOKUPS).take_until(sleep(PATIENCE_FOR_ALL));
+    hosts.extend(in_time.collect::<Vec<_>>().await);
+    hosts
 }
 
 async fn look_up(name: &str, client: Option<IpAddr>) -> Option<IpAddr> {

@@ -183,7 +183,7 @@ fn what_makes_no_sense_is_told() {
         let outcome = Outcome::from(command.args(arguments).output().unwrap()).expect(code);
         assert!(outcome.stderr.contains(told) && outcome.stdout.is_empty(), "{told}: {outcome:?}");
     }
-    let outcome = directory.run("order list").expect(2);
+    let outcome = directory.run("order --dns 127.0.0.1:1 list").expect(2);
     assert!(outcome.stderr.contains("--ird URL"), "{outcome:?}");
     directory.put("client.toml", "[metrics.x]\nresource-type = 'endpoint-cost'\nrevers = true\n");
     let outcome = order(&directory, &served, &[]).expect(2);

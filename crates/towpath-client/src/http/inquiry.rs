@@ -1,4 +1,5 @@
-//! One question to an HTTP service that is no storage, such as an ALTO server or a page with a form: a GET, or a POST of a small document, and the whole answer.
+//! One question to an HTTP service that is no storage, such as an ALTO server or a page with a form: a GET, or a POST of a small document, and the whole answer,
+//! or one that goes on for as long as somebody reads it.
 
 use std::time::Duration;
 
@@ -12,7 +13,15 @@ use towpath_proto::{
 };
 use towpath_store::{Caller, Error, Fault, Result};
 
-use super::{payload::Payload, place::Place, question::Question, refusal, site::Sites};
+use super::{
+    answer::Answer,
+    payload::Payload,
+    place::Place,
+    pursuit::{Failure, Pursuit},
+    question::Question,
+    refusal,
+    site::{Site, Sites},
+};
 use crate::dial::timed_out;
 
 /// What a form leaves as it is, or writes as a plus.
@@ -29,9 +38,9 @@ pub struct Inquiry<'a> {
     pub refusal_type: Option<&'a str>,
     /// The entity tag of the version at hand, which is not sent again (`If-None-Match`).
     pub etag: Option<&'a str>,
-    /// The most bytes of an answer.
+    /// The most bytes of an answer; of one that goes on, of a refusal.
     pub limit_bytes: usize,
-    /// How long all of it may take, with redirects and repetitions.
+    /// How long all of it may take, with redirects and repetitions; of an answer that goes on, how long until it begins, and between two pieces.
     pub patience: Duration,
 }
 
@@ -48,6 +57,21 @@ pub struct Reply {
     pub etag: Option<String>,
     /// The document.
     pub body: Vec<u8>,
+}
+
+/// An answer that goes on for as long as the service has something to say. Dropped, it ends the connection.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Who answers, after all redirects: where references in the answer start from. May hold secrets.
+    pub url: String,
+    /// What kind of answer it is.
+    pub outcome: Outcome,
+    /// `Content-Type` as it stands there; empty if there is none.
+    pub media_type: String,
+    /// The entity tag of its version, if it has one.
+    pub etag: Option<String>,
+    answer: Answer,
+    patience: Duration,
 }
 
 /// What kind of answer something is.
@@ -78,33 +102,107 @@ impl Sites {
 
     async fn ask_once(&self, place: &Place, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let site = self.at(&place.endpoint);
-        let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
-        let mut question = Question::new(&site, method).with(header::ACCEPT, inquiry.accept);
-        if let Some((media_type, document)) = inquiry.document {
-            question = question.with(header::CONTENT_TYPE, media_type);
-            question.payload = Payload::Whole(Bytes::copy_from_slice(document));
-        }
-        if let Some(etag) = inquiry.etag {
-            question = question.with(header::IF_NONE_MATCH, etag);
-        }
+        let question = question(&site, inquiry);
         let mut pursuit = site.pursuit(place).for_at_most(inquiry.patience);
         loop {
-            let answer = site.ask(caller, &mut pursuit, &question).await?;
-            let field = |name| answer.field(name).map(str::to_owned);
-            let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
-            let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
-            let outcome = match answer.status {
-                StatusCode::OK => Outcome::Content,
-                StatusCode::NOT_MODIFIED if inquiry.etag.is_some() => Outcome::Unchanged,
-                _ if is_refusal => Outcome::Refused,
-                _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
-            };
-            let (url, etag) = (format!("{}{}", answer.place.root(), answer.place.target), field(header::ETAG));
+            let begun = begin(&site, caller, &mut pursuit, &question, inquiry).await?;
+            let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
             match answer.whole(inquiry.limit_bytes).await {
                 Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
                 Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
             }
         }
+    }
+
+    /// As [`crate::Client::subscribe`].
+    pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
+        let place = place_of(url)?;
+        let site = self.at(&place.endpoint);
+        // It may be read for ever, and so takes none of the places for what is read at once.
+        let question = Question { prompt: false, ..question(&site, inquiry) };
+        let mut pursuit = site.pursuit(&place).for_at_most(inquiry.patience);
+        let begun = timeout(inquiry.patience, begin(&site, caller, &mut pursuit, &question, inquiry)).await;
+        begun.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))
+    }
+
+    /// As [`crate::Client::withdraw`].
+    pub(crate) async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
+        let place = place_of(url)?;
+        let site = self.at(&place.endpoint);
+        let question = Question::new(&site, Method::DELETE);
+        let mut pursuit = site.pursuit(&place).for_at_most(patience);
+        let asked = timeout(patience, site.ask(caller, &mut pursuit, &question)).await;
+        let answer = asked.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))?;
+        if !answer.status.is_success() {
+            return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await);
+        }
+        answer.discard().await;
+        Ok(())
+    }
+}
+
+impl Subscription {
+    /// The next bytes, never empty; none at the end.
+    ///
+    /// # Errors
+    /// `Unavailable` if the connection breaks, `TimedOut` if nothing comes for too long.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        // However little comes, it is a sign of life.
+        self.answer.allow(self.patience);
+        self.answer.next().await.map_err(error_of)
+    }
+
+    /// All of it, which is at most `limit_bytes` long: a refusal.
+    ///
+    /// # Errors
+    /// As [`Self::next`]; `TooLarge`.
+    pub async fn whole(mut self, limit_bytes: usize) -> Result<Vec<u8>> {
+        self.answer.allow(self.patience);
+        self.answer.whole(limit_bytes).await.map_err(error_of)
+    }
+}
+
+/// What is sent to ask it.
+fn question(site: &Site, inquiry: Inquiry<'_>) -> Question {
+    let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
+    let mut question = Question::new(site, method).with(header::ACCEPT, inquiry.accept);
+    if let Some((media_type, document)) = inquiry.document {
+        question = question.with(header::CONTENT_TYPE, media_type);
+        question.payload = Payload::Whole(Bytes::copy_from_slice(document));
+    }
+    match inquiry.etag {
+        Some(etag) => question.with(header::IF_NONE_MATCH, etag),
+        None => question,
+    }
+}
+
+/// An answer whose header says that it is one.
+async fn begin(
+    site: &Site,
+    caller: &Caller,
+    pursuit: &mut Pursuit,
+    question: &Question,
+    inquiry: Inquiry<'_>,
+) -> Result<Subscription> {
+    let answer = site.ask(caller, pursuit, question).await?;
+    let field = |name| answer.field(name).map(str::to_owned);
+    let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
+    let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
+    let outcome = match answer.status {
+        StatusCode::OK => Outcome::Content,
+        StatusCode::NOT_MODIFIED if inquiry.etag.is_some() => Outcome::Unchanged,
+        _ if is_refusal => Outcome::Refused,
+        _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
+    };
+    let (url, etag) = (format!("{}{}", answer.place.root(), answer.place.target), field(header::ETAG));
+    Ok(Subscription { url, outcome, media_type, etag, answer, patience: inquiry.patience })
+}
+
+/// Of what has begun nothing is asked again.
+fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
+        Failure::Redirect(place) => Error::new(Fault::Protocol, format!("redirected to {} halfway", place.root())),
     }
 }
 

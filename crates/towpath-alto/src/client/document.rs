@@ -1,0 +1,269 @@
+//! What a server answered: one JSON document, or one in each part (RFC 9275 §6).
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    error::{ClientError, shown},
+    media_type::MediaType,
+    multipart,
+};
+use crate::{media, patch::Change};
+
+/// What is there where nothing is.
+static NOTHING: Json = Json::Null;
+
+/// The media types of documents, and what they are.
+const KINDS: [(&str, Kind); 7] = [
+    (media::NETWORK_MAP, Kind::NetworkMap),
+    (media::COST_MAP, Kind::CostMap),
+    (media::ENDPOINT_COST, Kind::EndpointCosts),
+    (media::ENDPOINT_PROPERTIES, Kind::EndpointProperties),
+    (media::PROPERTY_MAP, Kind::PropertyMap),
+    (media::DIRECTORY, Kind::Directory),
+    // ALTO has no other answer of several parts.
+    (MULTIPART, Kind::PathVector),
+];
+
+/// The media type of answers of several parts.
+const MULTIPART: &str = "multipart/related";
+
+/// An answer of a resource. It is what the server sent: nothing says that it is as the RFCs have it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The resource, by its id in the directory.
+    pub resource: String,
+    /// Its media type, with parameters.
+    pub media_type: String,
+    /// The entity tag that came with it, as it was written; none if there was none, or changes were applied since.
+    pub etag: Option<String>,
+    /// Its parts, at least one. An answer that has none is one itself.
+    pub parts: Vec<Part>,
+}
+
+/// A part of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its `Content-ID` without brackets; none for the only part of an answer that has no parts.
+    pub id: Option<String>,
+    /// Its media type.
+    pub media_type: String,
+    /// Its document.
+    pub content: Json,
+}
+
+/// What an answer is, by its media type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Which addresses are in which PID (RFC 7285 §11.2.1).
+    NetworkMap,
+    /// Costs between PIDs (RFC 7285 §11.2.3).
+    CostMap,
+    /// Costs between endpoints (RFC 7285 §11.5.1).
+    EndpointCosts,
+    /// Properties of endpoints (RFC 7285 §11.4.1).
+    EndpointProperties,
+    /// Properties of entities (RFC 9240 §7).
+    PropertyMap,
+    /// Paths, and the properties of what is on them, each in a part (RFC 9275).
+    PathVector,
+    /// A directory (RFC 7285 §9.2).
+    Directory,
+    /// Something else.
+    Other,
+}
+
+impl Document {
+    /// Reads what `resource` answered from `address`: at most [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), as the caller has seen.
+    ///
+    /// # Errors
+    /// [`ClientError::Malformed`] if a document is no JSON, or there is none.
+    pub fn parse(resource: &str, address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
+        let malformed = |problem: String| ClientError::Malformed { address: shown(address), what: "answer", problem };
+        let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
+        let parsed = MediaType::parse(media_type);
+        let parts: Result<Vec<Part>, serde_json::Error> = match parsed.is(MULTIPART) {
+            true => multipart::parts(parsed.parameter("boundary"), text).iter().map(Part::read).collect(),
+            false => serde_json::from_str(text).map(|content| vec![Part::only(media_type, content)]),
+        };
+        let parts = parts.map_err(|error| malformed(error.to_string()))?;
+        if parts.is_empty() {
+            return Err(malformed("it has no parts".into()));
+        }
+        Ok(Self { resource: resource.to_owned(), media_type: media_type.to_owned(), etag: None, parts })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        let media_type = MediaType::parse(&self.media_type);
+        KINDS.iter().find(|(known, _)| media_type.is(known)).map_or(Kind::Other, |(_, kind)| *kind)
+    }
+
+    /// The version that it is: the tag in it (RFC 7285 §10.3), else its entity tag without quotes.
+    pub fn tag(&self) -> Option<&str> {
+        let entity_tag = || Some(self.etag.as_deref()?.trim_start_matches("W/").trim_matches('"'));
+        self.version_tag().or_else(entity_tag)
+    }
+
+    /// The tag in it. An answer of several parts has none of its own.
+    pub(super) fn version_tag(&self) -> Option<&str> {
+        let [part] = &self.parts[..] else { return None };
+        part.content.get("meta")?.get("vtag")?.get("tag")?.as_str()
+    }
+
+    /// Its document, or the one in its first part.
+    pub fn content(&self) -> &Json {
+        self.parts.first().map_or(&NOTHING, |part| &part.content)
+    }
+
+    /// The PIDs of a network map.
+    pub fn network_map(&self) -> Option<&Map<String, Json>> {
+        self.member(&["network-map"])
+    }
+
+    /// The costs, or the paths, by sources and destinations.
+    pub fn costs(&self) -> Option<&Map<String, Json>> {
+        self.member(&["cost-map", "endpoint-cost-map"])
+    }
+
+    /// The properties, by entities.
+    pub fn properties(&self) -> Option<&Map<String, Json>> {
+        self.member(&["property-map", "endpoint-properties"])
+    }
+
+    /// The object of the first of these names that one of its parts has.
+    pub(super) fn member(&self, names: &[&str]) -> Option<&Map<String, Json>> {
+        let mut members = names.iter().flat_map(|name| self.parts.iter().map(move |part| part.content.get(*name)));
+        members.find_map(|member| member?.as_object())
+    }
+
+    /// Applies a change of the part with that id, or of the only one. When that fails, it is no version of the answer any more.
+    ///
+    /// # Errors
+    /// If there is no such part, or the change does not fit.
+    pub(super) fn change(&mut self, id: Option<&str>, change: &Change) -> Result<(), String> {
+        let part = self.part(id)?;
+        let content = std::mem::take(&mut part.content);
+        part.content = change.apply(content).map_err(|error| error.to_string())?;
+        self.etag = None;
+        Ok(())
+    }
+
+    /// Puts something else into the part with that id. When that fails, it is what it was.
+    ///
+    /// # Errors
+    /// If there is no such part.
+    pub(super) fn replace(&mut self, id: &str, content: Json) -> Result<(), String> {
+        self.part(Some(id))?.content = content;
+        self.etag = None;
+        Ok(())
+    }
+
+    fn part(&mut self, id: Option<&str>) -> Result<&mut Part, String> {
+        let has_one = self.parts.len() == 1;
+        let mut parts = self.parts.iter_mut();
+        let part = parts.find(|part| if id.is_some() { part.id.as_deref() == id } else { has_one });
+        part.ok_or_else(|| "it has no such part".to_owned())
+    }
+
+    /// How long it is as JSON without blanks: it is written to be measured, which takes memory for its longest part.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.content.to_string().len()).sum()
+    }
+}
+
+impl Part {
+    fn only(media_type: &str, content: Json) -> Self {
+        Self { id: None, media_type: media_type.to_owned(), content }
+    }
+
+    fn read(part: &multipart::Part) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            id: part.id().map(str::to_owned),
+            media_type: part.field("content-type").unwrap_or_default().to_owned(),
+            content: serde_json::from_str(part.document)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PATHS: &str = "multipart/related; boundary=b; type=application/alto-endpointcost+json";
+
+    fn parse(media_type: &str, body: &str) -> Document {
+        Document::parse("x", "http://h/x", media_type, body.as_bytes()).unwrap()
+    }
+
+    fn paths() -> Document {
+        let body = "--b\r\nContent-Type: application/alto-endpointcost+json\r\nContent-ID: <costs@h>\r\n\r\n\
+                    {\"endpoint-cost-map\": {\"a\": {\"b\": [\"x\"]}}}\r\n\
+                    --b\r\nContent-ID: <props@h>\r\n\r\n{\"property-map\": {\".ane:x\": {\"p\": 1}}}\r\n--b--\r\n";
+        parse(PATHS, body)
+    }
+
+    #[test]
+    fn an_answer_is_what_its_media_type_says() {
+        for (media_type, kind) in [
+            (media::NETWORK_MAP, Kind::NetworkMap),
+            ("Application/ALTO-costmap+json; charset=utf-8", Kind::CostMap),
+            (media::ENDPOINT_COST, Kind::EndpointCosts),
+            (media::PROPERTY_MAP, Kind::PropertyMap),
+            ("text/plain", Kind::Other),
+        ] {
+            assert_eq!(parse(media_type, "{}").kind(), kind, "{media_type}");
+        }
+        assert_eq!(paths().kind(), Kind::PathVector);
+    }
+
+    #[test]
+    fn parts_are_found_whatever_they_are_called() {
+        let costs = parse(media::COST_MAP, r#"{"cost-map": {"A": {"B": 1}}}"#);
+        assert_eq!(json!(costs.costs()), json!({ "A": { "B": 1 } }));
+        assert_eq!(costs.network_map(), None);
+        let paths = paths();
+        assert_eq!(json!(paths.costs()), json!({ "a": { "b": ["x"] } }));
+        assert_eq!(json!(paths.properties()), json!({ ".ane:x": { "p": 1 } }));
+        assert_eq!(paths.content()["endpoint-cost-map"]["a"]["b"], json!(["x"]));
+        let ids: Vec<_> = paths.parts.iter().map(|part| part.id.as_deref()).collect();
+        assert_eq!(ids, [Some("costs@h"), Some("props@h")]);
+        assert_eq!(paths.parts[0].media_type, media::ENDPOINT_COST);
+    }
+
+    #[test]
+    fn the_tag_in_a_document_goes_before_the_one_beside_it() {
+        let mut map = parse(media::NETWORK_MAP, r#"{"meta": {"vtag": {"resource-id": "x", "tag": "t1"}}}"#);
+        map.etag = Some("\"e1\"".into());
+        assert_eq!(map.tag(), Some("t1"));
+        let mut costs = parse(media::COST_MAP, "{}");
+        assert_eq!(costs.tag(), None);
+        costs.etag = Some("W/\"e1\"".into());
+        assert_eq!(costs.tag(), Some("e1"));
+    }
+
+    #[test]
+    fn a_change_is_of_one_part() {
+        let change = Change::Merge(json!({ "property-map": { ".ane:x": { "p": 2 } } }));
+        let mut paths = paths();
+        paths.change(Some("props@h"), &change).unwrap();
+        assert_eq!(paths.properties().unwrap()[".ane:x"]["p"], 2);
+        for id in [None, Some("other@h")] {
+            assert_eq!(paths.change(id, &change).unwrap_err(), "it has no such part");
+        }
+        paths.replace("costs@h", json!({ "endpoint-cost-map": {} })).unwrap();
+        assert_eq!(json!(paths.costs()), json!({}));
+        assert!(paths.replace("other@h", json!({})).is_err());
+        let unfit = Change::Json(json!([{ "op": "remove", "path": "/missing" }]));
+        assert!(paths.change(Some("costs@h"), &unfit).unwrap_err().contains("/missing"));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_with_its_address() {
+        for (media_type, body) in [(media::COST_MAP, "<html>"), (PATHS, "nothing"), (PATHS, "--b\n\n{\n--b--")] {
+            let error = Document::parse("x", "http://h/x?token=hush", media_type, body.as_bytes()).unwrap_err();
+            assert!(error.to_string().starts_with("http://h/x sent what is no answer: "), "{error}");
+        }
+    }
+}

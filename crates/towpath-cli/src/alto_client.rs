@@ -1,0 +1,147 @@
+//! What programs ask of an ALTO server: the `towpath` commands and the Python package alike.
+//!
+//! [`AltoClient`] has read a server's directory, with those that are linked from it; then answers are asked for by name ([`AltoClient::ask`]), all
+//! that a statement needs is ([`AltoClient::survey`]), and answers are followed as they change ([`AltoClient::follow`]). [`order()`] puts a list of
+//! replicas into order, [`rank`] some URLs. What is asked, and what answers mean, is `towpath_alto::client`; here it meets connections and time.
+//!
+//! A token is shown only to the server whose directory was named, whatever that directory says.
+
+mod asker;
+mod cache;
+mod followed;
+mod ordering;
+mod trouble;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::Value as Json;
+use towpath_alto::order::Statement;
+use towpath_client::{Client, Outcome};
+
+use self::{
+    asker::{Asker, PATIENCE},
+    cache::{Cache, Key},
+};
+
+pub(crate) use self::ordering::Judge;
+pub use self::{
+    followed::{Change, Followed, Means},
+    ordering::{Ordered, OrderedFile, Place, order, rank},
+    trouble::AltoTrouble,
+};
+pub use towpath_alto::client::{Configuration, Directory, Document, Ends, Entry, Part, Survey, Wanted};
+
+/// A client of one server. Copies share what they know.
+///
+/// Memory: the directory, up to 64 answers that came with a version, together 128 MiB as they were sent, and what is being asked for. What is read takes up to 30
+/// times as much as it was.
+#[derive(Clone)]
+pub struct AltoClient(Arc<Inner>);
+
+struct Inner {
+    asker: Asker,
+    directory: Arc<Directory>,
+    cache: Mutex<Cache>,
+}
+
+impl fmt::Debug for AltoClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AltoClient").finish_non_exhaustive()
+    }
+}
+
+impl AltoClient {
+    /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, and at most four links away. One of those that cannot be
+    /// read is left out, which the log says.
+    ///
+    /// # Errors
+    /// If the server does not answer, or has no directory there.
+    pub async fn open(client: Arc<Client>, ird: &str) -> Result<Self, AltoTrouble> {
+        Self::begin(Asker::new(client, ird, true)).await
+    }
+
+    /// The same for a directory that nobody named, but the DNS: its server sees no token.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) async fn open_found(client: Arc<Client>, ird: &str) -> Result<Self, AltoTrouble> {
+        Self::begin(Asker::new(client, ird, false)).await
+    }
+
+    async fn begin(asker: Asker) -> Result<Self, AltoTrouble> {
+        let directory = Arc::new(asker.directories().await?);
+        Ok(Self(Arc::new(Inner { asker, directory, cache: Mutex::default() })))
+    }
+
+    /// What there is.
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// What `resource` answers: by GET, or by POST of `input`. One that did not change since it was asked for is not sent again.
+    ///
+    /// # Errors
+    /// If there is no such resource, it is asked for otherwise, the server does not answer or refuses, or what it sends is no answer.
+    pub async fn ask(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
+        let question = self.0.directory.question(resource, input)?;
+        let key = Key::of(&question);
+        let held = self.cache().get(&key);
+        let etag = held.as_ref().and_then(|held| held.etag.as_deref());
+        let reply = self.0.asker.ask(&question, etag, PATIENCE).await?;
+        if let (Outcome::Unchanged, Some(held)) = (reply.outcome, held) {
+            return Ok(held);
+        }
+        let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
+        document.etag = reply.etag;
+        let document = Arc::new(document);
+        self.cache().put(key, Arc::clone(&document), reply.body.len());
+        Ok(document)
+    }
+
+    /// Asks all that the names in `statement` follow from.
+    ///
+    /// # Errors
+    /// If a name means nothing, or as [`Self::ask`].
+    pub async fn survey(
+        &self,
+        configuration: &Configuration,
+        statement: &Statement,
+        ends: Ends,
+    ) -> Result<Survey, AltoTrouble> {
+        let mut survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
+        while let Some(question) = survey.question() {
+            let reply = self.0.asker.ask(&question, None, PATIENCE).await?;
+            survey.take(&reply.media_type, &reply.body)?;
+        }
+        Ok(survey)
+    }
+
+    /// Follows answers under names of the follower's own choice, by tasks of the runtime that this is called in. By which means, the directory decides if nobody else does:
+    /// by one update stream, else by a TIPS view each, else by asking once a minute.
+    ///
+    /// # Errors
+    /// If nothing is to be followed, there is no such resource, it is asked for otherwise, or the server has not these means. All else [`Followed::next`] tells.
+    pub async fn follow(
+        &self,
+        wanted: BTreeMap<String, Wanted>,
+        means: Option<Means>,
+    ) -> Result<Followed, AltoTrouble> {
+        Followed::begin(self, wanted, means)
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the text of a configuration: TOML, or the form of the talk.
+///
+/// # Errors
+/// If it has not that form, or keys that there are not.
+pub fn configuration(text: &str) -> Result<Configuration, AltoTrouble> {
+    Configuration::parse(text).map_err(|error| AltoTrouble::Unusable(format!("the configuration: {error}")))
+}

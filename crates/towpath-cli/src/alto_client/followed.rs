@@ -1,0 +1,330 @@
+//! Answers that are followed over the network, and what is done when that fails.
+//!
+//! Each means has its tasks, which tell what changes to the one [`Followed`]; who is slow to take it makes them wait. When a connection is lost, or what came cannot be
+//! used, they begin anew after a pause, the longer the more often that happens in a row: the first time only if something came before. What a server
+//! refuses it refuses again, so that ends it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
+use towpath_alto::client::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
+use towpath_store::{Error, Fault, sys::random};
+
+use super::{AltoClient, AltoTrouble, asker::PATIENCE};
+
+/// How often answers are asked for that cannot be followed otherwise, unless it is said; nothing is asked more often than the latter.
+const EVERY: Duration = Duration::from_secs(60);
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// The pause before what failed begins anew; it doubles each time, up to the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long a change is waited for before it is asked for again: less than what a client takes for a stall, or a proxy for a dead connection.
+const WAIT: Duration = Duration::from_secs(25);
+
+/// By what means changes are learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// One update stream (RFC 8895).
+    Stream,
+    /// A TIPS view of each answer (RFC 9569).
+    Views,
+    /// Asking for each again and again.
+    Asking {
+        /// How often; at least 100 ms apart.
+        every: Duration,
+    },
+}
+
+/// A change of an answer.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// What its follower calls it.
+    pub name: String,
+    /// All of it, as it is now.
+    pub document: Arc<Document>,
+}
+
+/// Answers that are followed. Dropped, they no longer are.
+///
+/// Memory: what is followed, at most 128 MiB of one stream and 32 MiB of one view as JSON, and the change that is told next.
+#[derive(Debug)]
+pub struct Followed {
+    changes: mpsc::Receiver<Told>,
+    _tasks: JoinSet<()>,
+}
+
+type Told = Result<Change, AltoTrouble>;
+
+impl Followed {
+    /// Begins to follow, by the means that the directory has unless some are chosen.
+    pub(super) fn begin(
+        client: &AltoClient,
+        wanted: BTreeMap<String, Wanted>,
+        means: Option<Means>,
+    ) -> Result<Self, AltoTrouble> {
+        if wanted.is_empty() {
+            return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
+        }
+        let directory = client.directory();
+        // One that waits to be taken is enough: who reads slowly is told by the server what it missed.
+        let (teller, changes) = mpsc::channel(1);
+        let mut tasks = JoinSet::new();
+        let chosen = || match () {
+            () if directory.has_stream(&wanted) => Means::Stream,
+            () if directory.has_views(&wanted) => Means::Views,
+            () => Means::Asking { every: EVERY },
+        };
+        match means.unwrap_or_else(chosen) {
+            Means::Stream => {
+                let following = directory.stream(wanted)?;
+                tasks.spawn(watch(by_stream(client.clone(), following, teller.clone()), teller));
+            }
+            Means::Views => {
+                for (name, wanted) in wanted {
+                    let viewing = directory.view(&name, wanted)?;
+                    let view = Watched { client: client.clone(), viewing };
+                    tasks.spawn(watch(by_view(view, teller.clone()), teller.clone()));
+                }
+            }
+            Means::Asking { every } => {
+                for (name, wanted) in wanted {
+                    directory.question(&wanted.resource, wanted.input.as_ref())?;
+                    let asking = by_asking(client.clone(), name, wanted, every.max(OFTEN), teller.clone());
+                    tasks.spawn(watch(asking, teller.clone()));
+                }
+            }
+        }
+        Ok(Self { changes, _tasks: tasks })
+    }
+
+    /// The next change; first each answer as it is, then all of an answer that is something else now. Several changes that came while nobody asked may be one. Nothing is lost
+    /// if this is dropped before it is ready.
+    ///
+    /// # Errors
+    /// If the server refuses, does not answer from the beginning, or tells no more of an answer. All that its stream was to tell, or that one view or answer, is followed
+    /// no longer; the others are.
+    pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
+        let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
+        self.changes.recv().await.unwrap_or_else(over)
+    }
+}
+
+/// Tells also how the following of something ended.
+async fn watch(following: impl Future<Output = Result<(), AltoTrouble>>, teller: mpsc::Sender<Told>) {
+    if let Err(trouble) = following.await {
+        tell(&teller, Err(trouble)).await;
+    }
+}
+
+/// Waits until it is taken. Where nobody is left to take it, this task is about to end.
+async fn tell(teller: &mpsc::Sender<Told>, told: Told) {
+    let _ = teller.send(told).await;
+}
+
+/// Follows by one stream, until the server stops all of it.
+async fn by_stream(
+    client: AltoClient,
+    mut following: Following,
+    teller: mpsc::Sender<Told>,
+) -> Result<(), AltoTrouble> {
+    let mut pauses = Pauses::default();
+    while let Some(question) = following.question() {
+        let ended = read_stream(&client, &question, &mut following, &teller, &mut pauses).await;
+        if let Err(trouble) = ended {
+            pauses.bear(trouble).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads one stream to its end: all of it is stopped, or why there is no more.
+async fn read_stream(
+    client: &AltoClient,
+    question: &Question,
+    following: &mut Following,
+    teller: &mpsc::Sender<Told>,
+    pauses: &mut Pauses,
+) -> Result<(), AltoTrouble> {
+    let mut stream = client.0.asker.subscribe(question).await?;
+    let mut reader = EventReader::default();
+    while let Some(piece) = stream.next().await? {
+        let events = reader.read(&piece).map_err(|error| ClientError::unreadable(&question.uri, error))?;
+        for event in &events {
+            for news in following.take(event)? {
+                pauses.end();
+                let told: Told = match news {
+                    News::Changed { name, document } => Ok(Change { name, document }),
+                    News::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
+                };
+                tell(teller, told).await;
+            }
+        }
+        if following.is_over() {
+            return Ok(());
+        }
+    }
+    Err(Error::new(Fault::Unavailable, "the server ended the update stream").into())
+}
+
+/// A view, which is closed when nobody needs it any more: a server has room for so many.
+struct Watched {
+    client: AltoClient,
+    viewing: Viewing,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let Some(view) = self.viewing.view().map(str::to_owned) else { return };
+        // Where the runtime is gone, the server will see for itself that nobody asks for it.
+        if let Ok(runtime) = Handle::try_current() {
+            let client = self.client.clone();
+            runtime.spawn(async move { client.0.asker.withdraw(&view).await });
+        }
+    }
+}
+
+/// Follows by a view, for ever.
+async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), AltoTrouble> {
+    let mut pauses = Pauses::default();
+    loop {
+        match view.step().await {
+            Ok(Step::Nothing) => {}
+            Ok(Step::Changed(document)) => {
+                pauses.end();
+                let name = view.viewing.name().to_owned();
+                tell(&teller, Ok(Change { name, document })).await;
+            }
+            Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
+            Err(trouble) => pauses.bear(trouble).await?,
+        }
+    }
+}
+
+/// What became of one question about a view.
+enum Step {
+    /// The answer is something else now.
+    Changed(Arc<Document>),
+    /// It is as it was.
+    Nothing,
+    /// The server refused the question; another one may lead on.
+    Elsewhere(AltoTrouble),
+}
+
+impl Watched {
+    async fn step(&mut self) -> Result<Step, AltoTrouble> {
+        let question = self.viewing.question();
+        let waits = self.viewing.waits();
+        let patience = if waits { WAIT } else { PATIENCE };
+        match self.client.0.asker.ask(&question, None, patience).await {
+            Ok(reply) => {
+                let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
+                Ok(changed.map_or(Step::Nothing, Step::Changed))
+            }
+            // There was no change, or the network is gone: then the next question will not get through.
+            Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
+            // What is out of reach has refused nothing.
+            Err(trouble) if !trouble.is_passing() && self.viewing.refused() => Ok(Step::Elsewhere(trouble)),
+            Err(trouble) => Err(trouble),
+        }
+    }
+}
+
+/// Follows by asking, for ever.
+async fn by_asking(
+    client: AltoClient,
+    name: String,
+    wanted: Wanted,
+    every: Duration,
+    teller: mpsc::Sender<Told>,
+) -> Result<(), AltoTrouble> {
+    let mut pauses = Pauses::default();
+    let mut held: Option<Arc<Document>> = None;
+    loop {
+        match client.ask(&wanted.resource, wanted.input.as_ref()).await {
+            Ok(document) => {
+                pauses.end();
+                let is_same = |held: &Arc<Document>| Arc::ptr_eq(held, &document) || held.parts == document.parts;
+                if !held.as_ref().is_some_and(is_same) {
+                    let change = Change { name: name.clone(), document: Arc::clone(&document) };
+                    tell(&teller, Ok(change)).await;
+                }
+                held = Some(document);
+                sleep(every).await;
+            }
+            Err(trouble) => pauses.bear(trouble).await?,
+        }
+    }
+}
+
+/// The pauses of what fails now and then.
+#[derive(Debug, Default)]
+struct Pauses {
+    /// How often it failed since it worked last.
+    failures: u32,
+    has_worked: bool,
+}
+
+impl Pauses {
+    /// It works.
+    fn end(&mut self) {
+        *self = Self { failures: 0, has_worked: true };
+    }
+
+    /// Waits until it is time to begin anew.
+    ///
+    /// # Errors
+    /// The trouble, if that is of no use.
+    async fn bear(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
+        if !self.bears(&trouble) {
+            return Err(trouble);
+        }
+        self.wait(&trouble).await;
+        Ok(())
+    }
+
+    /// Whether it is of use to begin anew.
+    fn bears(&self, trouble: &AltoTrouble) -> bool {
+        self.has_worked && trouble.is_passing()
+    }
+
+    async fn wait(&mut self, trouble: &AltoTrouble) {
+        let pause = self.next(random::number());
+        tracing::warn!("{trouble}; what is followed begins anew in {} ms", pause.as_millis());
+        sleep(pause).await;
+    }
+
+    /// The next pause: between one half and the whole of one that doubles, by `chance`, so that many clients do not come back in step.
+    fn next(&mut self, chance: u64) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_again_and_again_comes_back_less_and_less_often() {
+        let mut pauses = Pauses::default();
+        let waited: Vec<_> = (0..20).map(|_| pauses.next(0)).collect();
+        assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == LONGEST_PAUSE / 2, "{waited:?}");
+        assert!(pauses.next(1023) < LONGEST_PAUSE);
+        pauses.end();
+        assert_eq!(pauses.next(0), FIRST_PAUSE / 2);
+    }
+
+    #[test]
+    fn what_never_worked_and_what_will_never_work_is_not_begun_anew() {
+        let trouble = |fault| AltoTrouble::from(Error::new(fault, "trouble"));
+        let (gone, denied) = (trouble(Fault::Unavailable), trouble(Fault::PermissionDenied));
+        let unfit = AltoTrouble::from(ClientError::Unfit { name: "x".into(), problem: "y".into() });
+        assert!(!Pauses::default().bears(&gone));
+        let mut pauses = Pauses::default();
+        pauses.end();
+        assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.bears(trouble)), [true, true, false]);
+    }
+}

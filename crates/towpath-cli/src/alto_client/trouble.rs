@@ -1,0 +1,78 @@
+//! Why nothing can be learnt of a server.
+
+use towpath_alto::client::ClientError;
+use towpath_store::{Error, Fault, Kind};
+
+use crate::failure::Failure;
+
+/// Why there is no answer, or it is of no use.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AltoTrouble {
+    /// The server does not answer, or it does not give what it lists.
+    #[error(transparent)]
+    Unanswered(#[from] Error),
+    /// What the server has or says is of no use, or what is asked for makes no sense.
+    #[error(transparent)]
+    Useless(#[from] ClientError),
+    /// What the caller gave cannot be used: a list of replicas, or a configuration.
+    #[error("{0}")]
+    Unusable(String),
+    /// Nobody named a server, and the DNS has none.
+    #[error("{0}")]
+    Unfound(String),
+}
+
+impl AltoTrouble {
+    /// That no host in the list has an address, so that nothing can be asked: rather the name server's fault than that of so many.
+    pub(crate) fn no_addresses() -> Self {
+        let message = "none of the hosts in the list has an address: can the name server be reached?";
+        Self::Unanswered(Error::new(Fault::Unavailable, message))
+    }
+
+    /// Whether the server or the network is to blame, and not the one who asks.
+    pub fn is_servers(&self) -> bool {
+        match self {
+            Self::Unanswered(error) => !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied),
+            Self::Useless(error) => !error.is_askers(),
+            Self::Unusable(_) | Self::Unfound(_) => false,
+        }
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Unanswered(error) => error.kind(),
+            Self::Useless(ClientError::NoSuch { .. } | ClientError::Stopped { .. }) | Self::Unfound(_) => {
+                Kind::NotFound
+            }
+            Self::Useless(ClientError::Malformed { .. } | ClientError::Unfit { .. }) => Kind::Corrupt,
+            Self::Useless(ClientError::Changed { .. }) => Kind::Unavailable,
+            Self::Useless(_) | Self::Unusable(_) => Kind::Invalid,
+        }
+    }
+
+    /// Whether it may go by itself: the same is worth being asked again, after a while.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self.kind(), Kind::Unavailable | Kind::Corrupt)
+    }
+
+    /// Whether no answer came in the time allowed.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Unanswered(error) if error.fault() == Fault::TimedOut)
+    }
+}
+
+impl From<AltoTrouble> for Failure {
+    fn from(trouble: AltoTrouble) -> Self {
+        match trouble {
+            AltoTrouble::Unanswered(error) => Failure::Store(error),
+            AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
+                Failure::Usage(format!("{error}: --client ADDRESS"))
+            }
+            AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
+            AltoTrouble::Useless(error) => Failure::Facts(error.to_string()),
+            AltoTrouble::Unusable(problem) => Failure::Facts(problem),
+            AltoTrouble::Unfound(problem) => Failure::Usage(problem),
+        }
+    }
+}

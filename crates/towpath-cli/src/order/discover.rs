@@ -1,0 +1,279 @@
+//! Asks the DNS for an ALTO server that nobody named (RFC 7286, RFC 8686).
+//!
+//! It is that of a domain: of `--domain`, else of the domains of this machine. If the address from which replicas are read was said, it is the one that knows the
+//! network around that address. What was found is told, because nobody asked for that server by its name.
+
+use std::{ffi::OsStr, net::SocketAddr, path::Path, time::Duration};
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
+    net::{NetError, runtime::TokioRuntimeProvider},
+    proto::rr::{Name, RData, RecordType},
+    system_conf::parse_resolv_conf,
+};
+use tokio::time::timeout;
+use towpath_alto::client::{Discovered, Discovery, DomainName, Naptr};
+use towpath_store::{Error, Fault, sys::disk};
+
+use super::args::Order;
+use crate::{alto_client::AltoTrouble, failure::complain, location::shown};
+
+/// Where the system says what its name servers and domains are.
+const SYSTEM: &str = "/etc/resolv.conf";
+
+/// The longest such file that is read, in bytes: it has a dozen lines.
+const MAX_SYSTEM_BYTES: u64 = 64 << 10;
+
+/// How long one name server is waited for before the question is sent again, and how long all answers may take. Whoever orders replicas waits to read them.
+const PATIENCE_WITH_ONE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most domains of this machine that are asked: as many as resolvers search.
+const MAX_DOMAINS: usize = 6;
+
+/// Finds the directory of a server. It is https, and its server must not see a token: the DNS named it, and not the user.
+///
+/// # Errors
+/// If there is none, or the DNS does not answer.
+pub(super) async fn directory(arguments: &Order) -> Result<String, AltoTrouble> {
+    let system = system();
+    let mut discovery = match (&arguments.domain, arguments.client) {
+        (Some(domain), _) => Discovery::of_domains([domain.clone()]),
+        (None, Some(client)) => Discovery::of_address(client),
+        (None, None) => Discovery::of_domains(system.iter().flat_map(|(config, _)| domains(config))),
+    };
+    let silence = match resolver(arguments.dns, system) {
+        Ok(resolver) => {
+            let asking = timeout(PATIENCE, ask(&mut discovery, &resolver));
+            asking.await.unwrap_or_else(|_| Some("the name servers take too long".to_owned()))
+        }
+        Err(problem) => Some(problem),
+    };
+    match discovery.outcome() {
+        Some(found) => Ok(told(found)),
+        // Whoever named a domain named a server, if not by its address; that it cannot be found now is no reason to name another one.
+        None if arguments.domain.is_some() && silence.is_some() => {
+            Err(Error::new(Fault::Unavailable, tried(&discovery, silence.as_deref())).into())
+        }
+        None => Err(AltoTrouble::Unfound(format!(
+            "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {}",
+            tried(&discovery, silence.as_deref())
+        ))),
+    }
+}
+
+/// The first directory, of which people are told.
+fn told(found: &Discovered) -> String {
+    let directory = found.directories[0].as_str();
+    complain(format_args!("asking {}, which the DNS has at {}", shown(OsStr::new(directory)), found.name));
+    directory.to_owned()
+}
+
+/// Where the DNS was asked in vain, and why what it has is of no use.
+fn tried(discovery: &Discovery, silence: Option<&str>) -> String {
+    let names = discovery.asked().iter().chain(discovery.question()).map(DomainName::as_str).collect::<Vec<_>>();
+    let tried = match names.is_empty() {
+        true => "this machine has no domain for which the DNS could name one".to_owned(),
+        false => format!("the DNS names none at {}", names.join(", ")),
+    };
+    let passed_over = discovery.passed_over().iter().map(ToString::to_string);
+    [tried].into_iter().chain(passed_over).chain(silence.map(str::to_owned)).collect::<Vec<_>>().join("; ")
+}
+
+/// Asks all that the search asks. What is wrong with the DNS, if something is: the other names may be served by others.
+async fn ask(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<String> {
+    let mut silence = None;
+    while let Some(name) = discovery.question() {
+        let records = look_up(resolver, name).await.unwrap_or_else(|error| {
+            silence = Some(format!("{name}: {error}"));
+            Vec::new()
+        });
+        discovery.take(records);
+    }
+    silence
+}
+
+/// The NAPTR records of a name; none if it has none, or is none.
+async fn look_up(resolver: &TokioResolver, name: &DomainName) -> Result<Vec<Naptr>, NetError> {
+    // With a dot at its end: it is not to be searched for below the domains of this machine.
+    let name = Name::from_ascii(format!("{name}."))?;
+    match resolver.lookup(name, RecordType::NAPTR).await {
+        Ok(found) => Ok(found.answers().iter().filter_map(|record| naptr(&record.data)).collect()),
+        Err(error) if error.is_no_records_found() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A record, unless it is of another type: aliases stand before what they lead to.
+fn naptr(data: &RData) -> Option<Naptr> {
+    let RData::NAPTR(record) = data else { return None };
+    Some(Naptr {
+        order: record.order,
+        preference: record.preference,
+        flags: record.flags.to_vec(),
+        services: record.services.to_vec(),
+        regexp: record.regexp.to_vec(),
+        replacement: DomainName::new(&record.replacement.to_ascii()).ok(),
+    })
+}
+
+/// What the system says of the DNS; none if it says nothing that can be used.
+fn system() -> Option<(ResolverConfig, ResolverOpts)> {
+    let problem = match disk::read(Path::new(SYSTEM), MAX_SYSTEM_BYTES) {
+        Ok(text) => match parse_resolv_conf(text) {
+            Ok(system) => return Some(system),
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    tracing::debug!("{SYSTEM}: {problem}");
+    None
+}
+
+/// The domains of this machine. One without a dot is that of a home or of a laboratory.
+fn domains(config: &ResolverConfig) -> Vec<DomainName> {
+    let mut domains: Vec<DomainName> = Vec::new();
+    for name in config.domain().into_iter().chain(config.search()) {
+        if let Ok(domain) = DomainName::new(&name.to_ascii())
+            && domain.is_below_top()
+            && !domains.contains(&domain)
+        {
+            domains.push(domain);
+        }
+    }
+    domains.truncate(MAX_DOMAINS);
+    domains
+}
+
+/// What asks the name server at that address, else those of the system.
+fn resolver(dns: Option<SocketAddr>, system: Option<(ResolverConfig, ResolverOpts)>) -> Result<TokioResolver, String> {
+    let named = dns.map(|address| (ResolverConfig::from_name_servers(vec![at(address)]), ResolverOpts::default()));
+    let none = || format!("{SYSTEM} names no name server to ask: --dns ADDRESS:PORT");
+    let (config, options) = named.or(system).ok_or_else(none)?;
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    let options = builder.options_mut();
+    (options.timeout, options.attempts) = (PATIENCE_WITH_ONE, 1);
+    options.use_hosts_file = ResolveHosts::Never;
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// The name server at an address, over UDP, and over TCP where answers are long.
+fn at(address: SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = address.port();
+        connection
+    });
+    NameServerConfig::new(address.ip(), true, connections.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// A name server that has one record at one name, and tells of all others that they are none. Its address.
+    async fn name_server(name: &'static str, record: &'static [u8]) -> SocketAddr {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut question = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut question).await {
+                socket.send_to(&answer(&question[..length], name, record), from).await.unwrap();
+            }
+        });
+        address
+    }
+
+    /// The answer to a question (RFC 1035 §4.1).
+    fn answer(question: &[u8], name: &str, record: &[u8]) -> Vec<u8> {
+        const HEADER: usize = 12;
+        let wanted: Vec<u8> =
+            name.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat()).collect();
+        let labels = question[HEADER..].iter().position(|byte| *byte == 0).unwrap();
+        let is_there = question[HEADER..HEADER + labels].eq_ignore_ascii_case(&wanted);
+        // It is an answer, and there is recursion; NXDOMAIN is 3. One question, perhaps one answer.
+        let counts = [0, 1, 0, u8::from(is_there), 0, 0, 0, 0];
+        let mut answer = [&question[..2], &[0x81, if is_there { 0x80 } else { 0x83 }], &counts].concat();
+        answer.extend(&question[HEADER..HEADER + labels + 5]);
+        if is_there {
+            // The name of the question, NAPTR, IN, a minute.
+            answer.extend([0xc0, HEADER as u8, 0, 35, 0, 1, 0, 0, 0, 60, 0, record.len() as u8]);
+            answer.extend(record);
+        }
+        answer
+    }
+
+    fn arguments(domain: Option<&str>, client: Option<&str>, dns: SocketAddr) -> Order {
+        Order {
+            list: None,
+            by: String::new(),
+            config: None,
+            ird: None,
+            domain: domain.map(|domain| domain.parse().unwrap()),
+            client: client.map(|client| client.parse().unwrap()),
+            dns: Some(dns),
+            strict: false,
+            fallback: false,
+            explain: false,
+        }
+    }
+
+    /// Order 100, preference 10, to the root.
+    const SECURE: &[u8] = b"\x00\x64\x00\x0a\x01u\x0aALTO:https\x24!.*!https://alto.example.net/secure!\x00";
+    const INSECURE: &[u8] = b"\x00\x64\x00\x0a\x01u\x09ALTO:http\x1d!.*!http://alto.example.net/!\x00";
+
+    #[tokio::test]
+    async fn a_domain_names_its_server() {
+        let dns = name_server("grid.example.net", SECURE).await;
+        let found = directory(&arguments(Some("Grid.example.net."), None, dns)).await.unwrap();
+        assert_eq!(found, "https://alto.example.net/secure");
+        let missing = directory(&arguments(Some("other.example.net"), None, dns)).await.unwrap_err();
+        assert!(matches!(missing, AltoTrouble::Unfound(_)), "{missing}");
+        assert!(missing.to_string().contains("--ird URL"), "{missing}");
+        assert!(missing.to_string().contains("the DNS names none at other.example.net"), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn an_address_leads_to_who_knows_the_network_around_it() {
+        let dns = name_server("2.0.192.in-addr.arpa", SECURE).await;
+        let found = directory(&arguments(None, Some("192.0.2.7"), dns)).await.unwrap();
+        assert_eq!(found, "https://alto.example.net/secure");
+        let missing = directory(&arguments(None, Some("2001:db8::1"), dns)).await.unwrap_err().to_string();
+        assert!(missing.ends_with("8.b.d.0.1.0.0.2.ip6.arpa"), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_told_and_not_asked() {
+        let dns = name_server("example.net", INSECURE).await;
+        let passed_over = directory(&arguments(Some("example.net"), None, dns)).await.unwrap_err().to_string();
+        assert!(
+            passed_over.contains("example.net names http://alto.example.net/, which is not asked"),
+            "{passed_over}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dns_that_says_nothing_is_not_waited_for_for_long() {
+        let silent = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let dns = silent.local_addr().unwrap();
+        let trouble = directory(&arguments(Some("example.net"), None, dns)).await.unwrap_err();
+        assert!(trouble.is_servers(), "{trouble}");
+        assert!(begun.elapsed() < PATIENCE * 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn the_domains_of_a_machine_are_those_that_it_searches() {
+        let domains = |text: &str| -> Vec<String> {
+            let (config, _) = parse_resolv_conf(text).unwrap();
+            domains(&config).iter().map(ToString::to_string).collect()
+        };
+        let text = "nameserver 192.0.2.1\nsearch Site.example.org example.org lan\n";
+        let found = domains(text);
+        assert!(found.ends_with(&["site.example.org".into(), "example.org".into()]), "{found:?}");
+        assert!(domains("nameserver 192.0.2.1\nsearch lan\n").iter().all(|domain| domain.contains('.')));
+    }
+}

@@ -1,0 +1,117 @@
+"""An ALTO server that nobody named, found in a real DNS: dnsmasq has records for a domain (RFC 7286) and for the addresses of a network (RFC 8686)."""
+
+import subprocess
+
+import pytest
+from servers import HOST, Server, free_port, unprivileged, wait_for_port
+from test_alto import serving
+from test_docs import COMMAND_LIMIT_S
+
+FACTS = """
+[network-map.default]
+here = ["127.0.0.0/8", "192.0.2.0/24"]
+near = ["198.51.100.0/24"]
+far = ["203.0.113.0/24"]
+elsewhere = ["0.0.0.0/0", "::/0"]
+[cost-map.default.routingcost]
+near = { here = 1 }
+far = { here = 5 }
+"""
+SETTINGS = """
+[tls]
+certificate = "{authority.certificate}"
+key = "{authority.key}"
+required = true
+[agents.sites]
+kind = "static"
+file = "facts.toml"
+"""
+NEAR = "root://198.51.100.1:1094//f\n"
+FAR = "root://203.0.113.1:1094//f\n"
+CLIENT = "192.0.2.7"
+
+
+def records(directory: str) -> list[str]:
+    """What the DNS has: a domain, one that leads to it, the network around `CLIENT`, and a domain whose server has no TLS.
+
+    Name, order, preference, flags, service, regular expression, replacement.
+    """
+    return [
+        f"grid.test,100,10,u,ALTO:https,!.*!{directory}!",
+        "grid.test,100,20,u,ALTO:https,!.*!https://second.test/!",
+        "grid.test,50,10,s,SIP+D2U,,_sip._udp.grid.test",
+        "moved.test,100,10,,ALTO:https,,grid.test",
+        f"0.192.in-addr.arpa,100,10,u,ALTO:https,!.*!{directory}!",
+        "plain.test,100,10,u,ALTO:http,!.*!http://alto.plain.test/directory!",
+        "circle.test,100,10,,ALTO:https,,circle.test",
+    ]
+
+
+@pytest.fixture(scope="module")
+def alto(binary, authority, tmp_path_factory):
+    """The address of a directory that is asked over TLS."""
+    here = tmp_path_factory.mktemp("discovery")
+    (here / "facts.toml").write_text(FACTS)
+    (here / "alto.toml").write_text(SETTINGS.format(authority=authority))
+    with serving(binary, here) as address:
+        yield f"https://{address}/directory"
+
+
+@pytest.fixture(scope="module")
+def dns(alto, base):
+    """The address of a name server that knows these records and nothing else."""
+    port, log = free_port(), base / "dnsmasq.log"
+    command = ["/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--log-facility=-", "--no-resolv", "--no-hosts",
+               "--local=/#/", f"--port={port}", f"--listen-address={HOST}", "--bind-interfaces", *(f"--naptr-record={record}" for record in records(alto))]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, **unprivileged())
+    server = Server("dnsmasq", base, port, process, log)
+    wait_for_port(server, port)
+    yield f"{HOST}:{port}"
+    server.stop()
+
+
+def order(binary, authority, dns, *arguments):
+    """`towpath order` of two replicas, the farther one first."""
+    command = [binary, "order", "--ca-file", authority.file, "--dns", dns, *arguments]
+    return subprocess.run(command, input=FAR + NEAR, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
+
+
+@pytest.mark.pair("dnsmasq", "has a NAPTR record by which `towpath order` finds its ALTO server: of a domain, and of an address")
+@pytest.mark.parametrize(("arguments", "name"), [
+    (["--domain", "grid.test"], "grid.test"),
+    (["--domain", "moved.test"], "grid.test"),
+    (["--client", CLIENT], "0.192.in-addr.arpa"),
+])
+def test_found(binary, authority, alto, dns, arguments, name):
+    done = order(binary, authority, dns, *arguments)
+    assert (done.returncode, done.stdout) == (0, NEAR + FAR), done.stderr
+    assert alto in done.stderr and name in done.stderr
+
+
+def test_the_domain_goes_before_other_servers(binary, authority, dns):
+    """Who names a domain does not mean the server of the configuration."""
+    done = order(binary, authority, dns, "--ird", f"https://{HOST}:1/directory", "--domain", "grid.test")
+    assert (done.returncode, done.stdout) == (0, NEAR + FAR), done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--domain", "missing.test"], "missing.test"),
+    (["--domain", "plain.test"], "plain.test names http://alto.plain.test/directory, which is not asked"),
+    (["--domain", "circle.test"], "was asked before"),
+    (["--client", "198.51.100.7"], "198.in-addr.arpa"),
+    (["--client", "2001:db8::7"], "8.b.d.0.1.0.0.2.ip6.arpa"),
+])
+def test_not_found(binary, authority, dns, arguments, told):
+    done = order(binary, authority, dns, *arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert told in done.stderr and "--ird URL" in done.stderr
+
+
+def test_silent_dns(binary, authority):
+    """Nobody answers: the list is written as it was, if that will do."""
+    nobody = f"{HOST}:{free_port()}"
+    done = order(binary, authority, nobody, "--domain", "grid.test")
+    assert (done.returncode, done.stdout) == (8, ""), done.stderr
+    done = order(binary, authority, nobody, "--domain", "grid.test", "--fallback")
+    assert (done.returncode, done.stdout) == (0, FAR + NEAR), done.stderr
