@@ -222,8 +222,10 @@ impl CostQuery {
 
 /// The types that are asked for, and whether as a list.
 fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, bool), Problem> {
-    let single = fields.object("cost-type")?.map(|object| CostType::read(object, &can.cost_types)).transpose()?;
     let several = type_list(fields, "multi-cost-types", &can.cost_types)?;
+    // Beside several types an empty one asks for none: an example of RFC 8896 §5.2 does so.
+    let single = fields.object("cost-type")?.filter(|object| several.is_none() || !is_blank(*object));
+    let single = single.map(|object| CostType::read(object, &can.cost_types)).transpose()?;
     match (single, several) {
         (Some(single), None) => Ok((vec![single], false)),
         (None, Some(several)) if several.is_empty() || several.len() > can.max_cost_types => {
@@ -236,6 +238,11 @@ fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, 
         }
         (None, None) => Err(fields.missing("cost-type")),
     }
+}
+
+/// Whether an object says nothing of a type.
+fn is_blank(object: Fields<'_>) -> bool {
+    ["cost-metric", "cost-mode"].into_iter().all(|field| matches!(object.text(field), Ok(None)))
 }
 
 /// A list of types, each of which is offered.
@@ -352,6 +359,7 @@ mod tests {
         let refused = |request| read(&request).unwrap_err();
         let both = refused(json!({ "cost-type": routing(), "multi-cost-types": [hops()] }));
         assert_eq!(both.code, Code::InvalidFieldValue);
+        assert!(read(&json!({ "cost-type": {}, "multi-cost-types": [hops()] })).is_ok_and(|query| query.is_multi));
         let three = refused(json!({ "multi-cost-types": [hops(), routing(), hops()] }));
         assert_eq!((three.code, three.field.as_deref()), (Code::InvalidFieldValue, Some("multi-cost-types")));
         let none = refused(json!({}));

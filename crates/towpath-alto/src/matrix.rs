@@ -1,14 +1,16 @@
 //! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
-//! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3).
+//! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3; RFC 8896 §5.1).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    iter, mem,
     ops::Range,
 };
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
+    calendar::Calendared,
     cost::{CostMode, CostQuery, CostType},
     names::{AneName, CostMetric},
 };
@@ -25,6 +27,10 @@ pub trait Grid {
     }
     /// The cost by `metric` between the source and the destination of these numbers.
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a>;
+    /// The costs in the intervals of the calendar of `metric` between the source and the destination of these numbers, where they are told one by one.
+    fn series<'a>(&'a self, _metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
+        Box::new(|_, _| None)
+    }
     /// The costs among which one has its rank; none if these are just the costs of the grid.
     fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>>;
     /// The name of a source.
@@ -44,8 +50,14 @@ pub struct PathColumn {
 
 /// What is told of the pairs that are asked for, row by row.
 #[derive(Debug)]
-enum Column {
+enum Column<'a> {
     Costs(Vec<Option<f64>>),
+    /// Costs in so many intervals: one by one, or one that is that of all.
+    Series {
+        costs: Vec<Option<f64>>,
+        series: Vec<Option<&'a [f64]>>,
+        intervals: usize,
+    },
     Paths,
 }
 
@@ -54,7 +66,24 @@ enum Column {
 #[serde(untagged)]
 enum Cell<'a> {
     Cost(Number),
+    Course(Course<'a>),
     Path(&'a [AneName]),
+}
+
+/// The costs of one pair in all intervals.
+#[derive(Debug)]
+enum Course<'a> {
+    Told(&'a [f64]),
+    Steady(f64, usize),
+}
+
+impl Serialize for Course<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Course::Told(costs) => serializer.collect_seq(costs.iter().copied().map(Number)),
+            Course::Steady(cost, intervals) => serializer.collect_seq(iter::repeat_n(Number(cost), intervals)),
+        }
+    }
 }
 
 /// The pairs of a grid that are asked for, row by row, and which of them pass the tests of a query.
@@ -89,17 +118,17 @@ impl Passing {
 
 /// The answer to a query about a grid: of each pair that passes its tests, what is asked for.
 #[derive(Debug)]
-pub struct Matrix {
+pub struct Matrix<'a> {
     sources: Vec<String>,
     destinations: Vec<String>,
     /// One for each type asked for.
-    columns: Vec<Column>,
+    columns: Vec<Column<'a>>,
     paths: PathColumn,
     passing: Passing,
     is_multi: bool,
 }
 
-impl Matrix {
+impl<'a> Matrix<'a> {
     /// Looks up all that `query` asks for, which is no path.
     pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
@@ -122,9 +151,26 @@ impl Matrix {
         }
     }
 
-    fn cell(&self, column: &Column, pair: usize) -> Option<Cell<'_>> {
+    /// The same with calendars in place of single costs, where `calendared` has them. `grid` and `query` are those that it was made of.
+    #[must_use]
+    pub fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
+        for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
+            if let (Some(calendar), Column::Costs(costs)) = (calendared.of(position), &mut *column) {
+                let (costs, told) = (mem::take(costs), grid.series(&kind.cost_metric));
+                let series = self.passing.pairs.iter().map(|(from, to)| told(*from, *to)).collect();
+                *column = Column::Series { costs, series, intervals: calendar.intervals() };
+            }
+        }
+        self
+    }
+
+    fn cell(&self, column: &Column<'a>, pair: usize) -> Option<Cell<'_>> {
         match column {
             Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
+            Column::Series { costs, series, intervals } => {
+                let cost = costs[pair]?;
+                Some(Cell::Course(series[pair].map_or(Course::Steady(cost, *intervals), Course::Told)))
+            }
             Column::Paths => {
                 let path = self.paths.of_pairs.get(pair).copied().flatten()?;
                 Some(Cell::Path(&self.paths.paths[path as usize]))
@@ -155,7 +201,7 @@ fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>) -> Vec<Option<f64>> {
     costs.iter().map(|cost| cost.map(rank)).collect()
 }
 
-impl Serialize for Matrix {
+impl Serialize for Matrix<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut first = 0;
         let rows = self.passing.pairs.chunk_by(|one, other| one.0 == other.0).map(|pairs| {
@@ -169,7 +215,7 @@ impl Serialize for Matrix {
 
 /// The costs from one source.
 struct Row<'a> {
-    matrix: &'a Matrix,
+    matrix: &'a Matrix<'a>,
     /// The places of its pairs among all.
     pairs: Range<usize>,
 }
@@ -200,8 +246,8 @@ impl Serialize for Row<'_> {
 }
 
 /// A number that is written without a fraction where it has none.
-#[derive(Debug)]
-struct Number(f64);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Number(pub(crate) f64);
 
 impl Serialize for Number {
     #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]

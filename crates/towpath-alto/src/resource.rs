@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
+    calendar,
     cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},
     entity::Property,
     fields::Fields,
@@ -160,12 +161,17 @@ impl Resource {
             Kind::CostMap(_, kind) => json!({ "cost-type-names": [kind.to_string()] }),
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => {
                 let can = self.costs(world);
-                json!({
+                let mut told = json!({
                     "cost-type-names": names(&can.cost_types),
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
                     "testable-cost-type-names": names(&can.testable),
-                })
+                });
+                let calendars = calendar::capabilities(world, &can.cost_types);
+                if !calendars.is_empty() {
+                    told["calendar-attributes"] = calendars.into();
+                }
+                told
             }
             Kind::PathVector => path_vector::capabilities(world, self.costs(world), endpoints::FLOWS),
             Kind::PidPathVector(_) => path_vector::capabilities(world, self.costs(world), maps::FLOWS),

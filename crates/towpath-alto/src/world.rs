@@ -16,11 +16,12 @@ use self::draft::Draft;
 pub use self::fault::WorldFault;
 use crate::{
     address::{AddressType, PrefixMap},
+    calendar::Calendar,
     compatibility::Profile,
-    cost::{CostContext, CostType},
+    cost::{CostContext, CostMode, CostType},
     directory,
     entity::{Domain, Entity},
-    facts::{Facts, Router},
+    facts::{Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
     names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
     network_map::NetworkMap,
@@ -33,6 +34,9 @@ use crate::{
 /// Costs from one numbered place to another, in the unit of their metric.
 pub type Table = HashMap<(u32, u32), f64>;
 
+/// Costs in the intervals of the calendar of their metric, from one numbered place to another, where they are told one by one. A [`Table`] has their means.
+pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
+
 /// A network map with the costs between its PIDs.
 #[derive(Debug, Clone)]
 pub struct Region {
@@ -40,6 +44,8 @@ pub struct Region {
     pub map: NetworkMap,
     /// By metric; places are numbers of PIDs.
     pub costs: BTreeMap<CostMetric, Table>,
+    /// By metric, the same costs over time.
+    pub series: BTreeMap<CostMetric, Series>,
 }
 
 /// Costs between prefixes.
@@ -47,6 +53,7 @@ pub struct Region {
 struct Mesh {
     ends: PrefixMap<u32>,
     costs: BTreeMap<CostMetric, Table>,
+    series: BTreeMap<CostMetric, Series>,
 }
 
 /// All that is known of the network at one time.
@@ -60,6 +67,7 @@ pub struct World {
     pub domains: BTreeMap<Domain, BTreeSet<PropertyName>>,
     routing: Routing,
     contexts: BTreeMap<CostMetric, CostContext>,
+    calendars: BTreeMap<CostMetric, Calendar>,
     /// Databases of where addresses are; what a later one knows holds.
     locations: Vec<Arc<Locations>>,
     /// The metric of the distance between endpoints, if positions of some are known.
@@ -96,6 +104,8 @@ pub struct Place {
 pub struct Scale<'a> {
     between_ends: Option<&'a Table>,
     between_pids: Option<&'a Table>,
+    series_of_ends: Option<&'a Series>,
+    series_of_pids: Option<&'a Series>,
 }
 
 impl World {
@@ -148,6 +158,11 @@ impl World {
             told["cost-context"] = json!(context);
         }
         told
+    }
+
+    /// When the intervals are in which costs of a type are told, if they are.
+    pub fn calendar(&self, kind: &CostType) -> Option<&Calendar> {
+        self.calendars.get(&kind.cost_metric).filter(|_| kind.cost_mode == CostMode::Numerical)
     }
 
     /// The form in which it is offered beside that of the RFCs.
@@ -250,22 +265,37 @@ impl World {
 
     /// Where to look up costs of `metric`.
     pub fn scale(&self, metric: &CostMetric) -> Scale<'_> {
+        let region = self.default_region();
         Scale {
             between_ends: self.mesh.costs.get(metric),
-            between_pids: self.default_region().and_then(|region| region.costs.get(metric)),
+            between_pids: region.and_then(|region| region.costs.get(metric)),
+            series_of_ends: self.mesh.series.get(metric),
+            series_of_pids: region.and_then(|region| region.series.get(metric)),
         }
     }
 }
 
-impl Scale<'_> {
+impl<'a> Scale<'a> {
     /// The cost from one place to another: that between the longest prefixes that have one, else that between their PIDs.
     pub fn cost(self, from: &Place, to: &Place) -> Option<f64> {
-        let between_ends = self.between_ends.and_then(|table| {
-            let pairs = from.ends.iter().flat_map(|from| to.ends.iter().map(move |to| (*from, *to)));
-            pairs.filter_map(|pair| table.get(&pair)).next()
-        });
-        let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?));
-        between_ends.or_else(between_pids).copied()
+        let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?)).copied();
+        self.between_ends(from, to).map(|(_, cost)| cost).or_else(between_pids)
+    }
+
+    /// The same cost in the intervals of its calendar, if it is told so.
+    pub fn series(self, from: &Place, to: &Place) -> Option<&'a [f64]> {
+        let series = match self.between_ends(from, to) {
+            Some((pair, _)) => self.series_of_ends?.get(&pair),
+            None => self.series_of_pids?.get(&(from.pid?, to.pid?)),
+        };
+        series.map(|series| &**series)
+    }
+
+    /// The cost between the longest prefixes that have one, and their numbers.
+    fn between_ends(self, from: &Place, to: &Place) -> Option<((u32, u32), f64)> {
+        let table = self.between_ends?;
+        let mut pairs = from.ends.iter().flat_map(|from| to.ends.iter().map(move |to| (*from, *to)));
+        pairs.find_map(|pair| Some((pair, *table.get(&pair)?)))
     }
 }
 
@@ -292,12 +322,58 @@ impl Mesh {
         self.ends.insert(prefix, number);
         number
     }
+
+    /// Sets the cost of a pair; what was told of it before is over, also over time.
+    fn insert(&mut self, metric: &CostMetric, pair: (u32, u32), cost: &Cost) {
+        self.costs.entry(metric.clone()).or_default().insert(pair, cost.value());
+        if let Some(intervals) = cost.intervals() {
+            self.series.entry(metric.clone()).or_default().insert(pair, Arc::clone(intervals));
+        } else if let Some(series) = self.series.get_mut(metric) {
+            series.remove(&pair);
+        }
+    }
+
+    /// Refuses costs that are told over other intervals than those of the calendar of their metric.
+    fn check(&self, calendars: &BTreeMap<CostMetric, Calendar>) -> Result<(), WorldFault> {
+        for (metric, series) in &self.series {
+            let calendar = calendars.get(metric);
+            let expected = calendar.map(Calendar::intervals);
+            // The first of them, so that the same facts are always refused with the same words.
+            let wrong = series.iter().filter(|(_, told)| Some(told.len()) != expected).min_by_key(|(pair, _)| **pair);
+            if let Some(((src, dst), told)) = wrong {
+                let pair = || format!("{} to {}", self.prefix(*src), self.prefix(*dst));
+                check_intervals(metric, calendar, told, pair)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The prefix that is the end of that number.
+    fn prefix(&self, number: u32) -> IpNet {
+        let mut ends = self.ends.iter();
+        ends.find(|(_, end)| **end == number).expect("whatever has a number has a prefix").0
+    }
+}
+
+/// Refuses costs that are told over other intervals than those of the `calendar` of their metric.
+fn check_intervals(
+    metric: &CostMetric,
+    calendar: Option<&Calendar>,
+    told: &[f64],
+    pair: impl FnOnce() -> String,
+) -> Result<(), WorldFault> {
+    match calendar.map(Calendar::intervals) {
+        Some(expected) if told.len() == expected => Ok(()),
+        Some(expected) => {
+            Err(WorldFault::Intervals { metric: metric.clone(), pair: pair(), told: told.len(), expected })
+        }
+        None => Err(WorldFault::NoCalendar { metric: metric.clone(), pair: pair() }),
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::facts::Cost;
 
     /// The network map of RFC 7285 §11.2.1.7 and the cost map of §11.2.3.7, with measured delays and a property.
     pub(crate) const EXAMPLE: &str = r#"

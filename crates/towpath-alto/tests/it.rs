@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod calendars;
     mod compatibility;
     mod costs;
     mod path_vector;

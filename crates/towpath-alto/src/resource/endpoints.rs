@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
+    calendar::Calendared,
     cost::{CostCapabilities, CostQuery},
     entity::{Domain, Entity, Property},
     fields::Fields,
@@ -90,18 +91,21 @@ pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Probl
 /// `InfoResourceEndpointCostMap` (RFC 7285 §11.5.1.6).
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct EndpointCostDocument {
+struct EndpointCostDocument<'a> {
     meta: Map<String, Value>,
-    endpoint_cost_map: Matrix,
+    endpoint_cost_map: Matrix<'a>,
 }
 
-/// Answers RFC 7285 §11.5.1.
+/// Answers RFC 7285 §11.5.1, and RFC 8896 §5.2.
 pub(super) fn costs(world: &World, request: &Value, can: &CostCapabilities, caller: IpAddr) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(world, fields, caller)?;
-    let endpoint_cost_map = Matrix::of(&endpoints, &query);
-    let meta = cost_meta(world, &query);
+    let pairs = endpoints.sources.len() * endpoints.destinations.len();
+    let calendared = Calendared::read(fields, &query, world, pairs)?;
+    let endpoint_cost_map = Matrix::of(&endpoints, &query).over_time(&endpoints, &query, &calendared);
+    let mut meta = cost_meta(world, &query);
+    meta.extend(calendared.meta(&query));
     Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
 }
 
@@ -183,6 +187,11 @@ impl Grid for Endpoints<'_> {
             Some(distance_km.round())
         };
         Box::new(move |from, to| told(from, to).or_else(|| distance(from, to)))
+    }
+
+    fn series<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
+        let scale = self.world.scale(metric);
+        Box::new(move |from, to| scale.series(&self.sources[from].1, &self.destinations[to].1))
     }
 
     /// Ranks are among the costs of the answer: nobody could list those between all addresses.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, MOST_PAIRS, flows::Flows, too_many_pairs, vtags};
 use crate::{
+    calendar::Calendared,
     cost::{CostCapabilities, CostQuery, CostType},
     fields::Fields,
     matrix::{Grid, Matrix},
@@ -33,19 +34,19 @@ pub(super) fn network_map(world: &World, region: &Region, network_map: Selection
 /// `InfoResourceCostMap` (RFC 7285 §11.2.3.6).
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct CostMapDocument {
+struct CostMapDocument<'a> {
     meta: Map<String, Value>,
-    cost_map: Matrix,
+    cost_map: Matrix<'a>,
 }
 
 /// The costs of one type between all PIDs.
 pub(super) fn cost_map(world: &World, region: &Region, kind: &CostType) -> Answer {
     let types = vec![kind.clone()];
     let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
-    document(world, region, &Pids::all(region), &query)
+    document(world, region, &Pids::all(region), &query, &Calendared::default())
 }
 
-/// The costs that a client asks for (RFC 7285 §11.3.2.3).
+/// The costs that a client asks for (RFC 7285 §11.3.2.3, RFC 8896 §5.1).
 pub(super) fn filtered_cost_map(
     world: &World,
     region: &Region,
@@ -55,13 +56,16 @@ pub(super) fn filtered_cost_map(
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let pids = Pids::read(region, fields)?;
-    Ok(document(world, region, &pids, &query))
+    let calendared = Calendared::read(fields, &query, world, pids.sources.len() * pids.destinations.len())?;
+    Ok(document(world, region, &pids, &query, &calendared))
 }
 
-fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery) -> Answer {
+fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery, calendared: &Calendared<'_>) -> Answer {
     let mut meta = cost_meta(world, query);
+    meta.extend(calendared.meta(query));
     meta.insert("dependent-vtags".into(), json!(vtags([region])));
-    Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map: Matrix::of(pids, query) })
+    let cost_map = Matrix::of(pids, query).over_time(pids, query, calendared);
+    Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map })
 }
 
 /// What the meta of an answer says of its costs (RFC 8189 §4.1.3), and of all.
@@ -142,6 +146,11 @@ impl Grid for Pids<'_> {
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
         let table = self.region.costs.get(metric);
         Box::new(move |from, to| table?.get(&(self.sources[from], self.destinations[to])).copied())
+    }
+
+    fn series<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
+        let series = self.region.series.get(metric);
+        Box::new(move |from, to| series?.get(&(self.sources[from], self.destinations[to])).map(|series| &**series))
     }
 
     /// Ranks are among all costs of the map, so that parts of it agree.

@@ -7,9 +7,10 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Mesh, Region, Routing, Table, World, WorldFault, fault::MAP_NAME_LENGTH};
+use super::{Mesh, Region, Routing, Series, Table, World, WorldFault, check_intervals, fault::MAP_NAME_LENGTH};
 use crate::{
     address::AddressType,
+    calendar::Calendar,
     cost::CostContext,
     directory,
     entity::{Domain, Entity},
@@ -35,6 +36,7 @@ pub(super) struct Draft {
     topologies: BTreeMap<TopologyName, Told>,
     locations: Vec<Arc<Locations>>,
     contexts: BTreeMap<CostMetric, CostContext>,
+    calendars: BTreeMap<CostMetric, Calendar>,
 }
 
 impl Draft {
@@ -49,7 +51,7 @@ impl Draft {
             let costs = self.costs.entry(id.clone()).or_default();
             for (metric, rows) in metrics {
                 let rows = rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| ((src, dst), cost)));
-                let cells = rows.map(|((src, dst), cost)| ((src.clone(), dst.clone()), *cost));
+                let cells = rows.map(|((src, dst), cost)| ((src.clone(), dst.clone()), cost.clone()));
                 costs.entry(metric.clone()).or_default().extend(cells);
             }
         }
@@ -66,10 +68,11 @@ impl Draft {
         }
         self.locations.extend(facts.locations.clone());
         self.contexts.extend(facts.contexts.clone());
+        self.calendars.extend(facts.calendars.clone());
         for costs in &facts.costs {
             let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
             for (metric, cost) in &costs.values {
-                self.mesh.costs.entry(metric.clone()).or_default().insert(pair, cost.value());
+                self.mesh.insert(metric, pair, cost);
             }
         }
     }
@@ -81,10 +84,9 @@ impl Draft {
             let map = NetworkMap::new(id.clone(), pids)?;
             let costs = self.costs.remove(&id).unwrap_or_default();
             check_metrics(&id, &costs)?;
-            let costs = costs.into_iter().map(|(metric, cells)| Ok((metric.clone(), table(&map, &metric, cells)?)));
-            let costs = costs.collect::<Result<_, WorldFault>>()?;
-            regions.insert(id, Region { map, costs });
+            regions.insert(id, region(map, costs, &self.calendars)?);
         }
+        self.mesh.check(&self.calendars)?;
         if let Some(map) = self.costs.into_keys().next() {
             return Err(WorldFault::NoMap { map });
         }
@@ -101,7 +103,7 @@ impl Draft {
             let attached = told.attached(&name)?;
             self.routing.topologies.insert(name, attached);
         }
-        let Self { mesh, properties, routing, locations, contexts, .. } = self;
+        let Self { mesh, properties, routing, locations, contexts, calendars, .. } = self;
         let domains = domains(&properties, &locations);
         let geo_distance = knows_positions(&domains).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
         let (profile, stale, property_map) = (None, BTreeMap::new(), OnceLock::new());
@@ -112,6 +114,7 @@ impl Draft {
             domains,
             routing,
             contexts,
+            calendars,
             locations,
             geo_distance,
             profile,
@@ -164,11 +167,42 @@ fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result
     }
 }
 
-/// The table of costs between PIDs of `map`.
-fn table(map: &NetworkMap, metric: &CostMetric, cells: Cells) -> Result<Table, WorldFault> {
+/// The region of `map` with these costs.
+fn region(
+    map: NetworkMap,
+    costs: BTreeMap<CostMetric, Cells>,
+    calendars: &BTreeMap<CostMetric, Calendar>,
+) -> Result<Region, WorldFault> {
+    let mut region = Region { map, costs: BTreeMap::new(), series: BTreeMap::new() };
+    for (metric, cells) in costs {
+        let (table, series) = table(&region.map, &metric, cells, calendars.get(&metric))?;
+        if !series.is_empty() {
+            region.series.insert(metric.clone(), series);
+        }
+        region.costs.insert(metric, table);
+    }
+    Ok(region)
+}
+
+/// The table of costs between PIDs of `map`, and those of them that are told over time.
+fn table(
+    map: &NetworkMap,
+    metric: &CostMetric,
+    cells: Cells,
+    calendar: Option<&Calendar>,
+) -> Result<(Table, Series), WorldFault> {
     let number = |pid: &PidName| {
         let no_pid = || WorldFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
         map.number(pid.as_str()).ok_or_else(no_pid)
     };
-    cells.into_iter().map(|((src, dst), cost)| Ok(((number(&src)?, number(&dst)?), cost.value()))).collect()
+    let (mut table, mut series) = (Table::with_capacity(cells.len()), Series::new());
+    for ((src, dst), cost) in cells {
+        let pair = (number(&src)?, number(&dst)?);
+        table.insert(pair, cost.value());
+        if let Some(told) = cost.intervals() {
+            check_intervals(metric, calendar, told, || format!("cost map {}, {src} to {dst}", map.id()))?;
+            series.insert(pair, Arc::clone(told));
+        }
+    }
+    Ok((table, series))
 }

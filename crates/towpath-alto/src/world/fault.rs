@@ -54,6 +54,28 @@ pub enum WorldFault {
         /// The PID.
         pid: PidName,
     },
+    /// Costs are told one by one of intervals, and nobody tells when these are.
+    #[error(
+        "costs by {metric}, {pair}: these are a list, so let an agent tell when its intervals are: [calendars.{metric}]"
+    )]
+    NoCalendar {
+        /// The metric.
+        metric: CostMetric,
+        /// From where to where.
+        pair: String,
+    },
+    /// Costs are told of more or fewer intervals than the calendar of their metric has.
+    #[error("costs by {metric}, {pair}: there are {told}, but calendars.{metric} has {expected} intervals")]
+    Intervals {
+        /// The metric.
+        metric: CostMetric,
+        /// From where to where.
+        pair: String,
+        /// How many costs are told.
+        told: usize,
+        /// How many intervals there are.
+        expected: usize,
+    },
     /// What is said to be attached to a topology cannot be.
     #[error(transparent)]
     Attach(#[from] AttachFault),
