@@ -2,7 +2,9 @@
 //!
 //! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
 //! `M-METRIC-ordinal`, with routes or topologies `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` and `tips` always are.
-//! A compatibility profile adds the one that it names, if there are routes.
+//! A compatibility profile adds the one that it names, if there are routes. Directories of other servers are there as the operator names them.
+
+mod linked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +18,8 @@ use crate::{
     updates,
     world::{Region, World},
 };
+
+pub use self::linked::{DirectoryUri, LinkFault, Linked};
 
 /// The name of the directory itself.
 pub const DIRECTORY: &str = "directory";
@@ -47,6 +51,8 @@ const ROUTING_COST: &str = "routingcost";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
     resources: BTreeMap<ResourceId, Resource>,
+    /// Directories of other servers. None has the name of a resource.
+    linked: BTreeMap<ResourceId, Linked>,
 }
 
 /// What a directory lacks that RFC 7285 demands; for `check`.
@@ -114,7 +120,8 @@ impl Directory {
         }
         let entries =
             self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
-        let mut entries: Map<String, Value> = entries.collect();
+        let linked = self.linked.iter().map(|(id, linked)| (id.to_string(), linked.entry()));
+        let mut entries: Map<String, Value> = entries.chain(linked).collect();
         for (name, mut entry) in [(UPDATES, self.updates()), (TIPS, self.views())] {
             let id = ResourceId::new(name).expect("a valid name");
             entry["uri"] = uri(&id).into();

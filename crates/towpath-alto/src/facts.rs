@@ -1,4 +1,4 @@
-//! What an agent knows: all of it, each time. Also the format of static files.
+//! What an agent knows: all of it, each time. Also the format of static files, and what is written in JSON is read back as it was.
 //!
 //! ```toml
 //! [network-map.default]
@@ -19,6 +19,11 @@
 //! [contexts.delay-ow]
 //! cost-source = "estimation"
 //!
+//! [calendars.tput] # costs by this metric may be lists then: one for each interval
+//! start = "2026-01-05T00:00:00Z"
+//! time-interval-size = 3600
+//! number-of-intervals = 24
+//!
 //! [routers."ex2j.cern.ch"]
 //! serves = ["137.138.0.0/16"]
 //! routes = [{ prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 2091 789" }]
@@ -30,20 +35,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::IpAddr,
     sync::Arc,
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, SeqAccess, Visitor},
+};
 
 use crate::{
     address,
+    calendar::{Calendar, MOST_INTERVALS},
     cost::CostContext,
     entity::Entity,
     geo::Locations,
     names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
-    route::Route,
+    route::{AsPath, Route},
     routes::Table,
     topology::Told,
 };
@@ -52,7 +62,7 @@ use crate::{
 pub type PidCosts = BTreeMap<PidName, BTreeMap<PidName, Cost>>;
 
 /// What an agent knows of the network.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Facts {
     /// Network maps: what is in each PID.
@@ -65,6 +75,8 @@ pub struct Facts {
     pub costs: Vec<Costs>,
     /// Where the values of metrics come from; of a metric also for its statistics.
     pub contexts: BTreeMap<CostMetric, CostContext>,
+    /// When the intervals are of metrics of which costs are told over time.
+    pub calendars: BTreeMap<CostMetric, Calendar>,
     /// Routers with their routes.
     pub routers: BTreeMap<RouterName, Router>,
     /// Topologies with what is attached to their nodes.
@@ -75,7 +87,7 @@ pub struct Facts {
 }
 
 /// A router, as far as it is known.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Router {
     /// Its addresses, by which routes of others lead to it.
@@ -85,29 +97,38 @@ pub struct Router {
     /// Whether it serves all that no other router does.
     pub default: bool,
     /// Its routes. None: another agent tells them.
-    #[serde(deserialize_with = "table")]
+    #[serde(serialize_with = "write_table", deserialize_with = "table", skip_serializing_if = "Option::is_none")]
     pub routes: Option<Arc<Table>>,
 }
 
 fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Table>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-    struct Written {
-        prefix: Prefix,
-        next_hop: Option<IpAddr>,
-        #[serde(default)]
-        as_path: String,
-    }
-    let route = |written: Written| {
-        let as_path = written.as_path.parse().map_err(de::Error::custom)?;
-        Ok(Route { prefix: written.prefix.0, next_hop: written.next_hop, as_path })
-    };
-    let written = Vec::<Written>::deserialize(deserializer)?;
-    written.into_iter().map(route).collect::<Result<Table, _>>().map(|table| Some(Arc::new(table)))
+    let written = Vec::<RouteInFile>::deserialize(deserializer)?;
+    let route = |RouteInFile { prefix, next_hop, as_path }: RouteInFile| Route { prefix: prefix.0, next_hop, as_path };
+    Ok(Some(Arc::new(written.into_iter().map(route).collect())))
+}
+
+/// One after another, so that a large table is not copied for it.
+fn write_table<S: Serializer>(table: &Option<Arc<Table>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(table.iter().flat_map(|table| table.routes()).map(|(prefix, way)| RouteInFile {
+        prefix: Prefix(prefix),
+        next_hop: way.next_hop,
+        as_path: way.as_path.clone(),
+    }))
+}
+
+/// A route as files have it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RouteInFile {
+    prefix: Prefix,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_hop: Option<IpAddr>,
+    #[serde(default)]
+    as_path: AsPath,
 }
 
 /// Costs from one prefix to another.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// From there,
     pub src: Prefix,
@@ -123,32 +144,109 @@ pub struct Costs {
 #[serde(transparent)]
 pub struct Prefix(pub IpNet);
 
-/// A cost: finite, not negative (RFC 7285 §6.1.2.1).
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Cost(f64);
+/// A cost: finite, not negative (RFC 7285 §6.1.2.1). Written as a number, or as a list with one for each interval of the calendar of its metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost(Course);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Course {
+    Steady(f64),
+    /// 1 to [`MOST_INTERVALS`].
+    Intervals(Arc<[f64]>),
+}
 
 impl Cost {
     /// The cost of that value; none if it is negative, or no number.
     pub fn new(value: f64) -> Option<Self> {
-        (value.is_finite() && value >= 0.0).then_some(Self(value))
+        (value.is_finite() && value >= 0.0).then_some(Self(Course::Steady(value)))
     }
 
-    /// Its value in the unit of its metric.
-    pub fn value(self) -> f64 {
-        self.0
+    /// Its value in the unit of its metric; of several intervals the mean ([`crate::calendar`]).
+    pub fn value(&self) -> f64 {
+        match &self.0 {
+            Course::Steady(value) => *value,
+            // Of values whose sum is no number it is the greatest that is one.
+            Course::Intervals(values) => (values.iter().sum::<f64>() / values.len() as f64).min(f64::MAX),
+        }
     }
+
+    /// Its values in the intervals of its calendar, if they are told one by one.
+    pub fn intervals(&self) -> Option<&Arc<[f64]>> {
+        match &self.0 {
+            Course::Steady(_) => None,
+            Course::Intervals(values) => Some(values),
+        }
+    }
+
+    /// Reads a cost that must be one number.
+    pub(crate) fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
+    }
+}
+
+/// The value of a cost.
+fn checked<E: de::Error>(value: f64) -> Result<f64, E> {
+    if Cost::new(value).is_some() { Ok(value) } else { Err(E::custom(format!("{value} is no cost: 0 or more"))) }
 }
 
 impl<'de> Deserialize<'de> for Cost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = f64::deserialize(deserializer)?;
-        Self::new(value).ok_or_else(|| de::Error::custom(format!("{value} is no cost: 0 or more")))
+        deserializer.deserialize_any(AnyCourse).map(Self)
+    }
+}
+
+impl Serialize for Cost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Course::Steady(value) => serializer.serialize_f64(*value),
+            Course::Intervals(values) => serializer.collect_seq(values.iter()),
+        }
+    }
+}
+
+/// Reads a number or a list of numbers.
+struct AnyCourse;
+
+impl<'de> Visitor<'de> for AnyCourse {
+    type Value = Course;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or a list with one for each interval")
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Course, E> {
+        checked(value).map(Course::Steady)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Course, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Course, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Course, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = elements.next_element::<f64>()? {
+            if values.len() == MOST_INTERVALS {
+                return Err(de::Error::custom(format!("a list of costs has at most {MOST_INTERVALS}")));
+            }
+            values.push(checked::<A::Error>(value)?);
+        }
+        if values.is_empty() { Err(de::Error::invalid_length(0, &self)) } else { Ok(Course::Intervals(values.into())) }
     }
 }
 
 impl<'de> Deserialize<'de> for Prefix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         address::prefix(&String::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for Entity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -174,7 +272,10 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::route::Hop;
 
     #[test]
     fn files_are_toml_or_json() {
@@ -204,11 +305,143 @@ mod tests {
     }
 
     #[test]
+    fn k1_a_cost_may_be_a_list() {
+        let toml =
+            "[cost-map.m.tput.a]\nb = [1, 2.5, 4]\nc = 7\n[[costs]]\nsrc = \"::1\"\ndst = \"::2\"\ntput = [5, 6]";
+        let json = r#"{
+            "cost-map": { "m": { "tput": { "a": { "b": [1, 2.5, 4], "c": 7 } } } },
+            "costs": [{ "src": "::1", "dst": "::2", "tput": [5, 6] }]
+        }"#;
+        let facts = Facts::parse(toml).unwrap();
+        assert_eq!(facts, Facts::parse(json).unwrap());
+        let row = &facts.cost_map["m"]["tput"]["a"];
+        assert_eq!((row["b"].value(), row["b"].intervals().map(|values| &**values)), (2.5, Some(&[1.0, 2.5, 4.0][..])));
+        assert_eq!((row["c"].value(), row["c"].intervals()), (7.0, None));
+        assert_eq!(facts.costs[0].values["tput"].value(), 5.5);
+    }
+
+    #[test]
+    fn k1_what_must_be_one_number_is_no_list() {
+        let read = |text: &str| Cost::steady(&mut serde_json::Deserializer::from_str(text)).ok();
+        assert_eq!(read("7"), Cost::new(7.0));
+        assert_eq!((read("[7]"), read("-7")), (None, None));
+    }
+
+    #[test]
+    fn k1_a_mean_is_a_number() {
+        let mean = |values: &[f64]| Cost(Course::Intervals(values.into())).value();
+        assert_eq!((mean(&[0.1; 24]) * 1e9).round(), 1e8);
+        assert_eq!(mean(&[f64::MAX; 3]), f64::MAX);
+    }
+
+    fn written(facts: &Facts) -> Facts {
+        Facts::parse(&serde_json::to_string(facts).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_as_it_was() {
+        let facts = r#"
+            network-map.default = { CERN = ["137.138.0.0/16", "2001:1458::/32"], elsewhere = ["0.0.0.0/0", "::/0"] }
+            cost-map.default.tput.CERN = { elsewhere = [1, 2.5, 1e300], CERN = 0.1 }
+            contexts = { tput = { cost-source = "sla", parameters = { link = "a" } }, x = { cost-source = "nominal" } }
+            [[costs]]
+            src = "137.138.0.0/16"
+            dst = "134.158.84.23"
+            delay-ow = 5300
+            "delay-ow:p95" = [0.1, 7]
+            [properties]
+            "ipv4:192.0.2.1" = { country = "CH", "priv:position" = [46.204391, 6.143158] }
+            "default.pid:CERN" = { "priv:depth" = { a = [1, { b = true }] } }
+            ".ane:L1" = { max-reservable-bandwidth = 1e11 }
+            "x.ane:L1" = { "priv:n" = 9223372036854775807 }
+            [calendars]
+            tput = { start = "2026-01-05T00:00:00Z", time-interval-size = 0.5, number-of-intervals = 3, repeated = 7 }
+            x = { start = "Mon, 05 Jan 2026 00:00:00 GMT", time-interval-size = 3600, number-of-intervals = 1 }
+            [routers]
+            a = { addresses = ["192.0.2.1", "2001:db8::1"], serves = ["137.138.0.0/16"], default = true }
+            b = { routes = [] }
+            [routers.c]
+            routes = [
+                { prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 {1,3} 789" },
+                { prefix = "2001:db8::/32" },
+            ]
+            [topology.bare]
+            attach = { "Zürich, HB" = ["192.0.2.0/24"] }
+            [topology.full]
+            attach = { A = ["198.51.100.0/24"] }
+            nodes = { A = { capacity = 4e11 }, alone = {} }
+            links = [
+                { from = "B", to = "A", capacity = 1e11, length = 410.5, weight = 0.1 },
+                { from = "C", to = "B", weight = 2, directed = true },
+                { from = "B", to = "C", length = 3, directed = true },
+                { from = "C", to = "A", directed = true },
+            ]
+        "#;
+        let facts = Facts::parse(facts).unwrap();
+        assert_eq!(facts.topology["full"].topology.as_ref().unwrap().links().len(), 5);
+        assert_eq!(written(&facts), facts);
+        assert_eq!(written(&Facts::default()), Facts::default());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// The nearest of all numbers, not one beside it: else answers would change because a server was started again.
+        #[test]
+        fn numbers_are_read_back_to_the_last_bit(
+            values in prop::collection::vec(
+                any::<f64>().prop_filter_map("no cost", |value| Cost::new(value.abs()).map(|cost| cost.value())),
+                1..5,
+            ),
+        ) {
+            let cost = Cost(Course::Intervals(values.into()));
+            let text = serde_json::to_string(&cost).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Cost>(&text).unwrap(), cost);
+        }
+
+        #[test]
+        fn routes_are_read_back(
+            routes in prop::collection::vec(
+                (
+                    any::<bool>(),
+                    any::<u128>(),
+                    0..=128_u8,
+                    prop::option::of(any::<IpAddr>()),
+                    any::<[u32; 3]>(),
+                    0..4_usize,
+                ),
+                0..20,
+            ),
+        ) {
+            let route = |(is_ipv4, address, length, next_hop, numbers, hops): (bool, u128, u8, _, [u32; 3], usize)| {
+                let address = match is_ipv4 {
+                    true => IpAddr::from(u32::try_from(address >> 96).unwrap().to_be_bytes()),
+                    false => IpAddr::from(address.to_be_bytes()),
+                };
+                let length = if is_ipv4 { length / 4 } else { length };
+                let prefix = IpNet::new(address, length).unwrap().trunc();
+                let set = Hop::Set([numbers[1], numbers[2]].into());
+                let path = [Hop::As(numbers[0]), set, Hop::As(numbers[2])].into_iter().take(hops);
+                Route { prefix, next_hop, as_path: AsPath::new(path) }
+            };
+            let table: Table = routes.into_iter().map(route).collect();
+            let router = Router { routes: Some(Arc::new(table)), ..Router::default() };
+            let text = serde_json::to_string(&router).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Router>(&text).unwrap(), router);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_said_is_told_with_its_place() {
         for (text, told) in [
             ("[network-maps.x]", "unknown field"),
             ("[network-map.x]\nP = [\"192.0.2.1/24\"]", "line 2"),
             ("[cost-map.x.routingcost.a]\nb = -1", "0 or more"),
+            ("[cost-map.x.routingcost.a]\nb = [1, -1]", "0 or more"),
+            ("[cost-map.x.routingcost.a]\nb = []", "one for each interval"),
+            ("[cost-map.x.routingcost.a]\nb = \"1\"", "line 2"),
+            ("{\"cost-map\": {\"x\": {\"tput\": {\"a\": {\"b\": [1, null]}}}}}", "invalid type: null"),
+            ("[calendars.tput]\nstart = \"noon\"\ntime-interval-size = 1\nnumber-of-intervals = 2", "no start"),
             ("[[costs]]\nsrc = \"192.0.2.1\"", "dst"),
             ("{\"properties\": {\"x\": {}}}", "'x' is no entity"),
         ] {

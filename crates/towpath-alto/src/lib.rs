@@ -2,7 +2,7 @@
 //!
 //! Agents tell [`facts`]; all of them make a [`world`], which is checked and never changed: a new one takes its place. What the world has to tell
 //! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
-//! with one is a [`problem`]. Costs of many pairs are a [`matrix`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What is offered beside what the RFCs say is [`compatibility`].
+//! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What is offered beside what the RFCs say is [`compatibility`].
 //!
 //! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
 //! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows; [`client`], which asks other servers.
@@ -12,6 +12,7 @@
 pub mod address;
 mod bgp_update;
 pub mod bmp;
+pub mod calendar;
 pub mod client;
 pub mod compatibility;
 pub mod cost;
@@ -39,6 +40,7 @@ pub mod replicas;
 pub mod resource;
 pub mod route;
 pub mod routes;
+pub mod rucio;
 pub mod sites;
 pub mod topology;
 pub mod updates;

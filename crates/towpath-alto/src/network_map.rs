@@ -112,6 +112,12 @@ impl NetworkMap {
         &self.pids[number as usize].1
     }
 
+    /// An address in the PID of that number, for all of them: the first with which a prefix of it begins, of that family.
+    pub fn first_address(&self, number: u32, is_ipv4: bool) -> Option<IpAddr> {
+        let addresses = self.prefixes(number).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
+        addresses.into_iter().find(|address| self.locate(*address) == Some(number))
+    }
+
     /// The number of a PID.
     pub fn number(&self, name: &str) -> Option<u32> {
         let position = self.pids.binary_search_by(|(pid, _)| pid.as_str().cmp(name)).ok()?;

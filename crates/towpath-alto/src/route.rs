@@ -3,6 +3,7 @@
 use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::names::Malformed;
 
@@ -91,6 +92,18 @@ impl FromStr for AsPath {
             rest = after.trim_start();
         }
         Ok(Self::new(hops))
+    }
+}
+
+impl Serialize for AsPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AsPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 

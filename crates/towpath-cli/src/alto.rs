@@ -5,7 +5,9 @@
 mod agents;
 mod answers;
 pub(crate) mod args;
+mod rucio;
 mod settings;
+mod snapshot;
 mod sources;
 mod streams;
 mod views;
@@ -14,6 +16,7 @@ use std::{io::Write as _, path::Path, sync::Arc};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
 use towpath_server::Server;
 
@@ -21,6 +24,7 @@ use self::{
     agents::{Agents, Purpose},
     answers::Answers,
     args::{Alto, AltoAction},
+    rucio::Rucio,
     settings::AltoConfig,
 };
 use crate::{
@@ -66,9 +70,10 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     // Before programs are started and before anybody is told that the server is there: a signal that nobody waits for would end it, and not them.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
-    let mut agents = Agents::start(&settings.agents, Purpose::Serve)?;
+    let rucio = Rucio::of(&settings.rucio)?;
+    let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
     let begun = tokio::select! {
-        begun = begin(&mut agents, &settings) => begun,
+        begun = begin(&mut agents, &settings, rucio) => begun,
         signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
     };
     let (server, answers) = match begun {
@@ -79,25 +84,40 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
         }
     };
     let stopping = server.stopping();
+    let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&answers).look_up_again_and_again()));
     let minding = tokio::spawn(agents::mind(agents, answers, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
     // Else programs would outlive the server.
     let _ = minding.await;
+    drop(looking_up);
     outcome
 }
 
 /// The server, and what it answers with, once agents have told what they know.
-async fn begin(agents: &mut Agents, settings: &AltoConfig) -> Result<(Server, Arc<Answers>), Failure> {
-    agents.gather(Purpose::Serve).await;
-    let (asked, others) = agents.troubles();
-    if !asked.is_empty() {
-        return Err(Failure::Facts(asked.join("\n")));
-    }
-    others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
-    let (answers, lacks) = Answers::of(agents.facts(), agents.stale(), settings.compatibility.clone())
-        .map_err(|fault| Failure::Facts(fault.to_string()))?;
+async fn begin(
+    agents: &mut Agents,
+    settings: &AltoConfig,
+    rucio: Option<Rucio>,
+) -> Result<(Server, Arc<Answers>), Failure> {
+    let (answers, lacks) = loop {
+        agents.gather(Purpose::Serve).await;
+        let (asked, others) = agents.troubles();
+        if !asked.is_empty() {
+            return Err(Failure::Facts(asked.join("\n")));
+        }
+        others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
+        match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
+            Ok(made) => break made,
+            // What agents would tell now may make a world.
+            Err(fault) if agents.forget_remembered() => tracing::warn!("{fault}; the snapshot is left aside"),
+            Err(fault) => return Err(Failure::Facts(fault.to_string())),
+        }
+    };
+    let answers = answers.with_rucio(rucio);
     lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
+    answers.look_up().await;
+    answers.lost().iter().for_each(|lost| tracing::warn!("{lost}"));
     let answers = Arc::new(answers);
     let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
     Ok((server, answers))
@@ -107,22 +127,26 @@ async fn begin(agents: &mut Agents, settings: &AltoConfig) -> Result<(Server, Ar
 async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let mut interrupts = Interrupts::new()?;
-    let mut agents = Agents::start(&settings.agents, Purpose::Check)?;
+    let rucio = Rucio::of(&settings.rucio)?;
+    let mut agents = Agents::start(&settings.agents, Purpose::Check, None)?;
     let outcome = tokio::select! {
-        outcome = prove(&mut agents, &settings) => outcome,
+        outcome = prove(&mut agents, &settings, rucio) => outcome,
         signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
     };
     agents.end().await;
     outcome
 }
 
-async fn prove(agents: &mut Agents, settings: &AltoConfig) -> Result<(), Failure> {
+async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>) -> Result<(), Failure> {
     agents.gather(Purpose::Check).await;
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
-    match Answers::of(agents.facts(), agents.stale(), settings.compatibility.clone()) {
+    match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
         Ok((answers, lacks)) => {
+            let answers = answers.with_rucio(rucio);
             faults.extend(lacks.iter().map(ToString::to_string));
+            answers.look_up().await;
+            faults.extend(answers.lost());
             let mut stdout = std::io::stdout().lock();
             answers.summary().into_iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
         }

@@ -4,6 +4,8 @@
 mod it {
     mod alto;
     mod alto_agents;
+    mod alto_client;
+    mod alto_snapshot;
     mod alto_streams;
     mod alto_views;
     mod copying;

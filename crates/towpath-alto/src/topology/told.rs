@@ -12,10 +12,10 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    AttachFault, Attached, MAX_LINKS, MAX_NODES, Topology,
+    AttachFault, Attached, Link, MAX_LINKS, MAX_NODES, Topology, TopologyError,
     draft::{Draft, WrittenLink, WrittenNode},
 };
 use crate::{
@@ -33,6 +33,37 @@ pub struct Told {
 }
 
 impl Told {
+    /// The topology of these links and of the nodes at their ends, with what is attached to them.
+    ///
+    /// # Errors
+    /// If there are too many of either.
+    pub(crate) fn linked(
+        links: &[&ToldLink],
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+    ) -> Result<Self, TopologyError> {
+        Self::of(&BTreeMap::new(), links, attach)
+    }
+
+    fn of(
+        nodes: &BTreeMap<NodeName, NodeInFile>,
+        links: &[&ToldLink],
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+    ) -> Result<Self, TopologyError> {
+        if nodes.is_empty() && links.is_empty() {
+            return Ok(Self { topology: None, attach });
+        }
+        let mut draft = Draft::with_room(MAX_NODES, MAX_LINKS);
+        let ends = links.iter().flat_map(|link| [&link.from, &link.to]);
+        for name in nodes.keys().chain(ends).collect::<BTreeSet<_>>() {
+            let capacity = nodes.get(name).and_then(|node| node.capacity);
+            let mut node = WrittenNode::new(name.to_string());
+            node.capacity_bits_per_s = capacity.map(|Amount(bits_per_s)| bits_per_s);
+            draft.add_node(node);
+        }
+        links.iter().for_each(|link| draft.add_link(link.written()));
+        Ok(Self { topology: Some(Arc::new(draft.finish()?)), attach })
+    }
+
     /// Takes over what a later agent says of the same topology: its nodes and links hold, and what is attached adds up.
     pub(crate) fn join(&mut self, later: &Self) {
         if later.topology.is_some() {
@@ -52,35 +83,57 @@ impl Told {
     }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TopologyInFile {
     attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
     nodes: BTreeMap<NodeName, NodeInFile>,
-    links: Vec<LinkInFile>,
+    links: Vec<ToldLink>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct NodeInFile {
+    #[serde(skip_serializing_if = "Option::is_none")]
     capacity: Option<Amount>,
 }
 
-#[derive(Deserialize)]
+/// A link as an agent tells it.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LinkInFile {
-    from: NodeName,
-    to: NodeName,
-    capacity: Option<Amount>,
-    length: Option<Amount>,
-    weight: Option<Amount>,
+pub(crate) struct ToldLink {
+    pub(crate) from: NodeName,
+    pub(crate) to: NodeName,
+    /// In bits per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<Amount>,
+    /// In km.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) length: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) weight: Option<Amount>,
+    /// Whether it leads one way only.
     #[serde(default)]
-    directed: bool,
+    pub(crate) directed: bool,
+}
+
+impl ToldLink {
+    fn written(&self) -> WrittenLink {
+        let number = |amount: Option<Amount>| amount.map(|Amount(number)| number);
+        WrittenLink {
+            from: self.from.to_string(),
+            to: self.to.to_string(),
+            is_directed: Some(self.directed),
+            capacity_bits_per_s: number(self.capacity),
+            length_km: number(self.length),
+            weight: number(self.weight),
+        }
+    }
 }
 
 /// A number of 0 or more.
-#[derive(Clone, Copy)]
-struct Amount(f64);
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Amount(f64);
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -93,29 +146,41 @@ impl<'de> Deserialize<'de> for Amount {
 impl<'de> Deserialize<'de> for Told {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let TopologyInFile { attach, nodes, links } = TopologyInFile::deserialize(deserializer)?;
-        if nodes.is_empty() && links.is_empty() {
-            return Ok(Self { topology: None, attach });
-        }
-        let mut draft = Draft::with_room(MAX_NODES, MAX_LINKS);
-        let ends = links.iter().flat_map(|link| [&link.from, &link.to]);
-        for name in nodes.keys().chain(ends).collect::<BTreeSet<_>>() {
-            let capacity = nodes.get(name).and_then(|node| node.capacity);
-            let mut node = WrittenNode::new(name.to_string());
-            node.capacity_bits_per_s = capacity.map(|Amount(bits_per_s)| bits_per_s);
-            draft.add_node(node);
-        }
-        for link in &links {
-            let number = |amount: Option<Amount>| amount.map(|Amount(number)| number);
-            draft.add_link(WrittenLink {
-                from: link.from.to_string(),
-                to: link.to.to_string(),
-                is_directed: Some(link.directed),
-                capacity_bits_per_s: number(link.capacity),
-                length_km: number(link.length),
-                weight: number(link.weight),
-            });
-        }
-        let topology = draft.finish().map_err(de::Error::custom)?;
-        Ok(Self { topology: Some(Arc::new(topology)), attach })
+        Self::of(&nodes, &links.iter().collect::<Vec<_>>(), attach).map_err(de::Error::custom)
     }
+}
+
+impl Serialize for Told {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        TopologyInFile::of(self).serialize(serializer)
+    }
+}
+
+impl TopologyInFile {
+    fn of(told: &Told) -> Self {
+        let attach = told.attach.clone();
+        let Some(topology) = &told.topology else { return Self { attach, ..Self::default() } };
+        let nodes = topology.nodes().iter().map(|node| {
+            let capacity = node.capacity_bits_per_s.map(Amount);
+            (node.name.clone(), NodeInFile { capacity })
+        });
+        Self { attach, nodes: nodes.collect(), links: links(topology) }
+    }
+}
+
+/// Its links as they are told. One that is alike in both directions is told once: each for itself would be more than [`MAX_LINKS`] in large topologies.
+fn links(topology: &Topology) -> Vec<ToldLink> {
+    let leads_both_ways =
+        |link: &Link| topology.link(link.to, link.from) == Some(&Link { from: link.to, to: link.from, ..*link });
+    let name = |number: u32| topology.nodes()[number as usize].name.clone();
+    let is_told = |link: &&Link| link.from < link.to || !leads_both_ways(link);
+    let links = topology.links().iter().filter(is_told).map(|link| ToldLink {
+        from: name(link.from),
+        to: name(link.to),
+        capacity: link.capacity_bits_per_s.map(Amount),
+        length: link.length_km.map(Amount),
+        weight: Some(Amount(link.weight)),
+        directed: !leads_both_ways(link),
+    });
+    links.collect()
 }

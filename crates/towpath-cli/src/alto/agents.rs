@@ -8,28 +8,32 @@
 //!
 //! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. [`Agents`] keep the last word of each and know
 //! which PIDs all of them tell, by which results of measurements are understood. Who fails is asked, or started, less often.
+//!
+//! With a [`Snapshot`], what agents told an earlier server holds from the start, and is stale until they tell something themselves.
 
 mod asked;
 mod bmp;
 mod pauses;
 mod program;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use futures::future::{FutureExt as _, ready};
 use tokio::{
     signal::unix::Signal,
     sync::{mpsc, watch},
+    task::block_in_place,
     time::sleep_until,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use towpath_alto::facts::Facts;
-use towpath_store::sys::clock;
+use towpath_alto::{facts::Facts, names::Tag};
+use towpath_store::sys::clock::{self, Instant};
 
 use self::{asked::Asked, bmp::Collector};
 use super::{
     answers::{Answers, Stale},
     settings::agent::AgentConfig,
+    snapshot::{self, Known, Remembered, Snapshot},
     sources::{Knowledge, Pids, Results},
 };
 use crate::failure::Failure;
@@ -98,14 +102,18 @@ enum Manner {
 struct Agent {
     name: Arc<str>,
     manner: Manner,
+    /// A digest of its settings, if the snapshot is to have what it tells.
+    settings: Option<Tag>,
     has_told: bool,
+    /// Whether its facts are what it told an earlier server.
+    is_remembered: bool,
     facts: Facts,
     /// What its facts follow from, if it measures.
     results: Option<Results>,
     /// Whether they follow from these results and from the PIDs that there are.
     is_understood: bool,
     trouble: Option<String>,
-    /// Since when something is wrong with it, in seconds since the Unix epoch.
+    /// Since when something is wrong with it, or it was not heard, in seconds since the Unix epoch.
     stale_since_s: Option<i64>,
 }
 
@@ -121,27 +129,36 @@ pub(super) struct Agents {
     pids: Pids,
     /// Whether one of them told something else, or began or ceased to be stale, since [`Agents::put_together`].
     has_news: bool,
+    snapshot: Option<Snapshot>,
 }
 
 impl Agents {
-    /// Starts them. To be called within a runtime of several threads.
+    /// Starts them; what that snapshot has of them holds at once. To be called within a runtime of several threads.
     ///
     /// # Errors
     /// For settings that contradict themselves, and an address that cannot be listened on; then none is started.
-    pub(super) fn start(configs: &BTreeMap<String, AgentConfig>, purpose: Purpose) -> Result<Self, Failure> {
+    pub(super) fn start(
+        configs: &BTreeMap<String, AgentConfig>,
+        purpose: Purpose,
+        snapshot: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let read = |path| block_in_place(|| snapshot::read(path, configs));
+        let mut remembered = snapshot.map(read).unwrap_or_default();
         let (sender, reports) = mpsc::channel(WAITING_REPORTS);
         let (anew, asks_anew) = watch::channel(());
         let client = Arc::new(asked::client());
         let (mut agents, mut lives) = (Vec::new(), Vec::new());
         for (name, config) in configs {
             config.check().map_err(|fault| Failure::Usage(format!("agent {name}: {fault}")))?;
+            let remembered = remembered.remove(name);
             let name: Arc<str> = name.as_str().into();
             let teller = Teller { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
             let (manner, life) = match config {
                 AgentConfig::Program { command } => (Manner::Tells, program::run(command.clone(), teller).boxed()),
                 AgentConfig::Bmp { .. } if purpose == Purpose::Check => (Manner::Listens, ready(()).boxed()),
                 AgentConfig::Bmp { listen, from, settle, hold } => {
-                    let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0]);
+                    let earlier = remembered.as_ref().map(|known| known.facts.routers.clone()).unwrap_or_default();
+                    let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0], earlier);
                     let refused = |error| Failure::Facts(format!("agent {name}: cannot listen on {listen}: {error}"));
                     (Manner::Listens, collector.map_err(refused)?.run(teller).boxed())
                 }
@@ -150,15 +167,16 @@ impl Agents {
                     (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
                 }
             };
-            agents.push(Agent::new(name, manner));
+            agents.push(Agent::new(name, manner, snapshot::settings(config)).remembering(remembered));
             lives.push(life);
         }
         // Only now: nothing runs unless all can.
         let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
-        Ok(Self { agents, reports, anew, tasks, pids: Pids::default(), has_news: false })
+        let snapshot = snapshot.map(Snapshot::new);
+        Ok(Self { agents, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
     }
 
-    /// Waits until each has told something, or [`Purpose::patience`] is over: to serve, those that are asked are waited for all the same.
+    /// Waits until each has told something, to this server or an earlier one, or [`Purpose::patience`] is over: to serve, those that are asked are waited for all the same.
     pub(super) async fn gather(&mut self, purpose: Purpose) {
         let deadline = clock::now() + purpose.patience();
         loop {
@@ -174,16 +192,17 @@ impl Agents {
         self.put_together();
     }
 
-    /// What is wrong with those that are asked, and with the others.
+    /// What is wrong with those that are asked and never told anything, and with the others.
     pub(super) fn troubles(&self) -> (Vec<String>, Vec<String>) {
         let told = |agent: &Agent| {
-            let silence = (!agent.has_told && agent.manner != Manner::Listens).then_some("it has told nothing yet");
-            let trouble = agent.trouble.as_deref().or(silence)?;
-            Some((agent.manner, format!("agent {}: {trouble}", agent.name)))
+            let is_silent = !agent.has_told && !agent.is_remembered && agent.manner != Manner::Listens;
+            let trouble = agent.trouble.as_deref().or(is_silent.then_some("it has told nothing yet"))?;
+            let is_needed = agent.manner == Manner::Asked && !agent.is_remembered;
+            Some((is_needed, format!("agent {}: {trouble}", agent.name)))
         };
         let (asked, others): (Vec<_>, Vec<_>) =
-            self.agents.iter().filter_map(told).partition(|(manner, _)| *manner == Manner::Asked);
-        let texts = |troubles: Vec<(Manner, String)>| troubles.into_iter().map(|(_, text)| text).collect();
+            self.agents.iter().filter_map(told).partition(|(is_needed, _)| *is_needed);
+        let texts = |troubles: Vec<(bool, String)>| troubles.into_iter().map(|(_, text)| text).collect();
         (texts(asked), texts(others))
     }
 
@@ -196,6 +215,37 @@ impl Agents {
     pub(super) fn stale(&self) -> impl Iterator<Item = Stale<'_>> {
         let since = |agent: &Agent| u64::try_from(agent.stale_since_s?).ok().map(Duration::from_secs);
         self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
+    }
+
+    /// Forgets what was told to an earlier server only, so that it is waited for. Whether there was such.
+    pub(super) fn forget_remembered(&mut self) -> bool {
+        let was_there = self.agents.iter().any(|agent| agent.is_remembered);
+        self.agents.iter_mut().filter(|agent| agent.is_remembered).for_each(Agent::forget);
+        was_there
+    }
+
+    /// Writes the snapshot, if there is to be one.
+    fn write_snapshot(&mut self) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.write(self.agents.iter().filter_map(Agent::known));
+        }
+    }
+
+    /// When the snapshot is to be written next.
+    fn snapshot_due(&self) -> Option<Instant> {
+        self.snapshot.as_ref().and_then(Snapshot::due)
+    }
+
+    /// Takes what agents told, and answers from it if that is news.
+    fn attend(&mut self, reports: Vec<Report>, answers: &Answers) {
+        self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
+        if self.put_together() {
+            answers.renew(self.facts(), self.stale());
+            self.snapshot.iter_mut().for_each(Snapshot::note_news);
+        }
+        if self.snapshot_due().is_some_and(|due| due <= clock::now()) {
+            self.write_snapshot();
+        }
     }
 
     /// Ends them, and all programs that were started.
@@ -229,9 +279,10 @@ impl Agents {
         for Report { agent, knowledge, trouble } in reports {
             let agent = &mut self.agents[agent];
             agent.has_told = true;
+            let was_stale = agent.stale_since_s.is_some();
             self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
-            self.has_news |= agent.trouble.is_some() != trouble.is_some();
             troubles.extend(agent.note(trouble));
+            self.has_news |= agent.stale_since_s.is_some() != was_stale;
         }
         troubles
     }
@@ -252,17 +303,39 @@ impl Agents {
 }
 
 impl Agent {
-    fn new(name: Arc<str>, manner: Manner) -> Self {
+    fn new(name: Arc<str>, manner: Manner, settings: Option<Tag>) -> Self {
         Self {
             name,
             manner,
+            settings,
             has_told: false,
+            is_remembered: false,
             facts: Facts::default(),
             results: None,
             is_understood: true,
             trouble: None,
             stale_since_s: None,
         }
+    }
+
+    /// The same with what it told an earlier server, if it told something.
+    fn remembering(self, remembered: Option<Remembered>) -> Self {
+        let Some(Remembered { facts, since_s }) = remembered else { return self };
+        tracing::info!("agent {}: what it told an earlier server holds until it tells something", self.name);
+        Self { facts, stale_since_s: Some(since_s), is_remembered: true, ..self }
+    }
+
+    /// Forgets what it told an earlier server.
+    fn forget(&mut self) {
+        self.facts = Facts::default();
+        self.is_remembered = false;
+        self.stale_since_s = self.trouble.as_ref().map(|_| clock::unix_s());
+    }
+
+    /// What the snapshot is to have of it; none if that is nothing.
+    fn known(&self) -> Option<Known<'_>> {
+        let settings = self.settings.as_ref().filter(|_| self.facts != Facts::default())?;
+        Some(Known { agent: &self.name, settings, stale_since_s: self.stale_since_s, facts: &self.facts })
     }
 
     /// Whether what it tells first is waited for.
@@ -272,11 +345,12 @@ impl Agent {
             Manner::Tells => !is_late,
             Manner::Listens => false,
         };
-        is_needed && !self.has_told
+        is_needed && !self.has_told && !self.is_remembered
     }
 
     /// Takes what it knows now. Whether that is something else than before.
     fn learn(&mut self, knowledge: Knowledge) -> bool {
+        self.is_remembered = false;
         match knowledge {
             Knowledge::Facts(facts) if facts == self.facts => false,
             Knowledge::Facts(facts) => {
@@ -308,23 +382,22 @@ impl Agent {
     }
 }
 
-/// Looks after agents until `stopping`, and ends them. They ask all anew at SIGHUP.
+/// Looks after agents until `stopping`, writes the snapshot, and ends them. They ask all anew at SIGHUP.
 pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal, stopping: CancellationToken) {
     loop {
+        let due = agents.snapshot_due();
         let reports = tokio::select! {
             () = stopping.cancelled() => break,
             _ = hangups.recv() => {
                 agents.ask_anew();
                 continue;
             }
+            () = until(due) => Vec::new(),
             reports = agents.hear() => reports,
         };
         let minded = Arc::clone(&answers);
         let minding = tokio::task::spawn_blocking(move || {
-            agents.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
-            if agents.put_together() {
-                minded.renew(agents.facts(), agents.stale());
-            }
+            agents.attend(reports, &minded);
             agents
         });
         agents = match minding.await {
@@ -332,5 +405,14 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
             Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
         };
     }
+    block_in_place(|| agents.write_snapshot());
     agents.end().await;
+}
+
+/// Waits until then; for ever if there is no such time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
 }

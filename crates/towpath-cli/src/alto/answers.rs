@@ -8,9 +8,9 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
+use tokio::time::sleep;
 use towpath_alto::{
-    compatibility::Profile,
-    directory::{DIRECTORY, Directory, Lack, TIPS, UPDATES},
+    directory::{DIRECTORY, Directory, Lack, LinkFault, TIPS, UPDATES},
     facts::Facts,
     fields, media,
     problem::Problem,
@@ -22,6 +22,8 @@ use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 
 use super::{
+    rucio::{self, Rucio},
+    settings::Offer,
     streams::Streams,
     views::{Change, Views},
 };
@@ -36,20 +38,31 @@ pub(super) struct Served {
     directory: Directory,
 }
 
+/// Why there is no world to answer from.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unservable {
+    /// What agents know makes none.
+    #[error(transparent)]
+    World(#[from] WorldFault),
+    /// Its directory cannot refer to others as it should.
+    #[error(transparent)]
+    Link(#[from] LinkFault),
+}
+
 impl Served {
-    /// The world of these facts, in that form too, and what its directory lacks.
+    /// The world of these facts with what is offered beside them, and what its directory lacks.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
-        profile: Option<&Profile>,
-    ) -> Result<(Self, Vec<Lack>), WorldFault> {
+        offer: &Offer,
+    ) -> Result<(Self, Vec<Lack>), Unservable> {
         let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
         let mut world = World::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
-        if let Some(profile) = profile {
+        if let Some(profile) = &offer.profile {
             world = world.compatible(profile.clone())?;
         }
         let (directory, lacks) = Directory::of(&world);
-        Ok((Self { world, directory }, lacks))
+        Ok((Self { world, directory: directory.with_linked(offer.linked.clone())? }, lacks))
     }
 
     /// For those who follow answers.
@@ -62,27 +75,33 @@ impl Served {
 #[derive(Debug)]
 pub(super) struct Answers {
     served: RwLock<Arc<Served>>,
-    profile: Option<Profile>,
+    offer: Offer,
+    rucio: Option<Rucio>,
     streams: Arc<Streams>,
     views: Views,
 }
 
 impl Answers {
-    /// Answers from what these agents know, and what their directory lacks.
+    /// Answers from what these agents know, with what is offered beside, and what their directory lacks.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
-        profile: Option<Profile>,
-    ) -> Result<(Self, Vec<Lack>), WorldFault> {
-        let (served, lacks) = Served::of(facts, stale, profile.as_ref())?;
+        offer: Offer,
+    ) -> Result<(Self, Vec<Lack>), Unservable> {
+        let (served, lacks) = Served::of(facts, stale, &offer)?;
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
-        Ok((Self { served: RwLock::new(Arc::new(served)), profile, streams, views }, lacks))
+        Ok((Self { served: RwLock::new(Arc::new(served)), offer, rucio: None, streams, views }, lacks))
+    }
+
+    /// The same, with Rucio's table of distances.
+    pub(super) fn with_rucio(self, rucio: Option<Rucio>) -> Self {
+        Self { rucio, ..self }
     }
 
     /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
     pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>, stale: impl Iterator<Item = Stale<'a>>) {
-        match Served::of(facts, stale, self.profile.as_ref()) {
+        match Served::of(facts, stale, &self.offer) {
             Ok((served, lacks)) => {
                 lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
                 let served = Arc::new(served);
@@ -103,8 +122,29 @@ impl Answers {
     /// What there is, a line each.
     pub(super) fn summary(&self) -> Vec<String> {
         let served = self.served();
-        let resources = served.directory.resources();
-        resources.map(|resource| format!("{}  {}", resource.id, resource.media_type())).collect()
+        let resources = served.directory.resources().map(|resource| (&resource.id, resource.media_type()));
+        let linked = served.directory.linked().map(|(id, _)| (id, media::DIRECTORY));
+        resources.chain(linked).map(|(id, media_type)| format!("{id}  {media_type}")).collect()
+    }
+
+    /// Looks up the hosts in Rucio's table.
+    pub(super) async fn look_up(&self) {
+        if let Some(rucio) = &self.rucio {
+            rucio.look_up().await;
+        }
+    }
+
+    /// Does so every few minutes.
+    pub(super) async fn look_up_again_and_again(self: Arc<Self>) {
+        loop {
+            sleep(rucio::LOOK_UP_EVERY).await;
+            self.look_up().await;
+        }
+    }
+
+    /// What of Rucio's table is nowhere.
+    pub(super) fn lost(&self) -> Vec<String> {
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(&self.served().world))
     }
 }
 
@@ -133,6 +173,7 @@ impl Answers {
             (UPDATES, Some(key)) => self.control(key, request),
             (UPDATES, None) => self.follow(request, client),
             (TIPS, _) => self.open(request, client),
+            (rucio::PATH, query) => self.distances(&served, query, request),
             (id, _) => {
                 let resource = served.directory.find(id).ok_or(Refusal::NotFound)?;
                 resource_answer(&served, resource, request, client)
@@ -140,13 +181,31 @@ impl Answers {
         }
     }
 
+    /// Rucio's table of distances.
+    fn distances(
+        &self,
+        served: &Served,
+        query: Option<&str>,
+        request: &Request<Vec<u8>>,
+    ) -> Result<Response<Body>, Refusal> {
+        let rucio = self.rucio.as_ref().ok_or(Refusal::NotFound)?;
+        if request.method() != Method::GET {
+            return Err(Refusal::Method(BY_GET));
+        }
+        let table = rucio.table(&served.world, &served.directory, query)?;
+        Ok(response(StatusCode::OK, rucio::CSV, table.into_bytes()))
+    }
+
     /// Opens a TIPS view.
     fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
         let question = posted(request, updates::TIPS_PARAMS)?;
         accept(request.headers(), updates::TIPS)?;
-        let uri = request.uri();
-        let (scheme, authority) = uri.scheme().zip(uri.authority()).ok_or(Refusal::Nowhere)?;
-        let uri = |key: &str| format!("{scheme}://{authority}/{VIEW}{key}");
+        let asked = || {
+            let (scheme, authority) = request.uri().scheme().zip(request.uri().authority())?;
+            Some(format!("{scheme}://{authority}"))
+        };
+        let above = self.offer.url.as_ref().map(ToString::to_string).or_else(asked).ok_or(Refusal::Nowhere)?;
+        let uri = |key: &str| format!("{above}/{VIEW}{key}");
         let told = self.views.open(&question, client, || self.served(), uri)?;
         Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
     }
@@ -227,6 +286,14 @@ enum Refusal {
     Nowhere,
     /// Nothing is followed.
     Update(updates::Refusal),
+    /// There is no table of distances by what is asked for.
+    Table(rucio::Refused),
+}
+
+impl From<rucio::Refused> for Refusal {
+    fn from(refused: rucio::Refused) -> Self {
+        Self::Table(refused)
+    }
 }
 
 impl From<updates::Refusal> for Refusal {
@@ -252,6 +319,7 @@ impl Refusal {
             Refusal::Nowhere => {
                 (StatusCode::BAD_REQUEST, "say in `Host` where you ask: a view has an absolute address".to_owned())
             }
+            Refusal::Table(refused) => (StatusCode::BAD_REQUEST, refused.to_string()),
             Refusal::Update(refusal) => {
                 let status = StatusCode::from_u16(refusal.status());
                 (status.expect("statuses of refusals are valid"), refusal.to_string())

@@ -269,6 +269,7 @@ pub(super) mod tests {
     use towpath_store::sys::clock;
 
     use super::*;
+    use crate::alto::settings::Offer;
 
     const SHORT: Duration = Duration::from_millis(10);
     const LONG: Duration = Duration::from_secs(60);
@@ -278,7 +279,8 @@ pub(super) mod tests {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );
-        let (served, _) = Served::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), None).unwrap();
+        let (served, _) =
+            Served::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), &Offer::default()).unwrap();
         Arc::new(served)
     }
 
@@ -357,7 +359,8 @@ pub(super) mod tests {
             (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
         let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
         let (served, _) =
-            Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), std::iter::empty(), None).unwrap();
+            Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), std::iter::empty(), &Offer::default())
+                .unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
         let tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();

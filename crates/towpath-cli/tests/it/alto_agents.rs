@@ -53,7 +53,7 @@ fn serve(directory: &Directory, agents: &str) -> Served {
 }
 
 /// Waits until that holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
             tokio::task::yield_now().await;
@@ -62,18 +62,18 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("{what}: not within a minute"));
 }
 
-async fn until_logged(directory: &Directory, told: &str) {
+pub(super) async fn until_logged(directory: &Directory, told: &str) {
     until(told, async || directory.get("log").contains(told)).await;
 }
 
 /// The answer to how many hops there are to 192.0.2.7.
-async fn hops(served: &Served) -> String {
+pub(super) async fn hops(served: &Served) -> String {
     let question = r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "hopcount"}, "endpoints": {"dsts": ["ipv4:192.0.2.7"]}}"#;
     ask(served, "POST /endpoint-costs", &[("content-type", COSTS)], question).await
 }
 
 /// The answer to which way goes to `address`.
-async fn way(served: &Served, address: &str) -> String {
+pub(super) async fn way(served: &Served, address: &str) -> String {
     let question = format!(
         r#"{{"cost-type": {{"cost-mode": "array", "cost-metric": "ane-path"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
     );
@@ -161,13 +161,13 @@ async fn the_example_of_a_program_works() {
 }
 
 /// A web server, until it is dropped: it gives the answer that `answer` makes of the header and body of a request.
-struct Web {
+pub(super) struct Web {
     port: u16,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl Web {
-    fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+    pub(super) fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let serving = tokio::spawn(async move {
@@ -180,7 +180,7 @@ impl Web {
         Self { port, _serving: AbortOnDropHandle::new(serving) }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/lg", self.port)
     }
 }
@@ -202,7 +202,7 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-fn answer(status: &str, fields: &str, body: &str) -> String {
+pub(super) fn answer(status: &str, fields: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}")
 }
@@ -313,7 +313,7 @@ fn sized(value: &[u8]) -> Vec<u8> {
 }
 
 /// That the router 192.0.2.1 of AS 64500 has a route to 10.1.0.0/16 by 192.0.2.7 (RFC 7854 §4.6).
-fn announcement() -> Vec<u8> {
+pub(super) fn announcement() -> Vec<u8> {
     let as_path = [&[0x40_u8, 2, 10, 2, 2][..], &7_u32.to_be_bytes(), &8_u32.to_be_bytes()].concat();
     let next_hop = [0x40, 3, 4, 192, 0, 2, 7];
     let update = [sized(&[]), sized(&[&as_path[..], &next_hop].concat()), vec![16, 10, 1]].concat();
@@ -325,7 +325,7 @@ fn announcement() -> Vec<u8> {
 }
 
 /// Where the agent `routers` listens.
-async fn collector(directory: &Directory) -> std::net::SocketAddr {
+pub(super) async fn collector(directory: &Directory) -> std::net::SocketAddr {
     let told = "agent routers: routers connect to ";
     until_logged(directory, told).await;
     let log = directory.get("log");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    alto::{ask, directory, expect},
+    alto::{CONFIG, ask, directory, expect},
     alto_streams::{change, serve},
     program::Served,
 };
@@ -37,6 +37,20 @@ async fn t2_t3_changes_are_fetched_by_number() {
     let (patch, ()) = tokio::join!(waits, changes);
     expect(&patch, &["200 OK", "content-type: application/merge-patch+json", r#""cost-map":{"PID1":{"PID2":9}}"#]);
     expect(&ask(&served, &next, &[], "").await, &["200 OK", r#""PID2":9"#]);
+}
+
+#[tokio::test]
+async fn t2_views_are_where_the_server_is_from_outside() {
+    let directory = directory();
+    directory.put("alto.toml", &format!("url = 'https://alto.example.org/cern/'\n{CONFIG}"));
+    let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
+    let answer = ask(&served, "POST /tips", &PARAMS, COSTS).await;
+    let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    // As a proxy does that adds the path.
+    let view = told["tips-view-uri"].as_str().unwrap().strip_prefix("https://alto.example.org/cern").unwrap();
+    let last = told["tips-view-summary"]["updates-graph-summary"]["end-seq"].as_u64().unwrap();
+    let whole = ask(&served, &format!("GET {view}/ug/0/{last}"), &[], "").await;
+    expect(&whole, &["200 OK", "content-type: application/alto-costmap+json"]);
 }
 
 #[tokio::test]

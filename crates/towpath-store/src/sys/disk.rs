@@ -44,6 +44,14 @@ pub enum Maker {
 /// # Errors
 /// The system's, `FileTooLarge` for a file of more than `limit_bytes`, and one that says what is wrong with the file.
 pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<Vec<u8>> {
+    read_bounded(open_regular(path, maker)?, limit_bytes)
+}
+
+/// Opens a file for reading, if it is one: nothing that could make the reader wait, such as a pipe.
+///
+/// # Errors
+/// The system's, and one that says what is wrong with the file.
+pub fn open_regular(path: &Path, maker: Maker) -> io::Result<fs::File> {
     let link = if maker == Maker::Oneself { OFlags::NOFOLLOW } else { OFlags::empty() };
     let flags = (OFlags::NONBLOCK | link).bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -52,11 +60,15 @@ pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<V
     match maker {
         _ if !metadata.is_file() => Err(io::Error::other("it is not a regular file")),
         Maker::Oneself if !own => Err(io::Error::other("it belongs to somebody else, or others can write it")),
-        _ => read_bounded(file, limit_bytes),
+        _ => Ok(file),
     }
 }
 
-fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
+/// Reads a small file whole that is open already.
+///
+/// # Errors
+/// The system's, and `FileTooLarge` for a file of more than `limit_bytes`.
+pub fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let mut bytes = Vec::new();
     file.take(limit_bytes + 1).read_to_end(&mut bytes)?;
@@ -72,6 +84,31 @@ fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
 /// The system's.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)
+}
+
+/// Replaces a file by what `write` puts into it, whole: whoever opens it finds what was there or all that is new, also after a power failure. Only its user may read it. What is not
+/// finished yet is beside it, with `.part` behind its name; one caller at a time.
+///
+/// # Errors
+/// The system's, and those of `write`; then what was there still is, unless only its directory could not be written through.
+pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        // What is made by this very call has the right mode and is nobody's link.
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        // What it failed by counts.
+        let _ = fs::remove_file(&part);
+        return written;
+    }
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Opens a file for appending, and makes it if there is none.
@@ -104,4 +141,40 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// The system's.
 pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let put = |text: &str| replace(&path, |file| file.write_all(text.as_bytes()));
+        let found = || (fs::read_to_string(&path).unwrap(), fs::read_dir(directory.path()).unwrap().count());
+        write(&directory.path().join("file.part"), b"what an earlier process left").unwrap();
+        put("one").unwrap();
+        assert_eq!(found(), ("one".to_owned(), 1));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        put("two").unwrap();
+        let failed = replace(&path, |file| {
+            file.write_all(b"thr")?;
+            Err(io::Error::other("no more"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "no more");
+        assert_eq!(found(), ("two".to_owned(), 1));
+    }
+
+    #[test]
+    fn what_could_make_a_reader_wait_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = open_regular(directory.path(), Maker::Anybody).unwrap_err();
+        assert_eq!(error.to_string(), "it is not a regular file");
+        let path = directory.path().join("file");
+        replace(&path, |_| Ok(())).unwrap();
+        assert!(open_regular(&path, Maker::Oneself).is_ok());
+    }
 }

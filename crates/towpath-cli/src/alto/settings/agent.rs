@@ -137,7 +137,7 @@ pub(crate) enum AgentConfig {
         /// How long changes are gathered before they are answered from.
         #[serde(default = "settle")]
         settle: Span,
-        /// How long routes hold whose router is gone.
+        /// How long routes hold that are not told again.
         #[serde(default = "hold")]
         hold: Span,
     },
@@ -194,8 +194,12 @@ impl AgentConfig {
             | AgentConfig::LookingGlass { refresh, .. } => *refresh,
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } => None,
         };
-        let is_asked = self.questions().iter().any(|question| matches!(question.source, Source::Page(_)));
-        said.map_or(if is_asked { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
+        said.map_or(if self.asks_servers() { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
+    }
+
+    /// Whether it asks servers, and not files alone.
+    pub(crate) fn asks_servers(&self) -> bool {
+        self.questions().iter().any(|question| matches!(question.source, Source::Page(_)))
     }
 
     /// What contradicts itself in these settings.

@@ -1,0 +1,236 @@
+//! Directories of other servers: where they are, and how a directory refers to them (RFC 7285 §9.2.4).
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Directory, OTHERS};
+use crate::{
+    media,
+    names::{Malformed, ResourceId},
+};
+
+/// The longest address of a directory, in bytes.
+const MAX_URI_BYTES: usize = 2048;
+
+/// The most directories that one refers to: clients read them all.
+const MAX_LINKED: usize = 100;
+
+/// Where the directory of a server is: an absolute http or https URI, without user and fragment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DirectoryUri(String);
+
+impl DirectoryUri {
+    /// The address that `text` is.
+    ///
+    /// # Errors
+    /// If it has not the form of one.
+    pub fn new(text: &str) -> Result<Self, Malformed> {
+        let form =
+            "http:// or https:// with a host, without user and fragment, at most 2048 printable ASCII characters";
+        let is_printable = text.len() <= MAX_URI_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
+        match authority(text) {
+            Some(authority) if is_printable && is_host_and_port(authority) && !text.contains('#') => {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err(Malformed::new("address of a directory", text, form)),
+        }
+    }
+
+    /// The address as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is asked over TLS.
+    pub fn is_secure(&self) -> bool {
+        scheme_and_rest(&self.0).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+    }
+}
+
+fn scheme_and_rest(text: &str) -> Option<(&str, &str)> {
+    text.split_once("://")
+}
+
+/// What stands between the scheme, which must be http or https, and the path.
+fn authority(text: &str) -> Option<&str> {
+    let (scheme, rest) = scheme_and_rest(text)?;
+    let is_http = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    rest.split(['/', '?', '#']).next().filter(|_| is_http)
+}
+
+/// Whether there is a host, and behind it a port or nothing. An address of IPv6 stands in brackets.
+fn is_host_and_port(authority: &str) -> bool {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (authority, ""),
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_in_brackets = |inner: &str| inner.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => is_in_brackets(inner),
+        None => !host.is_empty() && host.bytes().all(is_name),
+    };
+    is_host && port.bytes().all(|digit| digit.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
+impl FromStr for DirectoryUri {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for DirectoryUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<DirectoryUri> for String {
+    fn from(uri: DirectoryUri) -> Self {
+        uri.0
+    }
+}
+
+impl TryFrom<String> for DirectoryUri {
+    type Error = Malformed;
+
+    fn try_from(text: String) -> Result<Self, Malformed> {
+        Self::new(&text)
+    }
+}
+
+/// A directory of another server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linked {
+    /// Where it is.
+    pub url: DirectoryUri,
+}
+
+impl Linked {
+    /// Its entry in the directory that refers to it.
+    pub(super) fn entry(&self) -> Value {
+        json!({ "uri": self.url.as_str(), "media-type": media::DIRECTORY })
+    }
+}
+
+/// Why a directory cannot refer to others; the operator's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkFault {
+    /// A resource has the name already.
+    #[error("linked directory {0}: call it otherwise: there is a resource of that name")]
+    Name(ResourceId),
+    /// There are too many.
+    #[error("there are {0} linked directories: link at most {MAX_LINKED}")]
+    TooMany(usize),
+}
+
+impl Directory {
+    /// The same directory, which refers to others under these names too.
+    ///
+    /// # Errors
+    /// If one of the names is that of a resource, or there are more than 100.
+    pub fn with_linked(mut self, linked: BTreeMap<ResourceId, Linked>) -> Result<Self, LinkFault> {
+        if linked.len() > MAX_LINKED {
+            return Err(LinkFault::TooMany(linked.len()));
+        }
+        let is_taken = |id: &&ResourceId| OTHERS.contains(&id.as_str()) || self.find(id.as_str()).is_some();
+        if let Some(id) = linked.keys().find(is_taken) {
+            return Err(LinkFault::Name(id.clone()));
+        }
+        self.linked = linked;
+        Ok(self)
+    }
+
+    /// The directories of other servers to which it refers, in the order of their names.
+    pub fn linked(&self) -> impl Iterator<Item = (&ResourceId, &Linked)> {
+        self.linked.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::tests::example;
+
+    fn linked(text: &str) -> BTreeMap<ResourceId, Linked> {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn i3_a_linked_directory_is_an_entry_with_its_own_address() {
+        let world = example();
+        let (directory, _) = Directory::of(&world);
+        let before = directory.answer(&world, |id| format!("./{id}"));
+        let directory =
+            directory.with_linked(linked("[north]\nurl = \"https://alto.example.org:8443/directory\"")).unwrap();
+        let answer = directory.answer(&world, |id| format!("./{id}"));
+        let document: Value = serde_json::from_slice(&answer.body).unwrap();
+        let expected = json!({
+            "uri": "https://alto.example.org:8443/directory",
+            "media-type": "application/alto-directory+json",
+        });
+        assert_eq!(document["resources"]["north"], expected);
+        assert_ne!(before.tag, answer.tag, "who has the directory without it asks anew");
+        assert!(directory.find("north").is_none(), "it is no resource of this server");
+        for service in ["updates", "tips"] {
+            let uses = document["resources"][service]["uses"].as_array().unwrap();
+            assert!(!uses.contains(&json!("north")), "{service} cannot tell what another server knows");
+        }
+        assert_eq!(directory.linked().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["north"]);
+    }
+
+    #[test]
+    fn i3_a_linked_directory_takes_no_name_of_a_resource() {
+        let (directory, _) = Directory::of(&example());
+        for name in ["default", "default-routingcost", "endpoint-costs", "path-vector", "updates", "tips", "directory"]
+        {
+            let fault = directory.clone().with_linked(linked(&format!("[{name}]\nurl = \"http://h/\""))).unwrap_err();
+            assert_eq!(fault, LinkFault::Name(ResourceId::new(name).unwrap()));
+            assert!(fault.to_string().contains("call it otherwise"), "{fault}");
+        }
+        let many = (0..=MAX_LINKED).map(|number| format!("[d{number}]\nurl = \"http://h/{number}\"\n"));
+        let fault = directory.with_linked(linked(&many.collect::<String>())).unwrap_err();
+        assert_eq!(fault, LinkFault::TooMany(MAX_LINKED + 1));
+    }
+
+    #[test]
+    fn i3_addresses_of_directories_are_absolute() {
+        for text in
+            ["https://h/directory", "HTTP://h", "http://[2001:db8::1]:8096/d?a=b", "https://192.0.2.1:443", "http://h:"]
+        {
+            assert_eq!(DirectoryUri::new(text).unwrap().as_str(), text);
+        }
+        let long = format!("https://h/{}", "x".repeat(MAX_URI_BYTES));
+        for text in [
+            "",
+            "h/directory",
+            "/directory",
+            "//h/d",
+            "ftp://h/d",
+            "https://",
+            "https:///d",
+            "https://u@h/d",
+            "https://h/d#e",
+            "https://h/a b",
+            "https://h/\u{e4}",
+            "https://h:99999/",
+            "https://h:x/",
+            "https://[::1/",
+            "https://a]b/",
+            "https://a:b:1/",
+            &long,
+        ] {
+            assert!(DirectoryUri::new(text).is_err(), "{text}");
+        }
+        assert!(DirectoryUri::new("HTTPS://h").unwrap().is_secure());
+        assert!(!DirectoryUri::new("http://h/https://x").unwrap().is_secure());
+        let refusal = toml::from_str::<Linked>("url = \"directory\"").unwrap_err().to_string();
+        assert!(refusal.contains("http:// or https://"), "{refusal}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Rucio's table of distances: in which order the clients of each site should try the storages, by an ordering [`Statement`].
+//!
+//! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header, and takes 1 for what is not in it
+//! (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The statement is put once for each site, to the same resources that are asked over
+//! the network, so that its names mean here what they mean to `towpath order`.
+
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
+
+use crate::{
+    client::{self, Candidate, ClientError, Configuration, Ends, Question, Survey},
+    directory::Directory,
+    fields,
+    order::{Ranked, Statement, Where},
+    resource::{Answer, MOST_PAIRS},
+    world::World,
+};
+
+/// Where the resources would be if they were asked over the network. Nobody asks there (RFC 6761 §6.4).
+const BASE: &str = "http://towpath.invalid/";
+
+/// Why there is no table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableFault {
+    /// What the statement needs is not told; whose fault it is, the error says.
+    #[error(transparent)]
+    Statement(#[from] ClientError),
+    /// There are too many pairs of sites and storages; the fault of who configured them.
+    #[error("{sites} sites and {storages} storages make more than {MOST_PAIRS} pairs: name fewer")]
+    TooLarge {
+        /// How many sites there are.
+        sites: usize,
+        /// How many storages there are.
+        storages: usize,
+    },
+}
+
+/// Sites, or storages, with an address of each.
+pub type Addresses = BTreeMap<String, IpAddr>;
+
+/// The table, with a line for each pair. The distance of a storage is the share of the storages that come before it; those that are equally good have the same.
+/// Memory: some 50 bytes a pair, of which there are at most [`MOST_PAIRS`].
+///
+/// # Errors
+/// [`TableFault`].
+pub fn table(
+    world: &World,
+    directory: &Directory,
+    configuration: &Configuration,
+    statement: &Statement,
+    sites: &Addresses,
+    storages: &Addresses,
+) -> Result<String, TableFault> {
+    if sites.len().saturating_mul(storages.len()) > MOST_PAIRS {
+        return Err(TableFault::TooLarge { sites: sites.len(), storages: storages.len() });
+    }
+    let told = directory.answer(world, |id| format!("{BASE}{id}"));
+    let offered = client::Directory::parse(BASE, &told.body)?;
+    let statement = &offered.completed(statement);
+    let direction = |name: &str| configuration.direction(name);
+    let mut table = String::new();
+    for (site, client) in sites {
+        let ends = Ends { client: Some(*client), replicas: storages.values().copied().collect() };
+        let mut survey = Survey::new(configuration, offered.clone(), statement, ends)?;
+        while let Some(question) = survey.question() {
+            let answer = answer(world, directory, &question, *client)?;
+            survey.take(answer.media_type, &answer.body)?;
+        }
+        let candidates: Vec<Candidate<'_>> =
+            storages.values().map(|address| survey.known().at(Some(*address))).collect();
+        let ranks = statement.order(&candidates, &direction, Where::Demote);
+        let names: Vec<&String> = storages.keys().collect();
+        for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
+            let _ = writeln!(table, "{site},{},{distance:.6}", names[ranked.index]);
+        }
+    }
+    Ok(table)
+}
+
+/// What the server itself answers to a question.
+fn answer(world: &World, directory: &Directory, question: &Question, caller: IpAddr) -> Result<Answer, ClientError> {
+    let id = question.uri.strip_prefix(BASE).unwrap_or_default();
+    let resource = directory.find(id).expect("a directory lists what it has");
+    let document = question.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
+    let answer = document.and_then(|document| resource.answer(world, &document, caller));
+    answer.map_err(|problem| ClientError::refused(id, problem.document().to_string().as_bytes()))
+}
+
+/// The distance of each: the share of all that are strictly before it.
+fn distances(ranks: &[Ranked]) -> Vec<f64> {
+    let mut before = 0;
+    let place = |(index, ranked): (usize, &Ranked)| {
+        let is_as_good = |other: &Ranked| (&other.keys, other.holds) == (&ranked.keys, ranked.holds);
+        if index > 0 && !is_as_good(&ranks[index - 1]) {
+            before = index;
+        }
+        before as f64 / ranks.len() as f64
+    };
+    ranks.iter().enumerate().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Facts;
+
+    const FACTS: &str = r#"
+        [network-map.default]
+        CERN = ["137.138.0.0/16"]
+        IN2P3 = ["134.158.84.0/24"]
+        elsewhere = ["0.0.0.0/0"]
+        [cost-map.default.routingcost]
+        CERN = { CERN = 0, IN2P3 = 2, elsewhere = 9 }
+        IN2P3 = { CERN = 2, IN2P3 = 0, elsewhere = 9 }
+        [properties."ipv4:134.158.84.0/24"]
+        "priv:continent" = "EU"
+    "#;
+
+    fn addresses(named: &[(&str, &str)]) -> Addresses {
+        named.iter().map(|(name, address)| ((*name).to_owned(), address.parse().unwrap())).collect()
+    }
+
+    fn told(statement: &str, sites: &Addresses) -> Result<String, TableFault> {
+        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&world);
+        let storages = addresses(&[
+            ("CERN_DISK", "137.138.0.1"),
+            ("CERN_TAPE", "137.138.0.2"),
+            ("FAR", "192.0.2.1"),
+            ("LYON", "134.158.84.1"),
+        ]);
+        let statement = statement.parse().unwrap();
+        table(&world, &directory, &Configuration::default(), &statement, sites, &storages)
+    }
+
+    #[test]
+    fn each_site_has_its_own_order() {
+        let sites = addresses(&[("CERN", "137.138.7.7"), ("IN2P3", "134.158.84.9")]);
+        let expected = "\
+            CERN,CERN_DISK,0.000000\nCERN,CERN_TAPE,0.000000\nCERN,LYON,0.500000\nCERN,FAR,0.750000\n\
+            IN2P3,LYON,0.000000\nIN2P3,CERN_DISK,0.250000\nIN2P3,CERN_TAPE,0.250000\nIN2P3,FAR,0.750000\n";
+        assert_eq!(told("BY routingcost", &sites).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_does_not_meet_the_condition_is_farther_than_all_that_does() {
+        let sites = addresses(&[("CERN", "137.138.7.7")]);
+        let expected = "\
+            CERN,LYON,0.000000\nCERN,CERN_DISK,0.250000\nCERN,CERN_TAPE,0.250000\nCERN,FAR,0.750000\n";
+        assert_eq!(told("BY routingcost WHERE continent = 'EU'", &sites).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_there_is_no_table_of_is_told() {
+        let fault = told("BY delay_ow", &addresses(&[("CERN", "137.138.7.7")])).unwrap_err();
+        assert!(matches!(&fault, TableFault::Statement(error) if error.is_askers()), "{fault}");
+        let many = (0..=MOST_PAIRS / 4).map(|number| (format!("S{number}"), IpAddr::from([10, 0, 0, 1])));
+        let fault = told("BY routingcost", &many.collect()).unwrap_err();
+        assert_eq!(fault, TableFault::TooLarge { sites: MOST_PAIRS / 4 + 1, storages: 4 });
+    }
+}

@@ -1,0 +1,229 @@
+//! Rucio's table of distances, which its sorter `custom_table` fetches: `GET /rucio/custom_table.csv?stmt=STATEMENT`.
+//!
+//! What it says is worked out by [`towpath_alto::rucio`]; here is where sites and storages are. Hosts are looked up at the start and every few minutes; one
+//! that has no address any more keeps the one that it had.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    path::Path,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use percent_encoding::percent_decode_str;
+use towpath_alto::{
+    client::Configuration,
+    directory::Directory,
+    network_map::NetworkMap,
+    order::Statement,
+    rucio::{self, Addresses, TableFault},
+    world::World,
+};
+
+use super::settings::rucio::{Name, RucioConfig, Spot};
+use crate::{failure::Failure, order};
+
+/// Where it is asked for.
+pub(super) const PATH: &str = "rucio/custom_table.csv";
+
+/// Its media type (RFC 4180).
+pub(super) const CSV: &str = "text/csv; charset=utf-8";
+
+/// How long the addresses of hosts hold.
+pub(super) const LOOK_UP_EVERY: Duration = Duration::from_secs(5 * 60);
+
+/// The field of a request that has the statement.
+const STATEMENT: &str = "stmt";
+
+/// The table of distances, as it is configured.
+#[derive(Debug)]
+pub(super) struct Rucio {
+    storages: BTreeMap<Name, Spot>,
+    /// None: each PID is one.
+    sites: BTreeMap<Name, Spot>,
+    statement: Option<Statement>,
+    configuration: Configuration,
+    hosts: RwLock<HashMap<String, IpAddr>>,
+}
+
+/// Why a request has no table.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// Its statement cannot be.
+    #[error("stmt: {0}")]
+    Statement(String),
+    /// It has none, and none is configured.
+    #[error("say by what: stmt=BY%20routingcost")]
+    NoStatement,
+    /// What is configured cannot be.
+    #[error("{0}")]
+    Table(TableFault),
+}
+
+impl Rucio {
+    /// The table of these settings; none if they name no storage.
+    ///
+    /// # Errors
+    /// For a statement, or a file of metrics, that cannot be read.
+    pub(super) fn of(config: &RucioConfig) -> Result<Option<Self>, Failure> {
+        if config.rses.is_empty() {
+            return Ok(None);
+        }
+        let statement = config.statement.as_deref().map(str::parse::<Statement>).transpose();
+        let statement = statement.map_err(|error| Failure::Usage(format!("rucio.statement: {error}")))?;
+        let configuration = config.config.as_deref().map(Path::new).map(order::configuration).transpose()?;
+        Ok(Some(Self {
+            storages: config.rses.clone(),
+            sites: config.sites.clone(),
+            statement,
+            configuration: configuration.unwrap_or_default(),
+            hosts: RwLock::default(),
+        }))
+    }
+
+    /// The table by the statement in this query, else by that of the settings.
+    pub(super) fn table(&self, world: &World, directory: &Directory, query: Option<&str>) -> Result<String, Refused> {
+        let asked = query.and_then(asked_statement).map(|text| read(&text?)).transpose()?;
+        let statement = asked.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
+        let map = world.default_region().map(|region| &region.map);
+        let storages = self.places(&self.storages, map);
+        let sites = match (self.sites.is_empty(), map) {
+            (true, Some(map)) => of_pids(map),
+            _ => self.places(&self.sites, map),
+        };
+        let table = rucio::table(world, directory, &self.configuration, statement, &sites, &storages);
+        table.map_err(|fault| match fault {
+            TableFault::Statement(error) => Refused::Statement(error.to_string()),
+            fault @ TableFault::TooLarge { .. } => Refused::Table(fault),
+        })
+    }
+
+    /// Where these are; who is nowhere is left out, which Rucio takes for as far away as can be.
+    fn places(&self, named: &BTreeMap<Name, Spot>, map: Option<&NetworkMap>) -> Addresses {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let address = |spot: &Spot| match spot {
+            Spot::Address(address) => Some(*address),
+            Spot::Named(name) => {
+                let pid = map.and_then(|map| of_pid(map, map.number(name)?));
+                pid.or_else(|| hosts.get(&name.to_ascii_lowercase()).copied())
+            }
+        };
+        named.iter().filter_map(|(name, spot)| Some((name.as_str().to_owned(), address(spot)?))).collect()
+    }
+
+    /// The names that may be those of hosts.
+    fn names(&self) -> BTreeSet<String> {
+        let spots = self.storages.values().chain(self.sites.values());
+        let names = spots.filter_map(|spot| match spot {
+            Spot::Named(name) => Some(name.to_ascii_lowercase()),
+            Spot::Address(_) => None,
+        });
+        names.collect()
+    }
+
+    /// Looks up all hosts, in a minute at most.
+    pub(super) async fn look_up(&self) {
+        let found = order::hosts::addresses(self.names(), None).await;
+        let found = found.into_iter().filter_map(|(name, address)| Some((name, address?)));
+        self.hosts.write().unwrap_or_else(PoisonError::into_inner).extend(found);
+    }
+
+    /// The names of `named` that are nowhere; for `check`.
+    pub(super) fn lost(&self, world: &World) -> Vec<String> {
+        let map = world.default_region().map(|region| &region.map);
+        let lost = |named: &BTreeMap<Name, Spot>| {
+            let known = self.places(named, map);
+            let lost = named.iter().filter(|(name, _)| !known.contains_key(name.as_str()));
+            let told = lost.map(|(name, spot)| {
+                format!(
+                    "rucio: {} is nowhere: {spot} is no PID of the default map, and no host with an address",
+                    name.as_str()
+                )
+            });
+            told.collect::<Vec<_>>()
+        };
+        [lost(&self.storages), lost(&self.sites)].concat()
+    }
+}
+
+fn read(text: &str) -> Result<Statement, Refused> {
+    text.parse().map_err(|error: towpath_alto::order::SyntaxError| Refused::Statement(error.to_string()))
+}
+
+/// The statement in a query, in which a space may be a plus (as forms are sent).
+fn asked_statement(query: &str) -> Option<Result<String, Refused>> {
+    let value = query.split('&').find_map(|field| field.strip_prefix(STATEMENT)?.strip_prefix('='))?;
+    let spaced = value.replace('+', " ");
+    let text = percent_decode_str(&spaced).decode_utf8();
+    Some(text.map(Cow::into_owned).map_err(|_| Refused::Statement("it is not UTF-8".into())))
+}
+
+/// Where a PID is.
+fn of_pid(map: &NetworkMap, number: u32) -> Option<IpAddr> {
+    [true, false].into_iter().find_map(|is_ipv4| map.first_address(number, is_ipv4))
+}
+
+/// Where all PIDs are.
+fn of_pids(map: &NetworkMap) -> Addresses {
+    let places =
+        (0..).zip(map.pids()).map(|(number, (name, _))| Some((name.as_str().to_owned(), of_pid(map, number)?)));
+    places.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_alto::facts::Facts;
+
+    use super::*;
+
+    const FACTS: &str = r#"
+        [network-map.default]
+        CERN = ["137.138.0.0/16"]
+        LYON = ["134.158.84.0/24"]
+        elsewhere = ["0.0.0.0/0"]
+        [cost-map.default.routingcost]
+        CERN = { CERN = 0, LYON = 2 }
+        LYON = { CERN = 2, LYON = 0 }
+    "#;
+
+    fn table(settings: &str, query: Option<&str>) -> Result<String, Refused> {
+        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&world);
+        let rucio = Rucio::of(&toml::from_str(settings).unwrap()).unwrap().unwrap();
+        rucio.table(&world, &directory, query)
+    }
+
+    #[test]
+    fn sites_are_the_pids_unless_others_are_named() {
+        let storages = "rses = { HERE = '137.138.0.1', THERE = 'LYON', LOST = 'se.invalid' }\n";
+        let expected = "CERN,HERE,0.000000\nCERN,THERE,0.500000\nLYON,THERE,0.000000\nLYON,HERE,0.500000\n";
+        let expected = format!("{expected}elsewhere,HERE,0.000000\nelsewhere,THERE,0.000000\n");
+        assert_eq!(table(storages, Some("stmt=BY+routingcost")).unwrap(), expected);
+        let one = format!("{storages}sites = {{ T2 = '134.158.84.9' }}");
+        let expected = "T2,HERE,0.000000\nT2,THERE,0.500000\n";
+        assert_eq!(table(&one, Some("x=1&stmt=BY%20routingcost%20DESC")).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_statement_is_that_of_the_request_then_that_of_the_settings() {
+        let storages = "rses = { HERE = '137.138.0.1' }\n";
+        assert!(matches!(table(storages, None), Err(Refused::NoStatement)));
+        assert!(table(&format!("{storages}statement = 'BY routingcost'"), Some("other=1")).is_ok());
+        for (query, told) in
+            [("stmt=BY%20", "column"), ("stmt=BY%20nothing_such", "nothing_such"), ("stmt=%ff", "UTF-8")]
+        {
+            let refused = table(storages, Some(query)).unwrap_err();
+            assert!(refused.to_string().contains(told), "{query}: {refused}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_nowhere_are_told() {
+        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
+        let lost = Rucio::of(&config).unwrap().unwrap().lost(&world);
+        assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
+    }
+}

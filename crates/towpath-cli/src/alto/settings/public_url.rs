@@ -1,0 +1,77 @@
+//! Where a server is from outside.
+
+use std::fmt;
+
+use http::Uri;
+use serde::{Deserialize, Serialize};
+
+/// An address beneath which clients find a server: what a proxy adds and takes away again is part of it. It has no slash at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct PublicUrl(String);
+
+impl TryFrom<String> for PublicUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        // Without the text, in which a password may be.
+        let wrong = |why: &str| Err(format!("url: {why}"));
+        // What parses addresses drops fragments.
+        if text.contains(['?', '#']) {
+            return wrong("it must have no query and no fragment");
+        }
+        let Ok(uri) = text.parse::<Uri>() else {
+            return wrong("it is no address such as https://alto.example.org/path");
+        };
+        match (uri.scheme_str(), uri.authority()) {
+            (Some("http" | "https"), Some(authority)) if authority.as_str().contains('@') => {
+                wrong("it must have no user and no password")
+            }
+            (Some("http" | "https"), Some(authority)) if !authority.host().is_empty() => {
+                Ok(Self(text.trim_end_matches('/').to_owned()))
+            }
+            _ => wrong("it must begin with https://HOST or http://HOST"),
+        }
+    }
+}
+
+impl From<PublicUrl> for String {
+    fn from(url: PublicUrl) -> Self {
+        url.0
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_beneath_which_others_are() {
+        for (text, url) in [
+            ("https://alto.example.org", Some("https://alto.example.org")),
+            ("https://alto.example.org/", Some("https://alto.example.org")),
+            ("http://[2001:db8::1]:8096/alto/v1/", Some("http://[2001:db8::1]:8096/alto/v1")),
+            ("https://alto.example.org/?", None),
+            ("https://alto.example.org/#top", None),
+            ("https://user@alto.example.org/", None),
+            ("https://user:secret@alto.example.org/", None),
+            ("ftp://alto.example.org/", None),
+            ("alto.example.org", None),
+            ("/alto", None),
+            ("https://", None),
+            ("https:///alto", None),
+            ("https://:8096/", None),
+            ("https://alto.example.org/a b", None),
+            ("", None),
+        ] {
+            let found = PublicUrl::try_from(text.to_owned());
+            assert_eq!(found.as_ref().ok().map(ToString::to_string).as_deref(), url, "{text}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! That what is written is remembered, by whom it concerns, and that nothing in such a file does harm.
+
+use tempfile::TempDir;
+
+use super::*;
+
+const FACTS: &str = r#"{"routers": {"r": {"routes": [{"prefix": "10.0.0.0/8", "as-path": "7 8"}]}}}"#;
+
+fn agents() -> BTreeMap<String, AgentConfig> {
+    let agents = "
+        one = { kind = 'program', command = ['one'] }
+        two = { kind = 'static', url = 'http://two.example/facts?token=a' }
+        here = { kind = 'static', file = 'facts.toml' }
+    ";
+    toml::from_str(agents).unwrap()
+}
+
+/// A file in which each agent of which one is kept knows `FACTS`.
+fn written(directory: &TempDir) -> PathBuf {
+    let path = directory.path().join("snapshot");
+    let (agents, facts) = (agents(), Facts::parse(FACTS).unwrap());
+    let digests: Vec<(&String, Tag)> =
+        agents.iter().filter_map(|(name, config)| Some((name, settings(config)?))).collect();
+    let mut snapshot = Snapshot::new(&path);
+    snapshot.write(digests.iter().map(|(agent, settings)| {
+        let stale_since_s = (*agent == "two").then_some(1_000_000);
+        Known { agent, settings, stale_since_s, facts: &facts }
+    }));
+    assert_eq!((snapshot.trouble.as_deref(), snapshot.due()), (None, None));
+    path
+}
+
+fn text(path: &Path) -> String {
+    String::from_utf8(disk::read(path, MOST_BYTES).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_written_is_remembered() {
+    let directory = tempfile::tempdir().unwrap();
+    let before_s = clock::unix_s();
+    let mut remembered = read(&written(&directory), &agents());
+    assert_eq!(remembered.keys().collect::<Vec<_>>(), ["one", "two"], "files are not in it");
+    let facts = Facts::parse(FACTS).unwrap();
+    assert_eq!(remembered.remove("two"), Some(Remembered { facts, since_s: 1_000_000 }), "it was stale before");
+    assert!((before_s..=clock::unix_s()).contains(&remembered["one"].since_s));
+}
+
+#[test]
+fn what_was_told_under_other_settings_is_not_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = written(&directory);
+    let mut agents = agents();
+    let other = "kind = 'static'\nurl = 'http://two.example/facts?token=b'";
+    agents.insert("two".into(), toml::from_str(other).unwrap());
+    assert_eq!(read(&path, &agents).keys().collect::<Vec<_>>(), ["one"], "URLs differ also where they are not shown");
+    agents.remove("one");
+    assert!(read(&path, &agents).is_empty());
+}
+
+#[test]
+fn what_is_damaged_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = written(&directory);
+    let whole = text(&path);
+    let cut = whole.len() - 10;
+    for (content, left) in [
+        (whole[..cut].to_owned(), &["one"][..]),
+        (whole.replacen("10.0.0.0/8", "10.0.0.1/8", 1), &["two"]),
+        (whole.replacen("\"routers\"", "\"routes\"", 1), &["two"]),
+        (whole.replacen("snapshot\":1", "snapshot\":2", 1), &[]),
+        (whole.replacen("written", "made", 1), &[]),
+        ("x".repeat(1 << 20), &[]),
+        (String::new(), &[]),
+    ] {
+        disk::write(&path, content.as_bytes()).unwrap();
+        assert_eq!(read(&path, &agents()).keys().collect::<Vec<_>>(), left, "{content:.80}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_one_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| remembered(path, &agents()).unwrap_err().to_string();
+    assert_eq!(refused(directory.path()), "it is not a regular file");
+    let path = directory.path().join("large");
+    disk::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(refused(&path), format!("it has more than {MOST_BYTES} bytes"));
+    assert!(read(&directory.path().join("none"), &agents()).is_empty());
+}
+
+#[test]
+fn nothing_is_written_that_could_not_be_read() {
+    let mut sink = Bounded { sink: Vec::new(), left_bytes: 3 };
+    sink.write_all(b"abc").unwrap();
+    assert!(sink.write_all(b"d").unwrap_err().to_string().contains("more than"));
+    assert_eq!(sink.sink, b"abc");
+}
+
+#[test]
+fn what_cannot_be_written_leaves_the_file_of_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut snapshot = Snapshot::new(&directory.path().join("no/snapshot"));
+    snapshot.write(std::iter::empty());
+    assert!(snapshot.trouble.is_some());
+    assert!(snapshot.due().is_some_and(|due| due > clock::now()), "it is tried again, and not at once");
+}
