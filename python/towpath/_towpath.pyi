@@ -1,0 +1,45 @@
+"""What `towpath` asks of its crates. Nobody else uses it: documents are JSON texts here."""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from os import PathLike
+from typing import Any, TypedDict, final
+
+_Part = tuple[str | None, str, str]
+_Answer = tuple[str, str, str | None, list[_Part]]
+_Address = str | IPv4Address | IPv6Address
+
+class _Resource(TypedDict):
+    id: str
+    uri: str
+    media_type: str
+    accepts: str
+    capabilities: str
+    uses: list[str]
+    cost_types: list[tuple[str, str]]
+
+@final
+class Client:
+    def __new__(
+        cls, ird: str | None, token: str | None, ca_file: str | PathLike[str] | None, config: str | None, limit: float
+    ) -> Client: ...
+    def resources(self) -> list[_Resource]: ...
+    def default_map(self) -> str | None: ...
+    def ask(self, resource: str, input: str | None) -> _Answer: ...
+    def order(self, list: bytes, by: str, client: _Address | None, strict: bool) -> bytes: ...
+    def rank(
+        self, urls: Sequence[str], by: str, client: _Address | None
+    ) -> list[tuple[str, dict[str, Any], bool | None]]: ...
+    def follow(self, wanted: Sequence[tuple[str, str, str | None]], means: str | None, every: float) -> Followed: ...
+
+@final
+class Followed:
+    def next(self) -> tuple[str, _Answer] | None: ...
+    def close(self) -> None: ...
+
+@final
+class Statement:
+    def __new__(cls, text: str) -> Statement: ...
+    @property
+    def names(self) -> list[str]: ...
+    def order(self, candidates: Sequence[Mapping[str, Any]], strict: bool) -> list[int]: ...
