@@ -180,8 +180,13 @@ impl Followed {
 
     /// Follows no longer.
     fn close(&mut self) {
+        let changes = self.changes.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if !self.runtime.is_of_this_process() {
+            // Its tasks are those of the process that this one was forked from, and a thread that is not here may have held what they lock.
+            return std::mem::forget(changes);
+        }
         let _inside = self.runtime.enter();
-        drop(self.changes.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(changes);
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Arc<Runtime>> {
 }
 
 impl Runtime {
-    fn is_of_this_process(&self) -> bool {
+    pub(crate) fn is_of_this_process(&self) -> bool {
         self.process == process::id()
     }
 

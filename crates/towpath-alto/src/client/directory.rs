@@ -262,7 +262,9 @@ impl Directory {
     /// The service of that media type by which all of these can be followed.
     fn follower<'a>(&self, media_type: &str, wanted: impl IntoIterator<Item = &'a Wanted>) -> Option<&Entry> {
         let ids: BTreeSet<&str> = wanted.into_iter().map(|wanted| wanted.resource.as_str()).collect();
-        self.resources().find(|entry| entry.is_of(media_type) && entry.uses_all(&ids))
+        let following = self.resources().filter(|entry| entry.is_of(media_type) && entry.uses_all(&ids));
+        // One that says what it follows goes before one that may follow it.
+        following.min_by_key(|entry| entry.uses.is_empty())
     }
 
     fn no_service(&self, wanted: &'static str) -> ClientError {

@@ -124,7 +124,7 @@ impl Following {
     /// [`ClientError::Unfit`] if a change does not fit, and [`ClientError::Malformed`] if an answer is none: then a stream has to be opened anew.
     /// [`ClientError::TooMuch`], after which that is of no use.
     pub fn take(&mut self, event: &Event) -> Result<Vec<News>, ClientError> {
-        let (kind, data_id) = event.event.rsplit_once(',').unwrap_or((&*event.event, ""));
+        let (kind, data_id) = event.event.rsplit_once(',').map_or((&*event.event, ""), |(kind, id)| (kind, id.trim()));
         let media_type = MediaType::parse(kind);
         if media_type.is(UPDATE_STREAM_CONTROL) {
             return Ok(self.control(&event.data));

@@ -83,6 +83,15 @@ impl Asker {
         accepted(self.client.inquire(&question.uri, &self.caller(&question.uri), inquiry).await?)
     }
 
+    /// The answer to a question that may wait for it: so it takes none of the places of those that are answered at once. `patience` bounds each silence.
+    pub(super) async fn await_answer(&self, question: &Question, patience: Duration) -> Result<Reply, AltoTrouble> {
+        let inquiry = inquiry(question, None, patience);
+        let begun = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
+        let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
+        let body = begun.whole(MAX_ANSWER_BYTES).await?;
+        accepted(Reply { url, outcome, media_type, etag: None, body })
+    }
+
     /// The answer to a question that goes on and on.
     pub(super) async fn subscribe(&self, question: &Question) -> Result<Subscription, AltoTrouble> {
         let inquiry = inquiry(question, None, SILENCE);

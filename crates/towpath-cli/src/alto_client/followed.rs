@@ -8,7 +8,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 use towpath_alto::client::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
-use towpath_store::{Error, Fault, sys::random};
+use towpath_store::{
+    Error, Fault,
+    sys::{
+        clock::{self, Instant},
+        random,
+    },
+};
 
 use super::{AltoClient, AltoTrouble, asker::PATIENCE};
 
@@ -20,8 +26,14 @@ const OFTEN: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// What failed so long after it failed before held in between: longer than the longest silence and pause together.
+const STEADY: Duration = Duration::from_secs(3 * 60);
+
 /// How long a change is waited for before it is asked for again: less than what a client takes for a stall, or a proxy for a dead connection.
 const WAIT: Duration = Duration::from_secs(25);
+
+/// How many refusals in a row of a view that never told anything are borne: two views, each asked both ways.
+const MOST_REFUSALS: u32 = 4;
 
 /// By what means changes are learnt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +188,15 @@ struct Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let Some(view) = self.viewing.view().map(str::to_owned) else { return };
+        if let Some(view) = self.viewing.view() {
+            self.withdraw(view.to_owned());
+        }
+    }
+}
+
+impl Watched {
+    /// Closes a view.
+    fn withdraw(&self, view: String) {
         // Where the runtime is gone, the server will see for itself that nobody asks for it.
         if let Ok(runtime) = Handle::try_current() {
             let client = self.client.clone();
@@ -189,12 +209,21 @@ impl Drop for Watched {
 async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), AltoTrouble> {
     let mut pauses = Pauses::default();
     loop {
-        match view.step().await {
+        let before = view.viewing.view().map(str::to_owned);
+        let step = view.step().await;
+        // One that is left for another would stay open.
+        if let Some(left) = before.filter(|_| view.viewing.view().is_none()) {
+            view.withdraw(left);
+        }
+        match step {
             Ok(Step::Nothing) => {}
             Ok(Step::Changed(document)) => {
                 pauses.end();
                 let name = view.viewing.name().to_owned();
                 tell(&teller, Ok(Change { name, document })).await;
+            }
+            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.failures >= MOST_REFUSALS => {
+                return Err(trouble);
             }
             Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
             Err(trouble) => pauses.bear(trouble).await?,
@@ -215,14 +244,17 @@ enum Step {
 impl Watched {
     async fn step(&mut self) -> Result<Step, AltoTrouble> {
         let question = self.viewing.question();
-        let waits = self.viewing.waits();
-        let patience = if waits { WAIT } else { PATIENCE };
-        match self.client.0.asker.ask(&question, None, patience).await {
+        let (waits, asker) = (self.viewing.waits(), &self.client.0.asker);
+        let asked = match waits {
+            true => asker.await_answer(&question, WAIT).await,
+            false => asker.ask(&question, None, PATIENCE).await,
+        };
+        match asked {
             Ok(reply) => {
                 let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
                 Ok(changed.map_or(Step::Nothing, Step::Changed))
             }
-            // There was no change, or the network is gone: then the next question will not get through.
+            // There was no change, as far as is known.
             Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
             // What is out of reach has refused nothing.
             Err(trouble) if !trouble.is_passing() && self.viewing.refused() => Ok(Step::Elsewhere(trouble)),
@@ -264,12 +296,14 @@ struct Pauses {
     /// How often it failed since it worked last.
     failures: u32,
     has_worked: bool,
+    /// When it failed last.
+    failed: Option<Instant>,
 }
 
 impl Pauses {
     /// It works.
     fn end(&mut self) {
-        *self = Self { failures: 0, has_worked: true };
+        *self = Self { failures: 0, has_worked: true, failed: None };
     }
 
     /// Waits until it is time to begin anew.
@@ -290,6 +324,12 @@ impl Pauses {
     }
 
     async fn wait(&mut self, trouble: &AltoTrouble) {
+        let now = clock::now();
+        // What held for so long does not fail in a row.
+        if self.failed.is_some_and(|before| now - before > STEADY) {
+            self.failures = 0;
+        }
+        self.failed = Some(now);
         let pause = self.next(random::number());
         tracing::warn!("{trouble}; what is followed begins anew in {} ms", pause.as_millis());
         sleep(pause).await;

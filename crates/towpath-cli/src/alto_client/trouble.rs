@@ -53,7 +53,7 @@ impl AltoTrouble {
 
     /// Whether it may go by itself: the same is worth being asked again, after a while.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self.kind(), Kind::Unavailable | Kind::Corrupt)
+        matches!(self.kind(), Kind::Unavailable | Kind::Corrupt | Kind::Internal)
     }
 
     /// Whether no answer came in the time allowed.

@@ -190,7 +190,8 @@ async fn begin(
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
     let outcome = match answer.status {
         StatusCode::OK => Outcome::Content,
-        StatusCode::NOT_MODIFIED if inquiry.etag.is_some() => Outcome::Unchanged,
+        // 304 of a GET, 412 of a POST (RFC 9110 §13.1.2): it is the only condition that is sent.
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => Outcome::Unchanged,
         _ if is_refusal => Outcome::Refused,
         _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
     };
