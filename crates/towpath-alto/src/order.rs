@@ -81,13 +81,24 @@ impl Statement {
 
     /// Each name that [`Self::order`] looks up, once, as they come in the statement; the backup last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
+        let mut names = self.named();
+        names.extend(self.backup());
+        let mut seen = BTreeSet::new();
+        names.into_iter().filter(move |name| seen.insert(*name))
+    }
+
+    /// Whether its keys or its condition look `name` up.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.named().contains(&name)
+    }
+
+    /// The names in its keys and its condition.
+    fn named(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
         if let Some(condition) = &self.condition {
             condition.add_names(&mut names);
         }
-        names.extend(self.backup());
-        let mut seen = BTreeSet::new();
-        names.into_iter().filter(move |name| seen.insert(*name))
+        names
     }
 
     /// The `candidates` in their order, the best first. `directions` is asked for the keys of which the statement does not say it; `where_`

@@ -50,7 +50,7 @@ pub struct Survey {
     directory: Arc<Directory>,
     ends: Ends,
     tasks: VecDeque<Task>,
-    maps: BTreeMap<String, LocatedMap>,
+    maps: BTreeMap<String, Arc<LocatedMap>>,
     known: Known,
     /// The keys of the statement, and what replicas are ordered by of which none is known.
     keys: Vec<String>,
@@ -90,11 +90,21 @@ impl Survey {
         let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
         let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
         let (mut tasks, maps, known) = (tasks(needs, &ends), BTreeMap::new(), Known::default());
-        let backup = statement.backup().map(str::to_owned);
+        // What the statement names itself is needed in any case.
+        let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
         // Last, because by then it may not be needed.
         tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
         let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
         Ok(Self { directory, ends, tasks, maps, known, keys, backup })
+    }
+
+    /// The same, without asking again for network maps that `other`, a survey of the same directory, has read.
+    #[must_use]
+    pub(crate) fn after(mut self, other: &Self) -> Self {
+        self.maps.clone_from(&other.maps);
+        let maps = &self.maps;
+        self.tasks.retain(|task| !matches!(task, Task::NetworkMap(id) if maps.contains_key(id)));
+        self
     }
 
     /// The next question; none if all are answered. It stays the next one until [`Self::take`] has its answer.
@@ -119,7 +129,7 @@ impl Survey {
         let address = self.directory.entry(task.resource()).map(|entry| entry.uri.as_str()).unwrap_or_default();
         let answer = Answer::read(address, media_type, body)?;
         match task {
-            Task::NetworkMap(id) => drop(self.maps.insert(id, LocatedMap::read(&answer)?)),
+            Task::NetworkMap(id) => drop(self.maps.insert(id, Arc::new(LocatedMap::read(&answer)?))),
             Task::Way { name, reverse, way, replicas } => {
                 let values = self.values(&way, reverse, &replicas, &answer)?;
                 self.known.of_replicas.entry(name).or_default().extend(values);

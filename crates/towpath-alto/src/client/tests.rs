@@ -168,13 +168,13 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         format!("[properties.\"ipv4:{address}\"]\n\"priv:latitude\" = {latitude}\n\"priv:longitude\" = {longitude}\n")
     };
     let facts: String = positions.map(position).concat();
-    let known = |of_all: bool| {
+    let known = |statement: &str, of_all: bool| {
         let delay = |replica| format!("[[costs]]\nsrc = \"{replica}\"\ndst = \"{CERN}\"\ndelay-ow = 7\n");
         let delays = if of_all { [IN2P3, TAIWAN].map(delay).concat() } else { String::new() };
         let other = "[[costs]]\nsrc = \"192.0.2.1\"\ndst = \"192.0.2.2\"\ndelay-ow = 1\n";
         let server = Server::of(&format!("{other}{delays}{facts}"));
         let (directory, configuration) = (server.directory(), Configuration::default());
-        let statement = directory.completed(&"BY delay_ow".parse().unwrap());
+        let statement = directory.completed(&statement.parse().unwrap());
         let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
         let mut survey = Survey::new(&configuration, directory, &statement, ends).unwrap();
         let mut questions = 0;
@@ -187,8 +187,14 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
         (questions, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
     };
-    assert_eq!(known(false), (2, vec![1, 0]));
-    assert_eq!(known(true), (1, vec![0, 1]), "nobody asks for what is not needed, and ties stay as they were");
+    assert_eq!(known("BY delay_ow", false), (2, vec![1, 0]));
+    assert_eq!(known("BY delay_ow, priv:geo-distance", true), (2, vec![1, 0]), "what is named is asked for");
+    assert_eq!(known("BY delay_ow WHERE priv:geo-distance < 1000", true), (2, vec![1, 0]));
+    assert_eq!(
+        known("BY delay_ow", true),
+        (1, vec![0, 1]),
+        "nobody asks for what is not needed, and ties stay as they were"
+    );
     assert_eq!(Server::new().directory().completed(&"BY x".parse().unwrap()).backup(), None);
 }
 
