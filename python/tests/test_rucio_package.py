@@ -279,9 +279,14 @@ def test_two_storages_at_one_host_are_as_far_away_and_asked_for_once():
 
 def test_sources_are_asked_for_by_the_destinations_family():
     source = distances.Storage("A", ("192.0.2.1", "2001:db8::1"))
-    assert source.address_for(distances.Storage("B", ("2001:db8::2", "192.0.2.2"))) == "2001:db8::1"
-    assert source.address_for(distances.Storage("B", ("192.0.2.2",))) == "192.0.2.1"
-    assert distances.Storage("C", ("192.0.2.3",)).address_for(distances.Storage("B", ("2001:db8::2",))) == "192.0.2.3"
+    old = distances.Storage("C", ("192.0.2.3",))
+    assert source.address_for("2001:db8::2") == "2001:db8::1"
+    assert source.address_for("192.0.2.2") == "192.0.2.1"
+    assert old.address_for("2001:db8::2") == "192.0.2.3"
+    destination = distances.Storage("B", ("2001:db8::2", "192.0.2.2"))
+    assert distances.client_for(destination, [source]) == "2001:db8::2"
+    assert distances.client_for(destination, [source, old]) == "192.0.2.2"
+    assert distances.client_for(destination, [old, distances.Storage("D", ("2001:db8::4",))]) == "2001:db8::2"
 
 
 def protocol(host, **wan):

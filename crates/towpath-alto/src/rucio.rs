@@ -4,7 +4,7 @@
 //! (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The statement is put once for each site, to the same resources that are asked over
 //! the network, so that its names mean here what they mean to `towpath order`.
 
-use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
 use crate::{
     client::{self, Candidate, ClientError, Configuration, Ends, Question, Survey},
@@ -54,13 +54,17 @@ pub fn table(
         return Err(TableFault::TooLarge { sites: sites.len(), storages: storages.len() });
     }
     let told = directory.answer(world, |id| format!("{BASE}{id}"));
-    let offered = client::Directory::parse(BASE, &told.body)?;
+    let offered = Arc::new(client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
     let direction = |name: &str| configuration.direction(name);
     let mut table = String::new();
+    let mut before: Option<Survey> = None;
     for (site, client) in sites {
         let ends = Ends { client: Some(*client), replicas: storages.values().copied().collect() };
-        let mut survey = Survey::new(configuration, offered.clone(), statement, ends)?;
+        let mut survey = Survey::new(configuration, Arc::clone(&offered), statement, ends)?;
+        if let Some(before) = &before {
+            survey = survey.after(before);
+        }
         while let Some(question) = survey.question() {
             let answer = answer(world, directory, &question, *client)?;
             survey.take(answer.media_type, &answer.body)?;
@@ -72,6 +76,7 @@ pub fn table(
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
             let _ = writeln!(table, "{site},{},{distance:.6}", names[ranked.index]);
         }
+        before = Some(survey);
     }
     Ok(table)
 }
@@ -89,7 +94,9 @@ fn answer(world: &World, directory: &Directory, question: &Question, caller: IpA
 fn distances(ranks: &[Ranked]) -> Vec<f64> {
     let mut before = 0;
     let place = |(index, ranked): (usize, &Ranked)| {
-        let is_as_good = |other: &Ranked| (&other.keys, other.holds) == (&ranked.keys, ranked.holds);
+        // That the condition is false, and that nobody knows, is the same.
+        let is_as_good =
+            |other: &Ranked| (&other.keys, other.holds == Some(true)) == (&ranked.keys, ranked.holds == Some(true));
         if index > 0 && !is_as_good(&ranks[index - 1]) {
             before = index;
         }
@@ -147,6 +154,27 @@ mod tests {
         let expected = "\
             CERN,LYON,0.000000\nCERN,CERN_DISK,0.250000\nCERN,CERN_TAPE,0.250000\nCERN,FAR,0.750000\n";
         assert_eq!(told("BY routingcost WHERE continent = 'EU'", &sites).unwrap(), expected);
+    }
+
+    #[test]
+    fn those_that_are_equally_good_are_equally_far() {
+        let facts = r#"
+            [network-map.default]
+            all = ["0.0.0.0/0"]
+            [cost-map.default.delay-ow]
+            all = { all = 7 }
+            [properties."ipv4:192.0.2.2"]
+            "priv:continent" = "AS"
+            [properties."ipv4:192.0.2.4"]
+            "priv:continent" = "AS"
+        "#;
+        let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&world);
+        let storages = addresses(&[("A", "192.0.2.1"), ("B", "192.0.2.2"), ("C", "192.0.2.3"), ("D", "192.0.2.4")]);
+        let sites = addresses(&[("S", "192.0.2.9")]);
+        let statement = "BY delay_ow WHERE continent = 'EU'".parse().unwrap();
+        let told = table(&world, &directory, &Configuration::default(), &statement, &sites, &storages).unwrap();
+        assert_eq!(told, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
     }
 
     #[test]

@@ -11,6 +11,7 @@ is not tried.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,10 +51,18 @@ class Storage:
     name: str
     addresses: tuple[str, ...]
 
-    def address_for(self, other: "Storage") -> str:
-        """The address from which `other` reads: of the family of its first one if there is such."""
-        is_version_6 = ":" in other.addresses[0]
+    def address_for(self, other: str) -> str:
+        """The address from which somebody at `other` reads: of its family if there is such."""
+        is_version_6 = ":" in other
         return next((address for address in self.addresses if (":" in address) == is_version_6), self.addresses[0])
+
+
+def client_for(destination: Storage, sources: Sequence[Storage]) -> str:
+    """The address of `destination` of a family that all `sources` have, else its first one: costs are told between addresses of one family."""
+    def reaches_all(address: str) -> bool:
+        return all(any((":" in one) == (":" in address) for one in source.addresses) for source in sources)
+
+    return next(filter(reaches_all, destination.addresses), destination.addresses[0])
 
 
 @dataclass
@@ -105,7 +114,7 @@ def storages(rucio: Any, expression: str | None) -> list[Storage]:
     try:
         found = [Storage(name, addresses) for name, addresses in zip(names, pool.map(first_found, named), strict=True)]
     finally:
-        # Whoever ends the run does not wait for name servers.
+        # Whoever ends the run waits for the lookups under way only.
         pool.shutdown(wait=False, cancel_futures=True)
     nowhere = [storage.name for storage in found if not storage.addresses]
     if nowhere:
@@ -183,10 +192,11 @@ class Run:
 
     def distances(self, sources: Sequence[Storage], destination: Storage) -> dict[str, int]:
         """The distances from `sources` to `destination`, of those of which something is known."""
-        urls = {source.name: judgement.url_of(source.address_for(destination)) for source in sources}
+        client = client_for(destination, sources)
+        urls = {source.name: judgement.url_of(source.address_for(client)) for source in sources}
         if not urls:
             return {}
-        places = self.rank(list(dict.fromkeys(urls.values())), client=destination.addresses[0])
+        places = self.rank(list(dict.fromkeys(urls.values())), client=client)
         ranks = judgement.ranks(places, self.keys)
         known = ((name, ranks.get(url)) for name, url in urls.items())
         return {name: rank.number for name, rank in known if rank and rank.is_known}
@@ -257,10 +267,11 @@ def again_and_again(wish: Wish, every_s: float) -> NoReturn:
     """Runs until it is ended. A run that fails is told; the next one comes when its time has come."""
     pause = threading.Event()
     while True:
+        began = time.monotonic()
         try:
             once(wish)
         except official.Missing:
             raise
         except Exception as error:  # Rucio, the network, ALTO: all of them may be well again next time
             LOG.error("this run ended early, the next one is in %g s: %s", every_s, error)
-        pause.wait(every_s)
+        pause.wait(max(0.0, began + every_s - time.monotonic()))

@@ -142,9 +142,10 @@ impl Answers {
         }
     }
 
-    /// What of Rucio's table is nowhere.
+    /// What is wrong with Rucio's table.
     pub(super) fn lost(&self) -> Vec<String> {
-        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(&self.served().world))
+        let served = self.served();
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(&served.world, &served.directory))
     }
 }
 
@@ -318,6 +319,10 @@ impl Refusal {
             Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource is {offered}")),
             Refusal::Nowhere => {
                 (StatusCode::BAD_REQUEST, "say in `Host` where you ask: a view has an absolute address".to_owned())
+            }
+            Refusal::Table(refused @ rucio::Refused::Table(_)) => {
+                tracing::error!("rucio: {refused}");
+                (StatusCode::INTERNAL_SERVER_ERROR, refused.to_string())
             }
             Refusal::Table(refused) => (StatusCode::BAD_REQUEST, refused.to_string()),
             Refusal::Update(refusal) => {

@@ -6,7 +6,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     path::Path,
     sync::{PoisonError, RwLock},
     time::Duration,
@@ -125,13 +125,14 @@ impl Rucio {
 
     /// Looks up all hosts, in a minute at most.
     pub(super) async fn look_up(&self) {
-        let found = order::hosts::addresses(self.names(), None).await;
+        // IPv4 first, as of PIDs: costs are told between addresses of one family.
+        let found = order::hosts::addresses(self.names(), Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED))).await;
         let found = found.into_iter().filter_map(|(name, address)| Some((name, address?)));
         self.hosts.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     }
 
-    /// The names of `named` that are nowhere; for `check`.
-    pub(super) fn lost(&self, world: &World) -> Vec<String> {
+    /// Whom the table does not have because they are nowhere, and why there is none; for `check`.
+    pub(super) fn lost(&self, world: &World, directory: &Directory) -> Vec<String> {
         let map = world.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
             let known = self.places(named, map);
@@ -144,7 +145,9 @@ impl Rucio {
             });
             told.collect::<Vec<_>>()
         };
-        [lost(&self.storages), lost(&self.sites)].concat()
+        let refused = self.statement.as_ref().and_then(|_| self.table(world, directory, None).err());
+        let refused = refused.map(|refused| format!("rucio: there is no table: {refused}"));
+        [lost(&self.storages), lost(&self.sites), refused.into_iter().collect()].concat()
     }
 }
 
@@ -223,7 +226,11 @@ mod tests {
     fn names_that_lead_nowhere_are_told() {
         let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
-        let lost = Rucio::of(&config).unwrap().unwrap().lost(&world);
+        let (directory, _) = Directory::of(&world);
+        let lost = Rucio::of(&config).unwrap().unwrap().lost(&world, &directory);
+        let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
+        let told = Rucio::of(&config).unwrap().unwrap().lost(&world, &directory);
+        assert!(told.len() == 1 && told[0].contains("there is no table"), "{told:?}");
         assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
     }
 }

@@ -36,13 +36,13 @@ impl TryFrom<String> for Name {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let is_plain =
-            |character: char| !character.is_control() && !character.is_whitespace() && !",\"".contains(character);
-        match !name.is_empty() && name.len() <= 200 && name.chars().all(is_plain) {
+        // With both, and what Rucio puts before them, keys of memcached have 250 bytes at most.
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b",\"".contains(&byte);
+        match (1..=99).contains(&name.len()) && name.bytes().all(is_plain) {
             true => Ok(Self(name)),
-            false => {
-                Err(format!("{name:?} cannot be in the table: up to 200 characters without spaces, commas and quotes"))
-            }
+            false => Err(format!(
+                "{name:?} cannot be in the table: up to 99 printable ASCII characters without spaces, commas and quotes"
+            )),
         }
     }
 }
@@ -111,6 +111,8 @@ mod tests {
             assert!(error.contains(told), "{text}: {error}");
         };
         config_is_wrong("[rses]\n'A,B' = '192.0.2.1'", "without spaces, commas");
+        config_is_wrong("[rses]\n'é' = '192.0.2.1'", "ASCII");
+        config_is_wrong(&format!("[rses]\n{} = '192.0.2.1'", "A".repeat(100)), "up to 99");
         config_is_wrong("[rses]\nA = 'not a host'", "no address");
         config_is_wrong("[rses]\nA = ''", "no address");
         config_is_wrong("[storages]", "unknown field `storages`");
