@@ -200,22 +200,26 @@ impl Kept {
 
     fn add(&mut self, path_id: Option<u32>, preference: Preference, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
-        self.anew.note(prefix, path_id);
         // To itself there is no link.
         let way = Way { next_hop: next_hop.filter(|next| *next != self.peer.address), as_path };
         let Some(id) = path_id else {
             self.forget_paths(prefix);
+            self.anew.note(prefix, None);
             self.put(prefix, way);
             return;
         };
+        self.anew.note(prefix, path_id);
         let paths = self.paths.entry(prefix).or_default();
         let before = paths.len();
-        paths.insert(Path { id, preference, way });
+        if let Some(dropped) = paths.insert(Path { id, preference, way }) {
+            self.anew.forget(prefix, Some(dropped));
+        }
         self.identified = self.identified + paths.len() - before;
         self.choose(prefix);
     }
 
     fn remove(&mut self, path_id: Option<u32>, prefix: IpNet) {
+        self.anew.forget(prefix, path_id);
         let Some(id) = path_id else {
             self.forget_paths(prefix);
             self.take_out(prefix);
@@ -242,7 +246,10 @@ impl Kept {
     }
 
     fn forget_paths(&mut self, prefix: IpNet) {
-        self.identified -= self.paths.remove(&prefix).map_or(0, |paths| paths.len());
+        if let Some(paths) = self.paths.remove(&prefix) {
+            self.identified -= paths.len();
+            paths.ids().for_each(|id| self.anew.forget(prefix, Some(id)));
+        }
     }
 
     fn put(&mut self, prefix: IpNet, way: Way) {

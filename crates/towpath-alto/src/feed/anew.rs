@@ -67,6 +67,16 @@ impl Anew {
         }
     }
 
+    /// It was withdrawn since, or there was no room for it: there is nothing to keep.
+    pub(super) fn forget(&mut self, prefix: IpNet, path_id: Option<u32>) {
+        let Some(telling) = self.0.get_mut(&AddressType::of_prefix(prefix)) else { return };
+        let route = (prefix, path_id.unwrap_or_default());
+        telling.last.told.0.remove(&route);
+        if let Some(earlier) = &mut telling.earlier {
+            earlier.told.0.remove(&route);
+        }
+    }
+
     /// Whether that is told since the last beginning, if its family has not ended.
     pub(super) fn has(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
         self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| telling.last.told.has(prefix, path_id))

@@ -60,13 +60,13 @@ impl Paths {
         self.0.iter().map(|path| path.id)
     }
 
-    /// Adds a way, in place of an earlier one of its identifier. Of more than [`MAX_PATHS`] the last goes.
-    pub(super) fn insert(&mut self, path: Path) {
+    /// Adds a way, in place of an earlier one of its identifier. Of more than [`MAX_PATHS`] the last goes: its identifier.
+    pub(super) fn insert(&mut self, path: Path) -> Option<u32> {
         self.remove(path.id);
         let place = path.place();
         let position = self.0.partition_point(|other| other.place() < place);
         self.0.insert(position, path);
-        self.0.truncate(MAX_PATHS);
+        if self.0.len() > MAX_PATHS { self.0.pop().map(|last| last.id) } else { None }
     }
 
     /// Forgets the one of that identifier.

@@ -181,6 +181,7 @@ impl Snapshot {
 
     /// Writes it. What cannot be written is told in the log, once as long as it is the same, and tried again; the file of before stays. To be called by a thread that may take its time.
     pub(super) fn write<'a>(&mut self, known: impl Iterator<Item = Known<'a>>) {
+        let began = clock::now();
         let written = disk::replace(&self.path, |file| {
             write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MOST_BYTES }), known)
         });
@@ -190,7 +191,9 @@ impl Snapshot {
         }
         self.has_news = trouble.is_some();
         self.trouble = trouble;
-        self.next = clock::now() + PAUSE;
+        // However long it takes, agents are heard most of the time.
+        let now = clock::now();
+        self.next = now + PAUSE.max((now - began) * 20);
     }
 }
 
