@@ -5,6 +5,7 @@ mod it {
     mod calendars;
     mod compatibility;
     mod costs;
+    mod noise;
     mod path_vector;
     mod properties;
 

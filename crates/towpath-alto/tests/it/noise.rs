@@ -1,0 +1,212 @@
+//! Requests and answers that somebody garbled: each is refused, or answered, and nothing panics.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use towpath_alto::{
+    client::{self, Document},
+    directory::Directory,
+    facts::Facts,
+    fields, media,
+    resource::Resource,
+    world::World,
+};
+
+/// A world in which every kind of resource has something to tell.
+const FACTS: &str = r#"
+    [network-map.default]
+    PID1 = ["192.0.2.0/24", "2001:db8::/32"]
+    PID2 = ["198.51.100.0/24"]
+    PID3 = ["0.0.0.0/0", "::/0"]
+    [cost-map.default.routingcost]
+    PID1 = { PID1 = 1, PID2 = 5, PID3 = 10 }
+    [cost-map.default.tput]
+    PID1 = { PID2 = [7, 8] }
+    [calendars.tput]
+    start = "2026-01-01T00:00:00Z"
+    time-interval-size = 3600
+    number-of-intervals = 2
+    [properties."ipv4:192.0.2.0/24"]
+    "priv:continent" = "EU"
+    [[costs]]
+    src = "192.0.2.0/24"
+    dst = "198.51.100.0/24"
+    delay-ow = 5300
+    [routers.r]
+    default = true
+    routes = [{ prefix = "198.51.100.0/24", next-hop = "203.0.113.1", as-path = "64500 64501" }]
+"#;
+
+fn world() -> (World, Directory) {
+    let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap().compatible("openalto".parse().unwrap()).unwrap();
+    let (directory, _) = Directory::of(&world);
+    (world, directory)
+}
+
+/// Words that requests are made of, true ones and others.
+fn any_word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => prop::sample::select(vec![
+            "PID1", "PID9", "ipv4:192.0.2.1", "ipv6:2001:db8::1", "ipv4:192.0.2.0/24", "ipv4:256.0.0.1", "pid:PID1",
+            "default.pid", "priv:continent", ".ane:x", "routingcost", "delay-ow", "tput", "ane-path", "numerical",
+            "ordinal", "array", "le 5", "[1] gt 3", "[9] eq", "ipv4", "max-reservable-bandwidth", "",
+        ]).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ]
+}
+
+/// A document of the fields that requests have, with what belongs there or not.
+fn any_request() -> impl Strategy<Value = Value> {
+    let field = prop::sample::select(vec![
+        "cost-type",
+        "cost-mode",
+        "cost-metric",
+        "multi-cost-types",
+        "testable-cost-types",
+        "constraints",
+        "or-constraints",
+        "pids",
+        "endpoints",
+        "srcs",
+        "dsts",
+        "address-types",
+        "properties",
+        "entities",
+        "calendared",
+        "ane-property-names",
+        "endpoint-flows",
+        "pid-flows",
+        "x",
+    ]);
+    let leaf = prop_oneof![
+        6 => any_word().prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => Just(Value::Null),
+    ];
+    leaf.prop_recursive(4, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(field.clone().prop_map(str::to_owned), inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// A request that a resource answers, to begin with.
+fn right_request(resource: &Resource) -> Value {
+    let (routing, path) = (
+        json!({ "cost-mode": "numerical", "cost-metric": "routingcost" }),
+        json!({ "cost-mode": "array", "cost-metric": "ane-path" }),
+    );
+    let is_path = resource.media_type().starts_with("multipart");
+    json!({
+        "cost-type": if is_path { path } else { routing },
+        "pids": if resource.accepts() == Some(media::NETWORK_MAP_FILTER) {
+            json!(["PID1"])
+        } else {
+            json!({ "srcs": ["PID1"], "dsts": ["PID2"] })
+        },
+        "endpoints": if resource.accepts() == Some(media::ENDPOINT_PROPERTIES_PARAMS) {
+            json!(["ipv4:192.0.2.1"])
+        } else {
+            json!({ "srcs": ["ipv4:192.0.2.1"], "dsts": ["ipv4:198.51.100.1"] })
+        },
+        "properties": ["default.pid"],
+        "entities": ["ipv4:192.0.2.1"],
+    })
+}
+
+/// Puts `other` into `request`, where the path of numbers leads.
+fn garbled(request: &Value, path: &[prop::sample::Index], other: &Value) -> Value {
+    let Some((first, rest)) = path.split_first() else { return other.clone() };
+    let mut garbled = request.clone();
+    let place = match &mut garbled {
+        Value::Object(members) if !members.is_empty() => {
+            let at = first.index(members.len());
+            members.values_mut().nth(at)
+        }
+        Value::Array(elements) if !elements.is_empty() => {
+            let at = first.index(elements.len());
+            elements.get_mut(at)
+        }
+        _ => return other.clone(),
+    };
+    if let Some(place) = place {
+        *place = self::garbled(place, rest, other);
+    }
+    garbled
+}
+
+/// What a resource says to a request: an answer in its own form, or one of the four errors.
+fn check(world: &World, resource: &Resource, request: &Value) {
+    let caller = IpAddr::from([192, 0, 2, 1]);
+    match resource.answer(world, request, caller) {
+        Ok(answer) => {
+            let document = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &answer.body);
+            assert!(document.is_ok(), "{}: {request}: {document:?}", resource.id);
+        }
+        Err(problem) => {
+            let told = problem.document();
+            let code = told["meta"]["code"].as_str().unwrap_or_default();
+            assert!(code.starts_with("E_"), "{told}");
+            assert!(told["meta"]["value"].is_null() || told["meta"]["field"].is_string(), "{told}");
+        }
+    }
+}
+
+#[test]
+fn c3_what_garbling_begins_with_is_answered() {
+    let (world, directory) = world();
+    assert!(directory.resources().count() >= 14, "{directory:?}");
+    for resource in directory.resources() {
+        let answer = resource.answer(&world, &right_request(resource), IpAddr::from([192, 0, 2, 1]));
+        assert!(answer.is_ok(), "{}: {answer:?}", resource.id);
+    }
+}
+
+proptest! {
+    #[test]
+    fn c3_garbled_requests_are_refused_or_answered(
+        path in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        other in any_request(),
+    ) {
+        let (world, directory) = world();
+        for resource in directory.resources() {
+            check(&world, resource, &other);
+            check(&world, resource, &garbled(&right_request(resource), &path, &other));
+        }
+    }
+
+    #[test]
+    fn c3_garbled_bytes_are_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[\\[\\]{}:,\"a-z0-9 .-]{0,80}") {
+        for bytes in [bytes.as_slice(), text.as_bytes()] {
+            if let Err(problem) = fields::parse(bytes) {
+                prop_assert_eq!(problem.code.name(), "E_SYNTAX");
+            }
+        }
+    }
+
+    #[test]
+    fn v8_garbled_answers_are_read_or_refused(
+        at in any::<prop::sample::Index>(),
+        with in prop::collection::vec(any::<u8>(), 0..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (world, directory) = world();
+        for resource in directory.resources() {
+            let answer = resource.answer(&world, &right_request(resource), IpAddr::from([192, 0, 2, 1])).unwrap();
+            let mut body = answer.body;
+            let at = at.index(body.len());
+            let end = (at + with.len()).min(body.len());
+            body.splice(at..end, with.iter().copied());
+            // What matters is that it ends.
+            let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body);
+            let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body[..cut.index(body.len() + 1)]);
+        }
+        let told = directory.answer(&world, |id| format!("./{id}"));
+        let _ = client::Directory::parse("http://h/directory", &told.body[..cut.index(told.body.len() + 1)]);
+    }
+}
