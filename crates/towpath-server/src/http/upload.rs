@@ -48,9 +48,17 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
     }
 }
 
+/// Whether a body is told to be empty. Nobody waits for its end: curl 7.88 sends none over HTTP/2 where it only asks for a challenge.
+fn is_told_empty(body: &Incoming) -> bool {
+    body.size_hint().exact() == Some(0)
+}
+
 /// Reads a short body whole.
 pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<u8>, Refusal> {
     let mut text = Vec::new();
+    if is_told_empty(&body) {
+        return Ok(text);
+    }
     while let Some(bytes) = next(&mut body, &exchange.service.limits).await? {
         if text.len() + bytes.len() > TEXT_BYTES {
             return Err(Refusal::new(
@@ -63,10 +71,9 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     Ok(text)
 }
 
-/// Reads a little of a body that nobody wants; not of one that waits for `100 Continue`, and would be invited by that. For the end of an empty one nobody waits: curl 7.88
-/// sends none over HTTP/2 where it only asks for a challenge.
+/// Reads a little of a body that nobody wants; not of one that waits for `100 Continue`, and would be invited by that.
 pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Limits) {
-    if headers.contains_key(header::EXPECT) || body.size_hint().exact() == Some(0) {
+    if headers.contains_key(header::EXPECT) || is_told_empty(&body) {
         return;
     }
     let mut discarded = 0;

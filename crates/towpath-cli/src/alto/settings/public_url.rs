@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::Uri;
 use serde::{Deserialize, Serialize};
+use towpath_proto::url::Url;
 
 /// An address beneath which clients find a server: what a proxy adds and takes away again is part of it. It has no slash at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +21,7 @@ impl TryFrom<String> for PublicUrl {
         if text.contains(['?', '#']) {
             return wrong("it must have no query and no fragment");
         }
-        let Ok(uri) = text.parse::<Uri>() else {
+        let (Ok(uri), Ok(_)) = (text.parse::<Uri>(), text.parse::<Url>()) else {
             return wrong("it is no address such as https://alto.example.org/path");
         };
         match (uri.scheme_str(), uri.authority()) {
@@ -57,6 +58,9 @@ mod tests {
             ("https://alto.example.org", Some("https://alto.example.org")),
             ("https://alto.example.org/", Some("https://alto.example.org")),
             ("http://[2001:db8::1]:8096/alto/v1/", Some("http://[2001:db8::1]:8096/alto/v1")),
+            ("https://alto.example.org:99999", None),
+            ("https://alto.example.org:x", None),
+            ("https://alto.example.org/%zz", None),
             ("https://alto.example.org/?", None),
             ("https://alto.example.org/#top", None),
             ("https://user@alto.example.org/", None),
