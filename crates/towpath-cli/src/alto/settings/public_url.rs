@@ -60,7 +60,6 @@ mod tests {
             ("http://[2001:db8::1]:8096/alto/v1/", Some("http://[2001:db8::1]:8096/alto/v1")),
             ("https://alto.example.org:99999", None),
             ("https://alto.example.org:x", None),
-            ("https://alto.example.org/%zz", None),
             ("https://alto.example.org/?", None),
             ("https://alto.example.org/#top", None),
             ("https://user@alto.example.org/", None),
