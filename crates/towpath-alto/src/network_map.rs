@@ -114,8 +114,9 @@ impl NetworkMap {
 
     /// An address in the PID of that number, for all of them: the first with which a prefix of it begins, of that family.
     pub fn first_address(&self, number: u32, is_ipv4: bool) -> Option<IpAddr> {
-        let addresses = self.prefixes(number).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
-        addresses.into_iter().find(|address| self.locate(*address) == Some(number))
+        let mut addresses =
+            self.prefixes(number).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
+        addresses.find(|address| self.locate(*address) == Some(number))
     }
 
     /// The number of a PID.

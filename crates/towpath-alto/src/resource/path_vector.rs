@@ -7,7 +7,6 @@ use std::{
     net::IpAddr,
 };
 
-use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -139,11 +138,8 @@ pub(super) fn pids(
         Some(_) => Pids::read_flows(region, fields)?,
         None => Pids::read(region, fields)?,
     };
-    let first = |pid: u32, is_ipv4: bool| {
-        let addresses = region.map.prefixes(pid).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
-        addresses.into_iter().find(|address| region.map.locate(*address) == Some(pid))
-    };
-    let of_both = |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(world, first(*pid, is_ipv4)?)));
+    let of_both =
+        |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(world, region.map.first_address(*pid, is_ipv4)?)));
     let sources: Vec<_> = grid.sources.iter().map(of_both).collect();
     let destinations: Vec<_> = grid.destinations.iter().map(of_both).collect();
     let way = |from: usize, to: usize| {
