@@ -15,6 +15,7 @@
 //! | what a server has | `directory`, `media_type`, `uri` |
 //! | what it answers | `document`, `multipart` |
 //! | answers that are followed | `follow` and `sse`, or `view`; `held` |
+//! | what is asked for another server | `delegation` |
 //! | where the value of each name comes from | `need` |
 //! | what is asked, and what its answers tell | `survey`, `answers` |
 //!
@@ -27,6 +28,7 @@
 
 mod answers;
 mod configuration;
+mod delegation;
 mod directory;
 mod discovery;
 mod document;

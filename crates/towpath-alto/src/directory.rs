@@ -80,13 +80,14 @@ impl Directory {
             draft.lacks.push(Lack::NetworkMap);
         }
         let has_properties = !world.domains.is_empty() || world.default_region().is_some();
+        let can_ask = has_properties || !world.askable.properties.is_empty();
         let has_costs = !world.metrics().is_empty();
         for (name, kind, is_there) in [
-            (ENDPOINT_PROPERTIES, Kind::EndpointProperties, has_properties),
+            (ENDPOINT_PROPERTIES, Kind::EndpointProperties, can_ask),
             (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
             (PATH_VECTOR, Kind::PathVector, world.has_ways()),
             (PROPERTIES, Kind::PropertyMap, has_properties),
-            (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, has_properties),
+            (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, can_ask),
         ] {
             if is_there {
                 draft.add(name, kind);

@@ -1,6 +1,6 @@
 //! Entities and the names of their properties (RFC 9240 §3 to §5).
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
@@ -69,6 +69,12 @@ pub enum Entity {
 }
 
 impl Entity {
+    /// The address that it is.
+    pub fn single_address(&self) -> Option<IpAddr> {
+        let prefix = self.prefix()?;
+        (prefix.prefix_len() == prefix.max_prefix_len()).then(|| prefix.addr())
+    }
+
     /// The entity that `text` names: `ipv4:192.0.2.0/24`, `map.pid:PID1`, `.ane:L1`.
     ///
     /// # Errors

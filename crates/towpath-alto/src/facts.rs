@@ -50,6 +50,7 @@ use crate::{
     address,
     calendar::{Calendar, MOST_INTERVALS},
     cost::CostContext,
+    delegation::Askable,
     entity::Entity,
     geo::Locations,
     names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
@@ -84,6 +85,9 @@ pub struct Facts {
     /// A database of where addresses are. Files of facts have none.
     #[serde(skip)]
     pub locations: Option<Arc<Locations>>,
+    /// What it can be asked for when a request comes. Files of facts have nothing of the kind.
+    #[serde(skip)]
+    pub askable: Askable,
 }
 
 /// A router, as far as it is known.

@@ -2,7 +2,7 @@
 //!
 //! Agents tell [`facts`]; all of them make a [`world`], which is checked and never changed: a new one takes its place. What the world has to tell
 //! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
-//! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What is offered beside what the RFCs say is [`compatibility`].
+//! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What it lacks may be asked for when a request comes ([`delegation`]). What is offered beside what the RFCs say is [`compatibility`].
 //!
 //! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
 //! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows; [`client`], which asks other servers.
@@ -16,6 +16,7 @@ pub mod calendar;
 pub mod client;
 pub mod compatibility;
 pub mod cost;
+pub mod delegation;
 pub mod directory;
 pub mod entity;
 pub mod facts;

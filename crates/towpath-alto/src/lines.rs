@@ -16,9 +16,13 @@
 //! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes. `next-hop` and
 //! `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
 //!
+//! A program that is asked when a request comes ([`crate::delegation`]) prints the same: metrics between addresses and properties of addresses, and a commit at the end of
+//! each answer ([`Reply`]).
+//!
 //! A link has the fields of one in a file of facts, and `attach`: what is behind its ends. It is taken back, with that, by its topology and its ends as they were told.
 //! A topology is what its links are together.
 
+mod asked;
 mod cutter;
 mod known;
 mod networks;
@@ -26,7 +30,7 @@ mod networks;
 mod tests;
 mod wire;
 
-pub use self::cutter::Cutter;
+pub use self::{asked::Reply, cutter::Cutter};
 use self::{
     known::Known,
     wire::{Change, Line},
@@ -86,6 +90,9 @@ pub enum LineFault {
     /// Something is attached to a node that the link has not.
     #[error("'{0}' is no end of the link: attach to it with a link that it has")]
     NoEnd(NodeName),
+    /// A program that is asked tells something else than it can be asked for.
+    #[error("only metrics between addresses, properties of addresses and commits answer what was asked")]
+    NoAnswer,
     /// What is to be committed makes a topology of it that cannot be. Nothing is committed, and what was told since the last commit waits for the next one.
     #[error("nothing is committed, because of '{topology}': {error}; withdraw links, and commit again")]
     Topology {
@@ -141,13 +148,7 @@ impl Lines {
     }
 
     fn read(&mut self, line: &[u8]) -> Result<bool, LineFault> {
-        if line.len() > MAX_LINE_BYTES {
-            return Err(LineFault::TooLong);
-        }
-        if line.trim_ascii().is_empty() {
-            return Ok(false);
-        }
-        let line: Line = serde_json::from_slice(line).map_err(|error| invalid(&error))?;
+        let Some(line) = parse(line)? else { return Ok(false) };
         let Some(change) = line.into_change()? else {
             self.known.take(&mut self.pending)?;
             self.pending_facts = 0;
@@ -162,6 +163,17 @@ impl Lines {
         self.pending.push(change);
         Ok(false)
     }
+}
+
+/// A line, if it says something.
+fn parse(line: &[u8]) -> Result<Option<Line>, LineFault> {
+    if line.len() > MAX_LINE_BYTES {
+        return Err(LineFault::TooLong);
+    }
+    if line.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(line).map(Some).map_err(|error| invalid(&error))
 }
 
 /// What is wrong with the JSON of a line.

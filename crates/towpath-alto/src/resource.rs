@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     calendar,
     cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},
+    delegation::{Delegate, Nobody},
     entity::Property,
     fields::Fields,
     media,
@@ -80,6 +81,15 @@ impl Answer {
         let body = serde_json::to_vec(document).expect("what resources are made of can be written");
         Self { media_type, tag: Tag::of(&body), body }
     }
+}
+
+/// Who asks, and who is asked for what the world lacks.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Where the client is: an end of ways of which a request names only the other one.
+    pub address: IpAddr,
+    /// Who is asked.
+    pub delegate: &'a dyn Delegate,
 }
 
 /// How many pairs of endpoints or PIDs may be asked for at once: the mesh of 700 storages.
@@ -180,7 +190,10 @@ impl Resource {
                 let properties: Vec<_> = endpoints::offered(world).iter().map(Property::to_string).collect();
                 json!({ "prop-types": properties })
             }
-            Kind::PropertyMap | Kind::FilteredPropertyMap => json!({ "mappings": property_map::mappings(world) }),
+            Kind::PropertyMap => json!({ "mappings": property_map::mappings(world, property_map::Offer::Told) }),
+            Kind::FilteredPropertyMap => {
+                json!({ "mappings": property_map::mappings(world, property_map::Offer::Askable) })
+            }
         }
     }
 
@@ -189,6 +202,14 @@ impl Resource {
     /// # Errors
     /// [`Problem`] if the request is malformed or asks for what is not offered.
     pub fn answer(&self, world: &World, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
+        self.answer_with(world, request, Caller { address: caller, delegate: &Nobody })
+    }
+
+    /// The same with what the world lacks of addresses, as far as that is known ([`crate::delegation`]).
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn answer_with(&self, world: &World, request: &Value, caller: Caller<'_>) -> Result<Answer, Problem> {
         let region = |map: &ResourceId| world.region(map.as_str()).expect("a directory is of its world");
         match &self.kind {
             Kind::NetworkMap(map) => Ok(maps::network_map(world, region(map), region(map).map.whole())),
@@ -197,13 +218,13 @@ impl Resource {
             }
             Kind::CostMap(map, kind) => Ok(maps::cost_map(world, region(map), kind)),
             Kind::FilteredCostMap(map) => maps::filtered_cost_map(world, region(map), request, &self.costs(world)),
-            Kind::EndpointProperties => endpoints::properties(world, request),
+            Kind::EndpointProperties => endpoints::properties(world, request, caller.delegate),
             Kind::EndpointCosts => endpoints::costs(world, request, &self.costs(world), caller),
             Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),
             Kind::PidPathVector(map) => path_vector::pids(world, self, region(map), request, self.costs(world)),
             Kind::OpenAlto => openalto::endpoints(world, self, request, caller),
             Kind::PropertyMap => Ok(property_map::whole(world).0.clone()),
-            Kind::FilteredPropertyMap => property_map::filtered(world, request),
+            Kind::FilteredPropertyMap => property_map::filtered(world, request, caller.delegate),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
 use crate::{
     client::{self, Candidate, ClientError, Configuration, Ends, Question, Survey},
+    delegation::Delegate,
     directory::Directory,
     fields,
     order::{Ranked, Statement, Where},
-    resource::{Answer, MOST_PAIRS},
+    resource::{Answer, Caller, MOST_PAIRS},
     world::World,
 };
 
@@ -34,6 +35,17 @@ pub enum TableFault {
     },
 }
 
+/// What the table follows from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The world,
+    pub world: &'a World,
+    /// its directory,
+    pub directory: &'a Directory,
+    /// and who is asked for what it lacks.
+    pub delegate: &'a dyn Delegate,
+}
+
 /// Sites, or storages, with an address of each.
 pub type Addresses = BTreeMap<String, IpAddr>;
 
@@ -43,8 +55,7 @@ pub type Addresses = BTreeMap<String, IpAddr>;
 /// # Errors
 /// [`TableFault`].
 pub fn table(
-    world: &World,
-    directory: &Directory,
+    source: Source<'_>,
     configuration: &Configuration,
     statement: &Statement,
     sites: &Addresses,
@@ -53,7 +64,7 @@ pub fn table(
     if sites.len().saturating_mul(storages.len()) > MOST_PAIRS {
         return Err(TableFault::TooLarge { sites: sites.len(), storages: storages.len() });
     }
-    let told = directory.answer(world, |id| format!("{BASE}{id}"));
+    let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
     let offered = Arc::new(client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
     let direction = |name: &str| configuration.direction(name);
@@ -66,7 +77,7 @@ pub fn table(
             survey = survey.after(before);
         }
         while let Some(question) = survey.question() {
-            let answer = answer(world, directory, &question, *client)?;
+            let answer = answer(source, &question, *client)?;
             survey.take(answer.media_type, &answer.body)?;
         }
         let candidates: Vec<Candidate<'_>> =
@@ -82,11 +93,12 @@ pub fn table(
 }
 
 /// What the server itself answers to a question.
-fn answer(world: &World, directory: &Directory, question: &Question, caller: IpAddr) -> Result<Answer, ClientError> {
+fn answer(source: Source<'_>, question: &Question, address: IpAddr) -> Result<Answer, ClientError> {
     let id = question.uri.strip_prefix(BASE).unwrap_or_default();
-    let resource = directory.find(id).expect("a directory lists what it has");
+    let resource = source.directory.find(id).expect("a directory lists what it has");
     let document = question.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
-    let answer = document.and_then(|document| resource.answer(world, &document, caller));
+    let caller = Caller { address, delegate: source.delegate };
+    let answer = document.and_then(|document| resource.answer_with(source.world, &document, caller));
     answer.map_err(|problem| ClientError::refused(id, problem.document().to_string().as_bytes()))
 }
 
@@ -108,7 +120,7 @@ fn distances(ranks: &[Ranked]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Facts;
+    use crate::{delegation::Nobody, facts::Facts};
 
     const FACTS: &str = r#"
         [network-map.default]
@@ -136,7 +148,8 @@ mod tests {
             ("LYON", "134.158.84.1"),
         ]);
         let statement = statement.parse().unwrap();
-        table(&world, &directory, &Configuration::default(), &statement, sites, &storages)
+        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        table(source, &Configuration::default(), &statement, sites, &storages)
     }
 
     #[test]
@@ -173,7 +186,8 @@ mod tests {
         let storages = addresses(&[("A", "192.0.2.1"), ("B", "192.0.2.2"), ("C", "192.0.2.3"), ("D", "192.0.2.4")]);
         let sites = addresses(&[("S", "192.0.2.9")]);
         let statement = "BY delay_ow WHERE continent = 'EU'".parse().unwrap();
-        let told = table(&world, &directory, &Configuration::default(), &statement, &sites, &storages).unwrap();
+        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         assert_eq!(told, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
     }
 

@@ -19,6 +19,7 @@ use crate::{
     calendar::Calendar,
     compatibility::Profile,
     cost::{CostContext, CostMode, CostType},
+    delegation::{Askable, Delegate, Item},
     directory,
     entity::{Domain, Entity},
     facts::{Cost, Facts, Router},
@@ -72,6 +73,8 @@ pub struct World {
     locations: Vec<Arc<Locations>>,
     /// The metric of the distance between endpoints, if positions of some are known.
     geo_distance: Option<CostMetric>,
+    /// What somebody can be asked for when a request comes.
+    pub askable: Askable,
     profile: Option<Profile>,
     /// Agents with which something is wrong, and since when (RFC 3339).
     stale: BTreeMap<String, String>,
@@ -188,7 +191,7 @@ impl World {
     /// The metrics of which there are costs between addresses.
     pub fn metrics(&self) -> BTreeSet<&CostMetric> {
         let of_pids = self.default_region().into_iter().flat_map(|region| region.costs.keys());
-        self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).collect()
+        self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).chain(&self.askable.metrics).collect()
     }
 
     /// Whether costs by `metric` that nobody tells are the distances between endpoints ([`geo::DISTANCE`]).
@@ -201,11 +204,19 @@ impl World {
         self.locations.iter().rev().find_map(|locations| locations.find(address))
     }
 
-    /// Where on Earth `address` is: as agents tell of it or of a prefix that covers it, else as a database says. Where they
-    /// tell `null`, or one coordinate only, it is not known.
-    pub fn position(&self, address: IpAddr) -> Option<Position> {
+    /// What agents tell of a property of an entity, also by a prefix that covers it; if they tell nothing of a single address, `delegate`.
+    pub fn told(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
+        let asked = || {
+            let name = self.askable.properties.get(name)?;
+            delegate.look_up(Item::Property(name.clone(), entity.single_address()?))
+        };
+        self.properties.get(entity, name).cloned().or_else(asked)
+    }
+
+    /// Where on Earth `address` is: as [told](Self::told), else as a database says. Where `null` is told, or one coordinate only, it is not known.
+    pub fn position(&self, address: IpAddr, delegate: &dyn Delegate) -> Option<Position> {
         let entity = Entity::Address(address.into());
-        let told = |name: &str| self.properties.get(&entity, name);
+        let told = |name: &str| self.told(&entity, name, delegate);
         match (told(geo::LATITUDE), told(geo::LONGITUDE)) {
             (None, None) => self.location(address)?.position(),
             (latitude, longitude) => Position::new(latitude?.as_f64()?, longitude?.as_f64()?),

@@ -5,6 +5,7 @@
 mod agents;
 mod answers;
 pub(crate) mod args;
+mod delegates;
 mod rucio;
 mod settings;
 mod snapshot;
@@ -24,6 +25,7 @@ use self::{
     agents::{Agents, Purpose},
     answers::Answers,
     args::{Alto, AltoAction},
+    delegates::Delegates,
     rucio::Rucio,
     settings::AltoConfig,
 };
@@ -114,7 +116,7 @@ async fn begin(
             Err(fault) => return Err(Failure::Facts(fault.to_string())),
         }
     };
-    let answers = answers.with_rucio(rucio);
+    let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.desks()));
     lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
     answers.look_up().await;
     answers.lost().iter().for_each(|lost| tracing::warn!("{lost}"));

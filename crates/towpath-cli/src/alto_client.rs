@@ -20,7 +20,7 @@ use std::{
 
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
-use towpath_client::{Client, Outcome};
+use towpath_client::{Client, Outcome, Reply};
 
 use self::{
     asker::{Asker, PATIENCE},
@@ -95,11 +95,18 @@ impl AltoClient {
         if let (Outcome::Unchanged, Some(held)) = (reply.outcome, held) {
             return Ok(held);
         }
-        let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
-        document.etag = reply.etag;
-        let document = Arc::new(document);
+        let document = Arc::new(read(resource, &reply)?);
         self.cache().put(key, Arc::clone(&document), reply.body.len());
         Ok(document)
+    }
+
+    /// The same, of which nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) async fn ask_once(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
+        let question = self.0.directory.question(resource, input)?;
+        read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
     }
 
     /// Asks all that the names in `statement` follow from.
@@ -136,6 +143,13 @@ impl AltoClient {
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The answer of a resource.
+fn read(resource: &str, reply: &Reply) -> Result<Document, AltoTrouble> {
+    let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
+    document.etag.clone_from(&reply.etag);
+    Ok(document)
 }
 
 /// Reads the text of a configuration: TOML, or the form of the talk.

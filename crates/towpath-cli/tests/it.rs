@@ -5,6 +5,7 @@ mod it {
     mod alto;
     mod alto_agents;
     mod alto_client;
+    mod alto_delegates;
     mod alto_snapshot;
     mod alto_streams;
     mod alto_views;

@@ -18,8 +18,8 @@ use towpath_store::sys::processor;
 pub trait Application: Send + Sync + fmt::Debug {
     /// The answer to a request from a client at that address, who may read. It may take processor time, and must not wait for anything: it is called by a thread that
     /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it. `Content-Length` is the server's to tell. The request is
-    /// a GET, a POST or a DELETE, and its URI absolute as far as the client says where it sends it.
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Reply;
+    /// a GET, a POST or a DELETE, and its URI absolute as far as the client says where it sends it. `is_again` says whether that request was to be asked again.
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply;
 }
 
 /// What an application says to a request.

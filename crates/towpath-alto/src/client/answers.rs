@@ -83,7 +83,7 @@ fn prefix_of(text: &str) -> Option<IpNet> {
     prefix.ok().map(|prefix| prefix.trunc())
 }
 
-fn address_of(text: &str) -> Option<IpAddr> {
+pub(super) fn address_of(text: &str) -> Option<IpAddr> {
     prefix_of(text).filter(|prefix| prefix.prefix_len() == prefix.max_prefix_len()).map(|prefix| prefix.addr())
 }
 

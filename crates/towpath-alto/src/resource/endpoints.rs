@@ -1,18 +1,16 @@
 //! What is known of single endpoints, and of the way between two.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
+use super::{Answer, Caller, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
     calendar::Calendared,
     cost::{CostCapabilities, CostQuery},
+    delegation::{Delegate, Item},
     entity::{Domain, Entity, Property},
     fields::Fields,
     geo::Point,
@@ -27,12 +25,18 @@ use crate::{
 pub(super) fn offered(world: &World) -> Vec<Property> {
     let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
     let of_addresses = world.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
-    let names: BTreeSet<&PropertyName> = of_addresses.flat_map(|(_, names)| names).collect();
+    let names: BTreeSet<&PropertyName> =
+        of_addresses.flat_map(|(_, names)| names).chain(&world.askable.properties).collect();
     pids.chain(names.into_iter().map(|name| Property { resource: None, name: name.clone() })).collect()
 }
 
 /// A property of an address.
-pub(super) fn property_of(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
+pub(super) fn property_of(
+    world: &World,
+    entity: &Entity,
+    property: &Property,
+    delegate: &dyn Delegate,
+) -> Option<Value> {
     match (entity, &property.resource) {
         (Entity::Address(prefix), Some(map)) if property.is_pid() => {
             let map = &world.region(map.as_str())?.map;
@@ -40,21 +44,16 @@ pub(super) fn property_of(world: &World, entity: &Entity, property: &Property) -
         }
         (_, None) => {
             let name = property.name.as_str();
-            let told = world.properties.get(entity, name).cloned();
-            told.or_else(|| world.location(single_address(entity)?)?.property(name))
+            // Databases of locations are not asked for prefixes: what is in one may be in many places.
+            let located = || world.location(entity.single_address()?)?.property(name);
+            world.told(entity, name, delegate).or_else(located)
         }
         (_, Some(_)) => None,
     }
 }
 
-/// The address that an entity is. Databases of locations are not asked for prefixes: what is in one may be in many places.
-fn single_address(entity: &Entity) -> Option<IpAddr> {
-    let prefix = entity.prefix()?;
-    (prefix.prefix_len() == prefix.max_prefix_len()).then(|| prefix.addr())
-}
-
 /// Answers RFC 7285 §11.4.1.
-pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Problem> {
+pub(super) fn properties(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let offered = offered(world);
     let read = |text: &str| match Property::parse(text) {
@@ -74,7 +73,10 @@ pub(super) fn properties(world: &World, request: &Value) -> Result<Answer, Probl
     let of = |endpoint: &Endpoint| {
         let entity = Entity::Address(endpoint.prefix());
         let values = wanted.iter().filter_map(|property| {
-            Some((property.to_string(), property_of(world, &entity, property).filter(|value| !value.is_null())?))
+            Some((
+                property.to_string(),
+                property_of(world, &entity, property, delegate).filter(|value| !value.is_null())?,
+            ))
         });
         (endpoint.to_string(), values.collect::<BTreeMap<_, _>>())
     };
@@ -97,7 +99,12 @@ struct EndpointCostDocument<'a> {
 }
 
 /// Answers RFC 7285 §11.5.1, and RFC 8896 §5.2.
-pub(super) fn costs(world: &World, request: &Value, can: &CostCapabilities, caller: IpAddr) -> Result<Answer, Problem> {
+pub(super) fn costs(
+    world: &World,
+    request: &Value,
+    can: &CostCapabilities,
+    caller: Caller<'_>,
+) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(world, fields, caller)?;
@@ -115,6 +122,7 @@ pub(super) const FLOWS: &str = "endpoint-flows";
 /// Endpoints of which the costs are asked for.
 pub(super) struct Endpoints<'a> {
     world: &'a World,
+    delegate: &'a dyn Delegate,
     pub(super) sources: Vec<(Endpoint, Place)>,
     pub(super) destinations: Vec<(Endpoint, Place)>,
     /// The positions of a source and a destination; none: each with each.
@@ -123,7 +131,7 @@ pub(super) struct Endpoints<'a> {
 
 impl<'a> Endpoints<'a> {
     /// Reads an `EndpointFilter`. A side that is not told is the caller.
-    pub(super) fn read(world: &'a World, fields: Fields<'_>, caller: IpAddr) -> Result<Self, Problem> {
+    pub(super) fn read(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
         let filter = fields.object("endpoints")?.ok_or_else(|| fields.missing("endpoints"))?;
         let side = |field| Ok(filter.texts(field, Endpoint::parse)?.unwrap_or_default());
         let (sources, destinations) = (side("srcs")?, side("dsts")?);
@@ -135,25 +143,27 @@ impl<'a> Endpoints<'a> {
             return Err(too_many_pairs(fields, "endpoints", &pairs));
         }
         let place = |endpoints: Vec<Endpoint>| {
-            let endpoints = if endpoints.is_empty() { vec![Endpoint(caller)] } else { endpoints };
+            let endpoints = if endpoints.is_empty() { vec![Endpoint(caller.address)] } else { endpoints };
             let once: BTreeSet<Endpoint> = endpoints.into_iter().collect();
             placed(world, once)
         };
-        Ok(Self { world, sources: place(sources), destinations: place(destinations), pairs: None })
+        let (sources, destinations) = (place(sources), place(destinations));
+        Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: None })
     }
 
     /// Reads [`FLOWS`], if they are there, else as [`Self::read`].
-    pub(super) fn read_flows(world: &'a World, fields: Fields<'_>, caller: IpAddr) -> Result<Self, Problem> {
+    pub(super) fn read_flows(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
         let Some(flows) = Flows::read(fields, FLOWS, "endpoints", |text| Endpoint::parse(text).map(Some))? else {
             return Self::read(world, fields, caller);
         };
         let (sources, destinations) = (placed(world, flows.sources), placed(world, flows.destinations));
-        Ok(Self { world, sources, destinations, pairs: Some(flows.pairs) })
+        Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: Some(flows.pairs) })
     }
 
     /// Where on Earth they are.
     fn points(&self, endpoints: &[(Endpoint, Place)]) -> Vec<Option<Point>> {
-        endpoints.iter().map(|(endpoint, _)| self.world.position(endpoint.0).map(Point::at)).collect()
+        let position = |endpoint: &Endpoint| self.world.position(endpoint.0, self.delegate);
+        endpoints.iter().map(|(endpoint, _)| position(endpoint).map(Point::at)).collect()
     }
 }
 
@@ -176,17 +186,24 @@ impl Grid for Endpoints<'_> {
     }
 
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
-        let scale = self.world.scale(metric);
+        let (scale, is_geo_distance) = (self.world.scale(metric), self.world.is_geo_distance(metric));
         let told = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
-        if !self.world.is_geo_distance(metric) {
-            return Box::new(told);
+        let is_askable = self.world.askable.metrics.contains(metric);
+        let metric = metric.clone();
+        let asked = move |from: usize, to: usize| {
+            let (from, to) = (self.sources[from].0.0, self.destinations[to].0.0);
+            is_askable.then(|| self.delegate.look_up(Item::Cost(metric.clone(), from, to))).flatten()?.as_f64()
+        };
+        let known = move |from: usize, to: usize| told(from, to).or_else(|| asked(from, to));
+        if !is_geo_distance {
+            return Box::new(known);
         }
         let (sources, destinations) = (self.points(&self.sources), self.points(&self.destinations));
         let distance = move |from: usize, to: usize| {
             let distance_km = sources[from].as_ref()?.distance_km(destinations[to].as_ref()?);
             Some(distance_km.round())
         };
-        Box::new(move |from, to| told(from, to).or_else(|| distance(from, to)))
+        Box::new(move |from, to| known(from, to).or_else(|| distance(from, to)))
     }
 
     fn series<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, Resource,
+    Answer, Caller, Resource,
     endpoints::{Endpoints, FLOWS},
     multipart::{Form, json_bytes},
 };
@@ -64,7 +64,7 @@ pub(super) fn endpoints(
     world: &World,
     resource: &Resource,
     request: &Value,
-    caller: IpAddr,
+    caller: Caller<'_>,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, &costs())?;

@@ -2,15 +2,12 @@
 //!
 //! The answer has two parts, which refer to each other: the paths, with costs beside them if some are asked for, and the properties of the elements on them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, Resource,
+    Answer, Caller, Resource,
     endpoints::Endpoints,
     maps::{Pids, cost_meta},
     multipart::{Form, json_bytes},
@@ -108,7 +105,7 @@ pub(super) fn endpoints(
     resource: &Resource,
     request: &Value,
     costs: CostCapabilities,
-    caller: IpAddr,
+    caller: Caller<'_>,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let asked = Asked::read(world, resource, &ENDPOINTS, fields, costs)?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, endpoints::property_of, vtags};
 use crate::{
     address::AddressType,
+    delegation::Delegate,
     directory::PROPERTIES,
     entity::{Domain, Entity, Property},
     fields::Fields,
@@ -17,9 +18,18 @@ use crate::{
     world::{Region, World},
 };
 
+/// Which properties are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// What the world knows.
+    Told,
+    /// What somebody can be asked for, too.
+    Askable,
+}
+
 /// The domains with the properties of their entities (RFC 9240 §7.4).
-pub(super) fn mappings(world: &World) -> BTreeMap<String, Vec<String>> {
-    offered(world).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
+pub(super) fn mappings(world: &World, offer: Offer) -> BTreeMap<String, Vec<String>> {
+    offered(world, offer).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
 }
 
 fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
@@ -27,7 +37,7 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
 }
 
 /// The domains of which something is known; addresses are also in PIDs.
-fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
+fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
     let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
     let domains = world.domains.iter();
     let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
@@ -38,6 +48,12 @@ fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
             offered.entry(Domain::Address(kind)).or_default().insert(Property::pid_of(region.map.id()));
         }
     }
+    let askable = &world.askable.properties;
+    if offer == Offer::Askable && !askable.is_empty() {
+        for kind in AddressType::ALL {
+            offered.entry(Domain::Address(kind)).or_default().extend(askable.iter().map(own));
+        }
+    }
     offered
 }
 
@@ -45,9 +61,9 @@ fn offered(world: &World) -> BTreeMap<Domain, BTreeSet<Property>> {
 pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
     world.property_map.get_or_init(|| {
         let mut map = Map::new();
-        for (domain, properties) in &offered(world) {
+        for (domain, properties) in &offered(world, Offer::Told) {
             for entity in entities(world, domain) {
-                map.insert(entity.to_string(), described(world, &entity, properties, said));
+                map.insert(entity.to_string(), described(&entity, properties, &said_in(world)));
             }
         }
         let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
@@ -63,7 +79,12 @@ fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
 }
 
 /// Looks up a property of an entity.
-type LookUp = fn(&World, &Entity, &Property) -> Option<Value>;
+type LookUp<'a> = dyn Fn(&Entity, &Property) -> Option<Value> + 'a;
+
+/// Looks up what is said of entities themselves.
+fn said_in(world: &World) -> impl Fn(&Entity, &Property) -> Option<Value> {
+    |entity, property| said(world, entity, property)
+}
 
 /// What is said of an entity itself; what it inherits is said elsewhere (RFC 9240 §7.6).
 fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
@@ -78,18 +99,18 @@ fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
 }
 
 /// Some properties of an entity.
-fn described(world: &World, entity: &Entity, properties: &BTreeSet<Property>, look_up: LookUp) -> Value {
+fn described(entity: &Entity, properties: &BTreeSet<Property>, look_up: &LookUp<'_>) -> Value {
     let values = properties.iter().filter_map(|property| {
-        let value = look_up(world, entity, property)?;
+        let value = look_up(entity, property)?;
         Some((property.to_string(), value))
     });
     Value::Object(values.collect())
 }
 
 /// Answers RFC 9240 §8.
-pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem> {
+pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered(world);
+    let offered = offered(world, Offer::Askable);
     let entity = |text: &str| match Entity::parse(text) {
         Ok(entity) if offered.contains_key(&entity.domain()) => Ok(entity),
         Ok(_) => Err("there is no such domain here".to_owned()),
@@ -109,13 +130,14 @@ pub(super) fn filtered(world: &World, request: &Value) -> Result<Answer, Problem
     };
     // What is named twice is as if named once (RFC 9240 §8.3).
     let wanted = BTreeSet::from_iter(wanted);
-    let (entities, look_up): (BTreeSet<Entity>, LookUp) = match wanted.is_empty() {
-        true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), said),
-        false => (with_beneath(world, wanted, &names), property_of),
+    let (said, held) = (said_in(world), |entity: &_, property: &_| property_of(world, entity, property, delegate));
+    let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match wanted.is_empty() {
+        true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), &said),
+        false => (with_beneath(world, wanted, &names), &held),
     };
     let mut map = Map::new();
     for entity in &entities {
-        let described = described(world, entity, &names, look_up);
+        let described = described(entity, &names, look_up);
         if described.as_object().is_some_and(|values| !values.is_empty()) {
             // Who asks for no property learns which entities have one (RFC 9240 §8.3).
             map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });

@@ -12,6 +12,7 @@ use crate::{
     address::AddressType,
     calendar::Calendar,
     cost::CostContext,
+    delegation::Askable,
     directory,
     entity::{Domain, Entity},
     facts::{Cost, Facts},
@@ -37,6 +38,7 @@ pub(super) struct Draft {
     locations: Vec<Arc<Locations>>,
     contexts: BTreeMap<CostMetric, CostContext>,
     calendars: BTreeMap<CostMetric, Calendar>,
+    askable: Askable,
 }
 
 impl Draft {
@@ -69,6 +71,7 @@ impl Draft {
         self.locations.extend(facts.locations.clone());
         self.contexts.extend(facts.contexts.clone());
         self.calendars.extend(facts.calendars.clone());
+        self.askable.extend(&facts.askable);
         for costs in &facts.costs {
             let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
             for (metric, cost) in &costs.values {
@@ -103,9 +106,10 @@ impl Draft {
             let attached = told.attached(&name)?;
             self.routing.topologies.insert(name, attached);
         }
-        let Self { mesh, properties, routing, locations, contexts, calendars, .. } = self;
+        let Self { mesh, properties, routing, locations, contexts, calendars, askable, .. } = self;
         let domains = domains(&properties, &locations);
-        let geo_distance = knows_positions(&domains).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
+        let geo_distance =
+            knows_positions(&domains, &askable).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
         let (profile, stale, property_map) = (None, BTreeMap::new(), OnceLock::new());
         Ok(World {
             regions,
@@ -117,6 +121,7 @@ impl Draft {
             calendars,
             locations,
             geo_distance,
+            askable,
             profile,
             stale,
             property_map,
@@ -136,9 +141,10 @@ fn domains(properties: &Properties, locations: &[Arc<Locations>]) -> BTreeMap<Do
 }
 
 /// Whether there may be positions of addresses.
-fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>) -> bool {
-    let mut of_addresses = domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
-    of_addresses.any(|(_, names)| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
+fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, askable: &Askable) -> bool {
+    let of_addresses = domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
+    let mut known = of_addresses.map(|(_, names)| names).chain([&askable.properties]);
+    known.any(|names| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
 }
 
 /// Refuses names of network maps of which the resources' names could not be made.

@@ -3,7 +3,8 @@
 //! ```text
 //! asked: files, servers ──┐
 //! program: lines ─────────┼── Report ──► Agents ── facts of all ──► a new world
-//! bmp: routers ───────────┘
+//! bmp: routers ───────────┤
+//! delegate: what to ask ──┘
 //! ```
 //!
 //! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. [`Agents`] keep the last word of each and know
@@ -13,6 +14,7 @@
 
 mod asked;
 mod bmp;
+mod delegate;
 mod pauses;
 mod program;
 
@@ -29,9 +31,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{facts::Facts, names::Tag};
 use towpath_store::sys::clock::{self, Instant};
 
-use self::{asked::Asked, bmp::Collector};
+use self::{asked::Asked, bmp::Collector, delegate::Delegated};
 use super::{
     answers::{Answers, Stale},
+    delegates::Desk,
     settings::agent::AgentConfig,
     snapshot::{self, Known, Remembered, Snapshot},
     sources::{Knowledge, Pids, Results},
@@ -121,6 +124,8 @@ struct Agent {
 #[derive(Debug)]
 pub(super) struct Agents {
     agents: Vec<Agent>,
+    /// Of those that are asked when a request comes.
+    desks: Vec<Arc<Desk>>,
     reports: mpsc::Receiver<Report>,
     /// Tells those that are asked to ask all anew.
     anew: watch::Sender<()>,
@@ -147,7 +152,7 @@ impl Agents {
         let (sender, reports) = mpsc::channel(WAITING_REPORTS);
         let (anew, asks_anew) = watch::channel(());
         let client = Arc::new(asked::client());
-        let (mut agents, mut lives) = (Vec::new(), Vec::new());
+        let (mut agents, mut desks, mut lives) = (Vec::new(), Vec::new(), Vec::new());
         for (name, config) in configs {
             config.check().map_err(|fault| Failure::Usage(format!("agent {name}: {fault}")))?;
             let remembered = remembered.remove(name);
@@ -162,6 +167,12 @@ impl Agents {
                     let refused = |error| Failure::Facts(format!("agent {name}: cannot listen on {listen}: {error}"));
                     (Manner::Listens, collector.map_err(refused)?.run(teller).boxed())
                 }
+                AgentConfig::Delegate(config) => {
+                    let desk = Arc::new(Desk::new(config.wait.0, config.keep.0));
+                    desks.push(Arc::clone(&desk));
+                    let delegated = Delegated { config: config.clone(), desk, client: Arc::clone(&client) };
+                    (Manner::Tells, delegated.run(teller, asks_anew.clone()).boxed())
+                }
                 config => {
                     let asked = Asked::new(config, Arc::clone(&client));
                     (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
@@ -173,7 +184,7 @@ impl Agents {
         // Only now: nothing runs unless all can.
         let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
         let snapshot = snapshot.map(Snapshot::new);
-        Ok(Self { agents, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
+        Ok(Self { agents, desks, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
     }
 
     /// Waits until each has told something, to this server or an earlier one, or [`Purpose::patience`] is over: to serve, those that are asked are waited for all the same.
@@ -209,6 +220,11 @@ impl Agents {
     /// What they know.
     pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.agents.iter().map(|agent| &agent.facts)
+    }
+
+    /// Where those are asked that are when a request comes, in the order in which what they say holds.
+    pub(super) fn desks(&self) -> Vec<Arc<Desk>> {
+        self.desks.clone()
     }
 
     /// Those of which something is wrong, so that what they know may not be as the network is.
@@ -352,9 +368,9 @@ impl Agent {
     fn learn(&mut self, knowledge: Knowledge) -> bool {
         self.is_remembered = false;
         match knowledge {
-            Knowledge::Facts(facts) if facts == self.facts => false,
+            Knowledge::Facts(facts) if *facts == self.facts => false,
             Knowledge::Facts(facts) => {
-                self.facts = facts;
+                self.facts = *facts;
                 true
             }
             Knowledge::Results(results) if self.results.as_ref() == Some(&results) => false,

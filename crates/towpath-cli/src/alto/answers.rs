@@ -10,11 +10,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::Value;
 use tokio::time::sleep;
 use towpath_alto::{
+    delegation::{Delegate, Nobody},
     directory::{DIRECTORY, Directory, Lack, LinkFault, TIPS, UPDATES},
     facts::Facts,
     fields, media,
     problem::Problem,
-    resource::{Answer, Resource},
+    resource::{Answer, Caller, Resource},
+    rucio::Source,
     updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
@@ -22,6 +24,7 @@ use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 
 use super::{
+    delegates::{Asking, Delegates},
     rucio::{self, Rucio},
     settings::Offer,
     streams::Streams,
@@ -65,6 +68,11 @@ impl Served {
         Ok((Self { world, directory: directory.with_linked(offer.linked.clone())? }, lacks))
     }
 
+    /// For Rucio's table of distances.
+    fn source<'a>(&'a self, delegate: &'a dyn Delegate) -> Source<'a> {
+        Source { world: &self.world, directory: &self.directory, delegate }
+    }
+
     /// For those who follow answers.
     pub(super) fn present(&self) -> Present<'_> {
         Present { world: &self.world, directory: &self.directory }
@@ -77,6 +85,7 @@ pub(super) struct Answers {
     served: RwLock<Arc<Served>>,
     offer: Offer,
     rucio: Option<Rucio>,
+    delegates: Delegates,
     streams: Arc<Streams>,
     views: Views,
 }
@@ -91,12 +100,19 @@ impl Answers {
         let (served, lacks) = Served::of(facts, stale, &offer)?;
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
-        Ok((Self { served: RwLock::new(Arc::new(served)), offer, rucio: None, streams, views }, lacks))
+        let delegates = Delegates::new(Vec::new());
+        let served = RwLock::new(Arc::new(served));
+        Ok((Self { served, offer, rucio: None, delegates, streams, views }, lacks))
     }
 
     /// The same, with Rucio's table of distances.
     pub(super) fn with_rucio(self, rucio: Option<Rucio>) -> Self {
         Self { rucio, ..self }
+    }
+
+    /// The same, with those who are asked for what agents do not tell.
+    pub(super) fn with_delegates(self, delegates: Delegates) -> Self {
+        Self { delegates, ..self }
     }
 
     /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
@@ -145,17 +161,17 @@ impl Answers {
     /// What is wrong with Rucio's table.
     pub(super) fn lost(&self) -> Vec<String> {
         let served = self.served();
-        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(&served.world, &served.directory))
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
     }
 }
 
 impl Application for Answers {
-    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Reply {
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply {
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
         let reply = match path.as_deref().map(|path| path.trim_start_matches('/')) {
             Some(path) => match path.strip_prefix(VIEW) {
                 Some(view) => self.view(view, request),
-                None => self.document(path, request, client).map(Reply::Now),
+                None => self.made(path, request, client, is_again),
             },
             None => Err(Refusal::NotFound),
         };
@@ -167,17 +183,31 @@ impl Application for Answers {
 const VIEW: &str = "tips/";
 
 impl Answers {
-    fn document(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+    /// The document at `path`, or when to ask for it again: somebody knows what it lacks.
+    fn made(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Result<Reply, Refusal> {
+        let asking = self.delegates.asking(!is_again);
+        let document = self.document(path, request, client, &asking)?;
+        Ok(asking.pending().map_or(Reply::Now(document), Reply::Later))
+    }
+
+    fn document(
+        &self,
+        path: &str,
+        request: &Request<Vec<u8>>,
+        client: IpAddr,
+        asking: &Asking<'_>,
+    ) -> Result<Response<Body>, Refusal> {
         let served = self.served();
         match (path, request.uri().query()) {
             ("" | DIRECTORY, _) => directory(&served, request),
             (UPDATES, Some(key)) => self.control(key, request),
             (UPDATES, None) => self.follow(request, client),
             (TIPS, _) => self.open(request, client),
-            (rucio::PATH, query) => self.distances(&served, query, request),
+            (rucio::PATH, query) => self.distances(&served, query, request, asking),
             (id, _) => {
                 let resource = served.directory.find(id).ok_or(Refusal::NotFound)?;
-                resource_answer(&served, resource, request, client)
+                let caller = Caller { address: client, delegate: asking };
+                resource_answer(&served, resource, request, caller)
             }
         }
     }
@@ -188,12 +218,13 @@ impl Answers {
         served: &Served,
         query: Option<&str>,
         request: &Request<Vec<u8>>,
+        delegate: &dyn Delegate,
     ) -> Result<Response<Body>, Refusal> {
         let rucio = self.rucio.as_ref().ok_or(Refusal::NotFound)?;
         if request.method() != Method::GET {
             return Err(Refusal::Method(BY_GET));
         }
-        let table = rucio.table(&served.world, &served.directory, query)?;
+        let table = rucio.table(served.source(delegate), query)?;
         Ok(response(StatusCode::OK, rucio::CSV, table.into_bytes()))
     }
 
@@ -372,7 +403,7 @@ fn resource_answer(
     served: &Served,
     resource: &Resource,
     request: &Request<Vec<u8>>,
-    client: IpAddr,
+    caller: Caller<'_>,
 ) -> Result<Response<Body>, Refusal> {
     let question = match (resource.accepts(), request.method()) {
         (None, &Method::GET) => Value::Null,
@@ -380,7 +411,7 @@ fn resource_answer(
         (Some(wanted), _) => posted(request, wanted)?,
     };
     accept(request.headers(), resource.media_type())?;
-    resource.answer(&served.world, &question, client).map(tagged).map_err(Refusal::Problem)
+    resource.answer_with(&served.world, &question, caller).map(tagged).map_err(Refusal::Problem)
 }
 
 /// The document of that media type that is sent by POST.

@@ -15,11 +15,9 @@ use std::{
 use percent_encoding::percent_decode_str;
 use towpath_alto::{
     client::Configuration,
-    directory::Directory,
     network_map::NetworkMap,
     order::Statement,
-    rucio::{self, Addresses, TableFault},
-    world::World,
+    rucio::{self, Addresses, Source, TableFault},
 };
 
 use super::settings::rucio::{Name, RucioConfig, Spot};
@@ -84,16 +82,16 @@ impl Rucio {
     }
 
     /// The table by the statement in this query, else by that of the settings.
-    pub(super) fn table(&self, world: &World, directory: &Directory, query: Option<&str>) -> Result<String, Refused> {
+    pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, Refused> {
         let asked = query.and_then(asked_statement).map(|text| read(&text?)).transpose()?;
         let statement = asked.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
-        let map = world.default_region().map(|region| &region.map);
+        let map = source.world.default_region().map(|region| &region.map);
         let storages = self.places(&self.storages, map);
         let sites = match (self.sites.is_empty(), map) {
             (true, Some(map)) => of_pids(map),
             _ => self.places(&self.sites, map),
         };
-        let table = rucio::table(world, directory, &self.configuration, statement, &sites, &storages);
+        let table = rucio::table(source, &self.configuration, statement, &sites, &storages);
         table.map_err(|fault| match fault {
             TableFault::Statement(error) => Refused::Statement(error.to_string()),
             fault @ TableFault::TooLarge { .. } => Refused::Table(fault),
@@ -132,8 +130,8 @@ impl Rucio {
     }
 
     /// Whom the table does not have because they are nowhere, and why there is none; for `check`.
-    pub(super) fn lost(&self, world: &World, directory: &Directory) -> Vec<String> {
-        let map = world.default_region().map(|region| &region.map);
+    pub(super) fn lost(&self, source: Source<'_>) -> Vec<String> {
+        let map = source.world.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
             let known = self.places(named, map);
             let lost = named.iter().filter(|(name, _)| !known.contains_key(name.as_str()));
@@ -145,7 +143,7 @@ impl Rucio {
             });
             told.collect::<Vec<_>>()
         };
-        let refused = self.statement.as_ref().and_then(|_| self.table(world, directory, None).err());
+        let refused = self.statement.as_ref().and_then(|_| self.table(source, None).err());
         let refused = refused.map(|refused| format!("rucio: there is no table: {refused}"));
         [lost(&self.storages), lost(&self.sites), refused.into_iter().collect()].concat()
     }
@@ -177,7 +175,7 @@ fn of_pids(map: &NetworkMap) -> Addresses {
 
 #[cfg(test)]
 mod tests {
-    use towpath_alto::facts::Facts;
+    use towpath_alto::{delegation::Nobody, directory::Directory, facts::Facts, world::World};
 
     use super::*;
 
@@ -195,7 +193,7 @@ mod tests {
         let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
         let (directory, _) = Directory::of(&world);
         let rucio = Rucio::of(&toml::from_str(settings).unwrap()).unwrap().unwrap();
-        rucio.table(&world, &directory, query)
+        rucio.table(Source { world: &world, directory: &directory, delegate: &Nobody }, query)
     }
 
     #[test]
@@ -227,9 +225,10 @@ mod tests {
         let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
         let (directory, _) = Directory::of(&world);
-        let lost = Rucio::of(&config).unwrap().unwrap().lost(&world, &directory);
+        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let lost = Rucio::of(&config).unwrap().unwrap().lost(source);
         let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
-        let told = Rucio::of(&config).unwrap().unwrap().lost(&world, &directory);
+        let told = Rucio::of(&config).unwrap().unwrap().lost(source);
         assert!(told.len() == 1 && told[0].contains("there is no table"), "{told:?}");
         assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
     }

@@ -1,6 +1,7 @@
 //! The settings of `towpath alto`, each documented once: those of agents in [`agent`], those that all servers have in [`ServeConfig`], the others here.
 
 pub(crate) mod agent;
+pub(crate) mod delegate;
 pub(crate) mod public_url;
 pub(crate) mod rucio;
 

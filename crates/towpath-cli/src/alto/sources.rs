@@ -52,9 +52,16 @@ pub(super) enum Content {
 #[derive(Debug)]
 pub(super) enum Knowledge {
     /// Facts.
-    Facts(Facts),
+    Facts(Box<Facts>),
     /// Results of measurements, which are facts once it is known which PIDs there are.
     Results(Results),
+}
+
+impl Knowledge {
+    /// These facts.
+    pub(super) fn of(facts: Facts) -> Self {
+        Self::Facts(Box::new(facts))
+    }
 }
 
 /// Results of measurements.
@@ -77,7 +84,9 @@ impl AgentConfig {
             AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
             AgentConfig::GeoIp { .. } => whole(materials, locations),
             AgentConfig::Measurements { here, map, .. } => measurements(materials, here.as_deref(), map),
-            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } => Err("it is not asked, which is a defect".into()),
+            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
+                Err("it is not asked now and then, which is a defect".into())
+            }
         }
     }
 }
@@ -107,7 +116,7 @@ fn told(source: &str, error: &dyn Display) -> String {
 /// What an agent knows that asks for one thing.
 fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<Facts, String>) -> Result<Knowledge, String> {
     let material = materials.into_iter().next().ok_or("it asks for nothing, which is a defect")?;
-    read(material).map(Knowledge::Facts)
+    read(material).map(Knowledge::of)
 }
 
 fn facts(material: Material) -> Result<Facts, String> {
@@ -138,7 +147,7 @@ fn routes_of_dumps(files: &[PathBuf]) -> Result<Knowledge, String> {
     for file in files {
         read_dump(file, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    Ok(Knowledge::Facts(Facts { routers: feed.routers(), ..Facts::default() }))
+    Ok(Knowledge::of(Facts { routers: feed.routers(), ..Facts::default() }))
 }
 
 fn read_dump(file: &Path, feed: &mut Feed) -> Result<(), String> {
@@ -174,7 +183,7 @@ fn routes_of_pages(materials: Vec<Material>, router: &RouterName, serves: &[Pref
         routes: Some(Arc::new(routes)),
         ..Router::default()
     };
-    Ok(Knowledge::Facts(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
+    Ok(Knowledge::of(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
 }
 
 /// Adds the routes of one page.

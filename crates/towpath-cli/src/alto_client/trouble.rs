@@ -38,6 +38,11 @@ impl AltoTrouble {
         }
     }
 
+    /// Whether the server refuses what it was asked.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Useless(ClientError::Refused { .. }))
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         match self {

@@ -45,7 +45,7 @@ exit 3
 const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.sh']\n";
 
 /// A server with these agents beside the static one, whose log is in the file `log`.
-fn serve(directory: &Directory, agents: &str) -> Served {
+pub(super) fn serve(directory: &Directory, agents: &str) -> Served {
     directory.put("alto.toml", &format!("{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
     command.env("TOWPATH_LOG", "warn,towpath_cli::alto=info").stderr(disk::create(&directory.host("log")).unwrap());

@@ -83,13 +83,14 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
         return Ok(page);
     }
     let question = Arc::new(Question::of(exchange, body)?);
+    let mut is_again = false;
     loop {
         // Before there is a place: who leaves answers untaken waits here for itself, and keeps nobody else waiting.
         let advance = exchange.link.advance().await;
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
         let place = hosted.place().await.ok_or_else(busy)?;
         let asked = Arc::clone(&question);
-        let made = hosted.work(place, move |application| asked.answer(application)).await;
+        let made = hosted.work(place, move |application| asked.answer(application, is_again)).await;
         let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
         let (reply, place) = made.ok_or_else(failed)?;
         match reply? {
@@ -97,6 +98,7 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
             Reply::Later(waiting) => {
                 drop((advance, place));
                 wait(exchange, waiting).await?;
+                is_again = true;
             }
         }
     }
@@ -136,8 +138,8 @@ impl Question {
     }
 
     /// The answer as it is sent. It takes processor time.
-    fn answer(&self, application: &dyn Application) -> Result<Reply, Refusal> {
-        let mut answer = match application.answer(&self.request, self.client) {
+    fn answer(&self, application: &dyn Application, is_again: bool) -> Result<Reply, Refusal> {
+        let mut answer = match application.answer(&self.request, self.client, is_again) {
             Reply::Now(answer) => answer,
             later @ Reply::Later(_) => return Ok(later),
         };

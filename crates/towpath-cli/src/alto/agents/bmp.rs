@@ -116,7 +116,7 @@ impl Collector {
                 () = expired => {}
             }
             let (facts, trouble) = block_in_place(|| self.gather());
-            teller.tell(Some(Knowledge::Facts(facts)), trouble).await;
+            teller.tell(Some(Knowledge::of(facts)), trouble).await;
         }
     }
 

@@ -22,7 +22,7 @@ use super::{Teller, pauses::Restarts};
 use crate::alto::sources::Knowledge;
 
 /// What is read at once of what a program prints.
-const READ_BYTES: usize = 64 << 10;
+pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// What is kept of a line that a program prints for people.
 const LOGGED_BYTES: usize = 4 << 10;
@@ -47,7 +47,7 @@ pub(super) async fn run(command: Vec<String>, teller: Teller) {
 
 /// Runs it until it ends or prints nothing more, and says how it ended.
 async fn run_once(command: &[String], teller: &Teller) -> String {
-    let mut program = match Running::start(command) {
+    let mut program = match Running::start(command, Stdio::null()) {
         Ok(program) => program,
         Err(error) => return format!("{} cannot be started: {error}", command.first().map_or("", String::as_str)),
     };
@@ -60,31 +60,29 @@ async fn run_once(command: &[String], teller: &Teller) -> String {
             let _ = timeout(LAST_WORDS, following).await;
         }
     }
-    let ended = program.end().await;
+    let ended = program.ended().await;
     if let Some(logging) = logging {
         let _ = timeout(LAST_WORDS, logging).await;
     }
-    match ended {
-        Ok(status) => format!("the program ended ({status})"),
-        Err(error) => format!("the program ended ({error})"),
-    }
+    ended
 }
 
 /// A program, with all that it starts: a process group of its own, which is killed when this is dropped.
-struct Running {
-    child: Child,
+pub(super) struct Running {
+    pub(super) child: Child,
 }
 
 impl Running {
-    fn start(command: &[String]) -> io::Result<Self> {
+    /// Starts it, with that as its input, and with its output and what it prints for people to be read.
+    pub(super) fn start(command: &[String], input: Stdio) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Self { child: command.process_group(0).spawn()? })
     }
 
     /// Waits until the program itself has ended. Its end is only looked at, so that its number still is its group's.
-    async fn has_ended(&self) {
+    pub(super) async fn has_ended(&self) {
         let Some(number) = self.number() else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while let Ok(None) = waitid(WaitId::Pid(number), options) {
@@ -97,10 +95,13 @@ impl Running {
         self.child.id().and_then(|number| i32::try_from(number).ok()).and_then(Pid::from_raw)
     }
 
-    /// Ends what is left of it.
-    async fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+    /// Ends what is left of it, and says how it ended.
+    pub(super) async fn ended(&mut self) -> String {
         self.kill();
-        self.child.wait().await
+        match self.child.wait().await {
+            Ok(status) => format!("the program ended ({status})"),
+            Err(error) => format!("the program ended ({error})"),
+        }
     }
 
     fn kill(&self) {
@@ -129,7 +130,7 @@ async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
         };
         // Large tables are copied when they are still answered from, which takes its time.
         if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
-            teller.tell(Some(Knowledge::Facts(facts)), None).await;
+            teller.tell(Some(Knowledge::of(facts)), None).await;
         }
     }
 }
@@ -173,7 +174,7 @@ impl Reader<'_> {
 }
 
 /// Passes what a program prints for people on to the log, until it prints nothing more.
-async fn log(mut errors: impl AsyncRead + Unpin, name: Arc<str>) {
+pub(super) async fn log(mut errors: impl AsyncRead + Unpin, name: Arc<str>) {
     let mut cutter = Cutter::new(LOGGED_BYTES);
     let mut buffer = vec![0; LOGGED_BYTES];
     loop {

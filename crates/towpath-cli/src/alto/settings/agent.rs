@@ -18,13 +18,14 @@ use towpath_alto::{
 use towpath_proto::url::{Family, Location};
 use towpath_server::units::Span;
 
+use super::delegate::DelegateConfig;
 use crate::location::shown;
 
 /// How often files are looked at, unless settings say otherwise.
 const REFRESH_OF_FILES: Duration = Duration::from_secs(5);
 
 /// How often servers are asked: looking glasses and registries belong to others.
-const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
+pub(crate) const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
 
 /// The longest time for which routes may hold without their router.
 const LONGEST_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -141,6 +142,8 @@ pub(crate) enum AgentConfig {
         #[serde(default = "hold")]
         hold: Span,
     },
+    /// Somebody who is asked when a request comes.
+    Delegate(DelegateConfig),
 }
 
 /// Where something is to be read.
@@ -178,7 +181,7 @@ impl AgentConfig {
             AgentConfig::LookingGlass { file, form, queries, .. } => {
                 forms(form, queries).map(|form| Question { source: file.clone(), form: Some(form) }).collect()
             }
-            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } => Vec::new(),
+            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => Vec::new(),
         }
     }
 
@@ -192,7 +195,7 @@ impl AgentConfig {
             | AgentConfig::Topology { refresh, .. }
             | AgentConfig::GeoIp { refresh, .. }
             | AgentConfig::LookingGlass { refresh, .. } => *refresh,
-            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } => None,
+            AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => None,
         };
         said.map_or(if self.asks_servers() { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
     }
@@ -220,6 +223,7 @@ impl AgentConfig {
             AgentConfig::Bmp { hold, .. } if hold.0 > LONGEST_HOLD => {
                 Err(format!("`hold` is {hold}, and {} at most", Span(LONGEST_HOLD)))
             }
+            AgentConfig::Delegate(config) => config.check(),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,6 @@
 //! Applications: answers as streams and compressed, and the places in which they are made.
 
 use std::{
-    collections::BTreeSet,
     io::Read as _,
     net::IpAddr,
     pin::pin,
@@ -45,8 +44,6 @@ struct Desk {
     /// While it is locked, `/gate` is not answered.
     gate: Mutex<()>,
     streams: mpsc::UnboundedSender<mpsc::Sender<Bytes>>,
-    /// Who was told to wait.
-    waited_for: std::sync::Mutex<BTreeSet<String>>,
 }
 
 impl Desk {
@@ -57,22 +54,22 @@ impl Desk {
     }
 
     /// Nothing the first time, and then `now`.
-    fn later(&self, request: &Request<Vec<u8>>) -> Reply {
-        if self.waited_for.lock().unwrap().insert(request.uri().query().unwrap().to_owned()) {
-            let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
-            self.streams.send(sender).unwrap();
-            return Reply::Later(async move { drop(receiver.recv().await) }.boxed());
+    fn later(&self, is_again: bool) -> Reply {
+        if is_again {
+            return Response::new(Body::Whole(b"now".to_vec())).into();
         }
-        Response::new(Body::Whole(b"now".to_vec())).into()
+        let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
+        self.streams.send(sender).unwrap();
+        Reply::Later(async move { drop(receiver.recv().await) }.boxed())
     }
 }
 
 impl Application for Desk {
-    fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr) -> Reply {
+    fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr, is_again: bool) -> Reply {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
         let (media_type, body) = match request.uri().path() {
-            "/later" => return self.later(request),
+            "/later" => return self.later(is_again),
             "/uri" => ("text/plain", Body::Whole(request.uri().to_string().into_bytes())),
             "/events" => ("text/event-stream", self.events()),
             "/gate" => {
@@ -98,12 +95,7 @@ fn start(config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
 /// A server whose answers pages of these origins may read.
 fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
-    let desk = Arc::new(Desk {
-        asked: AtomicUsize::new(0),
-        gate: Mutex::new(()),
-        streams: sender,
-        waited_for: std::sync::Mutex::default(),
-    });
+    let desk = Arc::new(Desk { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
     let server = Server::bind_application(Arc::clone(&desk) as _, origins, config).unwrap();
     (Site::of(server), desk, streams)
 }

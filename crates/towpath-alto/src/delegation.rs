@@ -1,0 +1,255 @@
+//! Delegation: somebody is asked, when a request comes, for what the world lacks.
+//!
+//! An agent tells which metrics and properties it can be asked for ([`Askable`], one of its [facts](crate::facts)), and the directory offers them. An answer about
+//! addresses looks up what nobody told ([`Delegate`]), each an [`Item`]: whoever serves has asked for it before, or asks, and makes the answer again. Many items
+//! make few [`Question`]s.
+//!
+//! What agents told goes before that, and what a database guesses or follows from distances comes after it. Nobody is asked for maps of PIDs, nor of prefixes: nothing says whom
+//! all of it is about; nor for answers that are followed, which change with the world.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::names::{CostMetric, PropertyName};
+
+/// The most sources, destinations, or addresses with properties, in one question: an answer has 65,536 costs, which is 3 MB, and takes ten times that while it is read.
+const MOST_ADDRESSES: usize = 256;
+
+/// What somebody can be asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Askable {
+    /// Metrics of costs between addresses.
+    pub metrics: BTreeSet<CostMetric>,
+    /// Properties of addresses.
+    pub properties: BTreeSet<PropertyName>,
+}
+
+impl Askable {
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.metrics.is_empty() && self.properties.is_empty()
+    }
+
+    /// Whether that can be asked for.
+    pub fn has(&self, item: &Item) -> bool {
+        match item {
+            Item::Cost(metric, ..) => self.metrics.contains(metric),
+            Item::Property(name, _) => self.properties.contains(name),
+        }
+    }
+
+    /// Adds what somebody else can be asked for.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.metrics.extend(other.metrics.iter().cloned());
+        self.properties.extend(other.properties.iter().cloned());
+    }
+}
+
+/// One thing to ask for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Item {
+    /// The cost by a metric from the first address to the second: a number, in the unit of the metric, 0 or more.
+    Cost(CostMetric, IpAddr, IpAddr),
+    /// A property of an address; `null` says that it has none.
+    Property(PropertyName, IpAddr),
+}
+
+/// Who knows what the world lacks.
+pub trait Delegate {
+    /// What is known of it now. Where nothing is, it may be asked for.
+    fn look_up(&self, item: Item) -> Option<Value>;
+}
+
+/// Nobody is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Nobody;
+
+impl Delegate for Nobody {
+    fn look_up(&self, _: Item) -> Option<Value> {
+        None
+    }
+}
+
+/// Items that are asked for together. As JSON it is what programs are asked:
+///
+/// ```json
+/// {"costs": {"metric": "delay-ow", "srcs": ["192.0.2.1"], "dsts": ["198.51.100.7", "198.51.100.8"]}}
+/// {"properties": {"names": ["priv:country"], "addresses": ["192.0.2.1"]}}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Question {
+    /// The costs from each source to each destination.
+    Costs {
+        /// By this.
+        metric: CostMetric,
+        /// From there,
+        #[serde(rename = "srcs")]
+        sources: Vec<IpAddr>,
+        /// to there.
+        #[serde(rename = "dsts")]
+        destinations: Vec<IpAddr>,
+    },
+    /// These properties of each address.
+    Properties {
+        /// The properties.
+        names: Vec<PropertyName>,
+        /// Of these.
+        addresses: Vec<IpAddr>,
+    },
+}
+
+impl Question {
+    /// How many items it asks for.
+    pub fn items(&self) -> usize {
+        match self {
+            Self::Costs { sources, destinations, .. } => sources.len() * destinations.len(),
+            Self::Properties { names, addresses } => names.len() * addresses.len(),
+        }
+    }
+}
+
+/// The questions that ask for these items and for no others, with at most 256 sources, destinations or addresses each. Sources with equal destinations, and addresses with equal properties, share
+/// theirs.
+pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
+    let mut destinations: BTreeMap<(CostMetric, IpAddr), BTreeSet<IpAddr>> = BTreeMap::new();
+    let mut names: BTreeMap<IpAddr, BTreeSet<PropertyName>> = BTreeMap::new();
+    for item in items {
+        match item {
+            Item::Cost(metric, from, to) => drop(destinations.entry((metric, from)).or_default().insert(to)),
+            Item::Property(name, address) => drop(names.entry(address).or_default().insert(name)),
+        }
+    }
+    let destinations = destinations.into_iter().map(|((metric, from), to)| (from, (metric, to)));
+    let costs = grouped(destinations).into_iter().flat_map(|((metric, to), from)| meshes(&metric, from, to));
+    let properties = grouped(names).into_iter().flat_map(|(names, addresses)| {
+        let names: Vec<PropertyName> = names.into_iter().collect();
+        chunks(addresses, MOST_ADDRESSES)
+            .map(move |addresses| Question::Properties { names: names.clone(), addresses })
+            .collect::<Vec<_>>()
+    });
+    costs.chain(properties).collect()
+}
+
+/// The addresses that have equal values, by these.
+fn grouped<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T, Vec<IpAddr>> {
+    let mut groups: BTreeMap<T, Vec<IpAddr>> = BTreeMap::new();
+    for (address, value) in values {
+        groups.entry(value).or_default().push(address);
+    }
+    groups
+}
+
+/// The questions for the costs of a mesh.
+fn meshes(metric: &CostMetric, from: Vec<IpAddr>, to: BTreeSet<IpAddr>) -> Vec<Question> {
+    let columns: Vec<Vec<IpAddr>> = chunks(to, MOST_ADDRESSES).collect();
+    let rows = chunks(from, MOST_ADDRESSES);
+    let of_row = |sources: Vec<IpAddr>| {
+        let mesh = |destinations: &Vec<IpAddr>| Question::Costs {
+            metric: metric.clone(),
+            sources: sources.clone(),
+            destinations: destinations.clone(),
+        };
+        columns.iter().map(mesh).collect::<Vec<_>>()
+    };
+    rows.flat_map(of_row).collect()
+}
+
+fn chunks(addresses: impl IntoIterator<Item = IpAddr>, length: usize) -> impl Iterator<Item = Vec<IpAddr>> {
+    let mut addresses = addresses.into_iter();
+    std::iter::from_fn(move || {
+        let chunk: Vec<IpAddr> = addresses.by_ref().take(length).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    fn cost(metric: &str, from: u8, to: u8) -> Item {
+        Item::Cost(CostMetric::new(metric).unwrap(), address(from), address(to))
+    }
+
+    fn property(name: &str, of: u8) -> Item {
+        Item::Property(PropertyName::new(name).unwrap(), address(of))
+    }
+
+    #[test]
+    fn a_mesh_is_one_question() {
+        let items = [cost("a", 1, 8), cost("a", 1, 9), cost("a", 2, 8), cost("a", 2, 9), cost("b", 1, 8)];
+        let expected = json!([
+            { "costs": { "metric": "a", "srcs": ["192.0.2.1", "192.0.2.2"], "dsts": ["192.0.2.8", "192.0.2.9"] } },
+            { "costs": { "metric": "b", "srcs": ["192.0.2.1"], "dsts": ["192.0.2.8"] } },
+        ]);
+        assert_eq!(json!(questions(items)), expected);
+    }
+
+    #[test]
+    fn addresses_with_equal_properties_are_one_question() {
+        let items = [property("x", 1), property("y", 1), property("x", 2), property("y", 2), property("x", 3)];
+        let expected = json!([
+            { "properties": { "names": ["x"], "addresses": ["192.0.2.3"] } },
+            { "properties": { "names": ["x", "y"], "addresses": ["192.0.2.1", "192.0.2.2"] } },
+        ]);
+        assert_eq!(json!(questions(items)), expected);
+    }
+
+    #[test]
+    fn no_question_has_more_addresses_than_it_may() {
+        let wide = |number: u32| IpAddr::from(number.to_be_bytes());
+        let metric = CostMetric::new("a").unwrap();
+        let items = (0..600).map(|number| Item::Cost(metric.clone(), wide(0), wide(number)));
+        let lengths = questions(items).into_iter().map(|question| match question {
+            Question::Costs { sources, destinations, .. } => (sources.len(), destinations.len()),
+            Question::Properties { .. } => unreachable!(),
+        });
+        assert_eq!(lengths.collect::<Vec<_>>(), [(1, 256), (1, 256), (1, 88)]);
+    }
+
+    /// What a question asks for.
+    fn items(question: Question) -> Vec<Item> {
+        match question {
+            Question::Costs { metric, sources, destinations } => {
+                let to = |from: IpAddr| destinations.iter().map(move |to| (from, *to));
+                let pairs = sources.into_iter().flat_map(to);
+                pairs.map(|(from, to)| Item::Cost(metric.clone(), from, to)).collect()
+            }
+            Question::Properties { names, addresses } => {
+                let of = |name: &PropertyName| addresses.iter().map(|address| (name.clone(), *address)).collect();
+                let named: Vec<Vec<_>> = names.iter().map(of).collect();
+                named.into_iter().flatten().map(|(name, address)| Item::Property(name, address)).collect()
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn each_item_is_asked_for_once_and_no_other(
+            costs in prop::collection::btree_set(("[ab]", 0_u8..5, 0_u8..5), 0..40),
+            properties in prop::collection::btree_set(("[xyz]", 0_u8..5), 0..12),
+        ) {
+            let costs = costs.iter().map(|(metric, from, to)| cost(metric, *from, *to));
+            let wanted: Vec<Item> = costs.chain(properties.iter().map(|(name, of)| property(name, *of))).collect();
+            let questions = questions(wanted.clone());
+            prop_assert_eq!(questions.iter().map(Question::items).sum::<usize>(), wanted.len());
+            let mut asked: Vec<Item> = questions.into_iter().flat_map(items).collect();
+            asked.sort();
+            prop_assert_eq!(asked, BTreeSet::from_iter(wanted).into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Agents that are asked when a request comes ([`towpath_alto::delegation`]).
+//!
+//! Each has a [`Desk`], where requests leave what they need, and find what was learnt. What many of them need at one time is asked for together. A request waits for what it needs,
+//! but not longer than each agent's settings say, and is then answered from what is there.
+
+mod desk;
+mod recent;
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use futures::future::{BoxFuture, FutureExt as _, join_all};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use towpath_alto::delegation::{Delegate, Item};
+use towpath_store::sys::clock::{self, Instant};
+
+pub(super) use self::desk::Desk;
+use self::desk::Found;
+
+/// How many requests may wait at one time; others are answered from what is there.
+const MOST_WAITING: usize = 1024;
+
+/// All agents that are asked, in the order in which what they say holds.
+#[derive(Debug)]
+pub(super) struct Delegates {
+    desks: Vec<Arc<Desk>>,
+    waiting: Arc<Semaphore>,
+}
+
+impl Delegates {
+    pub(super) fn new(desks: Vec<Arc<Desk>>) -> Self {
+        Self { desks, waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
+    }
+
+    /// For one request, which may wait or not.
+    pub(super) fn asking(&self, may_wait: bool) -> Asking<'_> {
+        Asking { delegates: self, may_wait, now: clock::now(), needed: RefCell::default() }
+    }
+}
+
+/// What one request looks up.
+#[derive(Debug)]
+pub(super) struct Asking<'a> {
+    delegates: &'a Delegates,
+    may_wait: bool,
+    now: Instant,
+    /// By the number of a desk, the round of questions with which it will have what is needed.
+    needed: RefCell<BTreeMap<usize, u64>>,
+}
+
+impl Delegate for Asking<'_> {
+    fn look_up(&self, item: Item) -> Option<Value> {
+        let desks = self.delegates.desks.iter().enumerate().rev();
+        desks.into_iter().find_map(|(number, desk)| match desk.look_up(&item, self.may_wait, self.now) {
+            Found::Known(value) => value,
+            Found::Needed(round) => {
+                let mut needed = self.needed.borrow_mut();
+                let last = needed.entry(number).or_insert(round);
+                *last = round.max(*last);
+                None
+            }
+            Found::Unknown => None,
+        })
+    }
+}
+
+impl Asking<'_> {
+    /// What is to be waited for before the answer is made again; none if it is as good as it can be.
+    pub(super) fn pending(self) -> Option<BoxFuture<'static, ()>> {
+        let needed = self.needed.into_inner();
+        if needed.is_empty() {
+            return None;
+        }
+        let place = Arc::clone(&self.delegates.waiting).try_acquire_owned().ok()?;
+        let waits = needed.into_iter().map(|(number, round)| Arc::clone(&self.delegates.desks[number]).until(round));
+        let all = join_all(waits.collect::<Vec<_>>());
+        Some(all.map(move |_| drop(place)).boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use towpath_alto::delegation::Askable;
+
+    use super::*;
+
+    fn desk() -> Arc<Desk> {
+        let desk = Desk::new(Duration::from_secs(2), Duration::from_secs(60));
+        let metrics = BTreeSet::from(["delay-ow".parse().unwrap()]);
+        desk.open(Askable { metrics, properties: BTreeSet::new() });
+        Arc::new(desk)
+    }
+
+    fn item(to: u8) -> Item {
+        Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, to].into())
+    }
+
+    #[tokio::test]
+    async fn what_the_last_one_says_holds() {
+        let desks = [desk(), desk()];
+        let delegates = Delegates::new(desks.to_vec());
+        let asking = delegates.asking(true);
+        assert_eq!((asking.look_up(item(7)), asking.look_up(item(8))), (None, None));
+        let pending = asking.pending().unwrap();
+        for (desk, told) in
+            desks.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
+        {
+            assert_eq!(desk.next().await.len(), 2);
+            desk.settle(told, clock::now());
+        }
+        pending.await;
+        let asking = delegates.asking(false);
+        assert_eq!((asking.look_up(item(7)), asking.look_up(item(8))), (Some(2.into()), Some(1.into())));
+        assert!(asking.pending().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_no_longer_than_it_may() {
+        let delegates = Delegates::new(vec![desk()]);
+        let asking = delegates.asking(true);
+        asking.look_up(item(7));
+        let began = clock::now();
+        asking.pending().unwrap().await;
+        assert_eq!((clock::now() - began).as_secs(), 2);
+        let again = delegates.asking(false);
+        assert_eq!(again.look_up(item(7)), None);
+        assert!(again.pending().is_none());
+    }
+
+    #[test]
+    fn of_very_many_requests_not_all_wait() {
+        let delegates = Delegates::new(vec![desk()]);
+        let pending = || {
+            let asking = delegates.asking(true);
+            asking.look_up(item(7));
+            asking.pending()
+        };
+        let mut waiting: Vec<_> = (0..MOST_WAITING).map(|_| pending().unwrap()).collect();
+        assert!(pending().is_none());
+        waiting.pop();
+        assert!(pending().is_some());
+    }
+}

@@ -1,0 +1,182 @@
+//! Agents of the ALTO server that are asked when a request comes.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::time::{Duration, Instant};
+
+use super::{
+    alto::{CONFIG, COSTS, ask, directory, expect},
+    alto_agents::{Web, answer, hops, serve, until, until_logged},
+    program::{Directory, Served},
+};
+
+/// A program that knows hops to 192.0.2.7 and how each address is called, and notes what it was asked.
+const ASKED: &str = r#"
+while read question; do
+    echo "$question" >> questions
+    case $question in
+        *costs*) echo '{"metric": {"src": "127.0.0.1", "dst": "192.0.2.7", "metric": "hopcount", "value": 4}}';;
+        *) echo '{"property": {"entity": "ipv4:192.0.2.7", "name": "priv:rack", "value": "R7"}}';;
+    esac
+    echo '{"commit": {}}'
+done
+"#;
+
+const PROGRAM: &str = "[agents.rack]\nkind = 'delegate'\ncommand = ['sh', 'asked.sh']\nmetrics = ['hopcount']\nproperties = ['priv:rack']\n";
+
+const PROPERTIES: &str = "application/alto-endpointpropparams+json";
+
+/// A server with a program that is asked, whose log is in the file `log`.
+fn serve_program(program: &str, settings: &str) -> (Directory, Served) {
+    let directory = directory();
+    directory.put("asked.sh", program);
+    let served = serve(&directory, &format!("{PROGRAM}{settings}"));
+    (directory, served)
+}
+
+async fn rack(served: &Served, address: &str) -> String {
+    let question = format!(r#"{{"properties": ["priv:rack"], "endpoints": ["ipv4:{address}"]}}"#);
+    ask(served, "POST /endpoint-properties", &[("content-type", PROPERTIES)], &question).await
+}
+
+/// The answer to the delay to that address.
+async fn delay(served: &Served, address: &str) -> String {
+    let question = format!(
+        r#"{{"cost-type": {{"cost-mode": "numerical", "cost-metric": "delay-ow"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
+    );
+    ask(served, "POST /endpoint-costs", &[("content-type", COSTS)], &question).await
+}
+
+#[tokio::test]
+async fn a_program_is_asked_for_what_nobody_tells_and_once() {
+    let (directory, served) = serve_program(ASKED, "");
+    let listed = ask(&served, "GET /directory", &[], "").await;
+    expect(&listed, &[r#""hopcount-numerical":{"#, r#""priv:rack""#]);
+    for _ in 0..3 {
+        expect(&hops(&served).await, &["200 OK", r#"{"ipv4:127.0.0.1":{"ipv4:192.0.2.7":4}}"#]);
+        expect(&rack(&served, "192.0.2.7").await, &[r#"{"ipv4:192.0.2.7":{"priv:rack":"R7"}}"#]);
+        expect(&rack(&served, "192.0.2.8").await, &[r#"{"ipv4:192.0.2.8":{}}"#]);
+    }
+    let costs = r#"{"costs":{"metric":"hopcount","srcs":["127.0.0.1"],"dsts":["192.0.2.7"]}}"#;
+    let racks = |address: &str| format!(r#"{{"properties":{{"names":["priv:rack"],"addresses":["{address}"]}}}}"#);
+    let expected = format!("{costs}\n{}\n{}\n", racks("192.0.2.7"), racks("192.0.2.8"));
+    assert_eq!(directory.get("questions"), expected);
+    let filter = r#"{"entities": ["ipv4:192.0.2.7", "ipv4:192.0.2.0/24"], "properties": ["priv:rack"]}"#;
+    let headers = [("content-type", "application/alto-propmapparams+json")];
+    let map = ask(&served, "POST /properties-filtered", &headers, filter).await;
+    expect(&map, &[r#"{"ipv4:192.0.2.7":{"priv:rack":"R7"}}"#]);
+}
+
+#[tokio::test]
+async fn what_agents_tell_is_not_asked_for() {
+    let settings = "[agents.x]\nkind = 'static'\nfile = 'told.toml'\n";
+    let directory = directory();
+    directory.put("asked.sh", ASKED);
+    directory.put("told.toml", "[[costs]]\nsrc = '127.0.0.0/8'\ndst = '192.0.2.0/24'\nhopcount = 9\n");
+    let served = serve(&directory, &format!("{PROGRAM}{settings}"));
+    expect(&hops(&served).await, &[r#""ipv4:192.0.2.7":9"#]);
+    assert!(!directory.host("questions").exists());
+}
+
+#[tokio::test]
+async fn a_program_that_says_nothing_holds_an_answer_up_for_so_long_only() {
+    let (directory, served) = serve_program("cat >> questions", "wait = '300ms'\n");
+    let began = Instant::now();
+    expect(&hops(&served).await, &["200 OK", r#""endpoint-cost-map":{}"#]);
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(300), "{waited:?}");
+    until("it was asked", async || directory.get("questions").contains("hopcount")).await;
+}
+
+#[tokio::test]
+async fn a_program_that_ends_is_started_again_and_answers_do_without_it() {
+    let ends = "read question; echo '{\"metric\": {}}'; exit 3";
+    let (directory, served) = serve_program(&format!("[ -e go ] || {{ {ends}; }}\n{ASKED}"), "");
+    expect(&hops(&served).await, &["200 OK", r#""endpoint-cost-map":{}"#]);
+    until_logged(&directory, "agent rack: missing field `src`").await;
+    until_logged(&directory, "agent rack: the program ended (exit status: 3); it is asked again in 1s").await;
+    directory.put("go", "");
+    until("it is asked again", async || hops(&served).await.contains(r#""ipv4:192.0.2.7":4"#)).await;
+}
+
+/// A server with the facts of [`directory`], and one that asks it.
+fn serve_two(settings: &str) -> (Directory, Served, Served) {
+    let far = directory();
+    let server = serve(&far, "");
+    let near = Directory::new();
+    near.put("facts.toml", "[network-map.default]\nall = ['0.0.0.0/0', '::/0']\n");
+    let delegate = format!("[agents.far]\nkind = 'delegate'\nurl = 'http://{}/directory'\n{settings}", server.address);
+    let asking = serve(&near, &delegate);
+    (near, server, asking)
+}
+
+#[tokio::test]
+async fn another_server_is_asked_for_what_it_offers() {
+    let (near, server, asking) = serve_two("");
+    let listed = ask(&asking, "GET /directory", &[], "").await;
+    expect(&listed, &[r#""delay-ow-numerical":{"#]);
+    expect(&delay(&asking, "192.0.2.7").await, &[r#"{"ipv4:127.0.0.1":{"ipv4:192.0.2.7":5300}}"#]);
+    expect(&delay(&asking, "198.51.100.7").await, &["200 OK", r#""endpoint-cost-map":{}"#]);
+    drop(server);
+    expect(&delay(&asking, "192.0.2.7").await, &[r#""ipv4:192.0.2.7":5300"#]);
+    expect(&delay(&asking, "192.0.2.8").await, &["200 OK", r#""endpoint-cost-map":{}"#]);
+    until_logged(&near, "agent far: ").await;
+    until("the answer says so", async || delay(&asking, "192.0.2.7").await.contains(r#""stale-agents":{"far":"#)).await;
+}
+
+#[tokio::test]
+async fn of_another_server_only_that_is_asked_for_that_is_named() {
+    let (_near, _server, asking) = serve_two("metrics = ['delay-ow']\n");
+    let listed = ask(&asking, "GET /directory", &[], "").await;
+    expect(&listed, &[r#""delay-ow-numerical":{"#]);
+    assert!(!listed.contains("routingcost"), "{listed}");
+    let (near, _server, _asking) = serve_two("metrics = ['no-such']\n");
+    until_logged(&near, "agent far: the server has no no-such: name what its directory offers of endpoints").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_one_time_are_one_question() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let listed = r#"{"meta": {"cost-types": {"d": {"cost-mode": "numerical", "cost-metric": "delay-ow"}}}, "resources": {
+        "costs": {"uri": "costs", "media-type": "application/alto-endpointcost+json", "accepts": "application/alto-endpointcostparams+json", "capabilities": {"cost-type-names": ["d"]}}
+    }}"#;
+    let web = Web::start(move |request| match request.starts_with("GET") {
+        true => answer("200 OK", "Content-Type: application/alto-directory+json\r\n", listed),
+        false => {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let costs = r#"{"endpoint-cost-map": {"ipv4:127.0.0.1": {"ipv4:192.0.2.7": 11}}}"#;
+            answer("200 OK", "Content-Type: application/alto-endpointcost+json\r\n", costs)
+        }
+    });
+    let near = Directory::new();
+    near.put("facts.toml", "[network-map.default]\nall = ['0.0.0.0/0']\n");
+    let served = serve(&near, &format!("[agents.far]\nkind = 'delegate'\nurl = '{}'\n", web.url()));
+    let answers = (0..20).map(|_| delay(&served, "192.0.2.7"));
+    for answer in futures::future::join_all(answers).await {
+        expect(&answer, &[r#""ipv4:192.0.2.7":11"#]);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_configuration_that_asks_is_proved() {
+    let directory = directory();
+    let check = |delegate: &str| {
+        directory.put("alto.toml", &format!("{CONFIG}{delegate}"));
+        directory.run("alto check --config alto.toml")
+    };
+    directory.put("asked.sh", ASKED);
+    let outcome = check(PROGRAM).expect(0);
+    assert!(outcome.stdout.contains("endpoint-properties"), "{outcome:?}");
+    let outcome = check("[agents.far]\nkind = 'delegate'\n").expect(2);
+    assert!(outcome.stderr.contains("agent far: name either the `url` of a directory or a `command`"), "{outcome:?}");
+    let outcome = check("[agents.far]\nkind = 'delegate'\nurl = 'http://127.0.0.1:1/'\n").expect(5);
+    assert!(outcome.stderr.contains("agent far: "), "{outcome:?}");
+    let missing = PROGRAM.replace("'sh', 'asked.sh'", "'no-such-program'");
+    let outcome = check(&missing).expect(5);
+    assert!(outcome.stderr.contains("no-such-program cannot be started"), "{outcome:?}");
+}
