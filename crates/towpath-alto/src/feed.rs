@@ -50,6 +50,7 @@ impl Feed {
         match event {
             Event::Route { router, path_id, preference, route } => {
                 let kept = self.routers.entry(router).or_insert_with(|| Kept::of(router));
+                kept.is_set_aside = false;
                 let before = kept.len();
                 kept.add(path_id, preference, route);
                 self.routes = self.routes + kept.len() - before;
@@ -64,6 +65,7 @@ impl Feed {
 
     fn change(&mut self, router: Peer, change: impl FnOnce(&mut Kept)) {
         if let Some(kept) = self.routers.get_mut(&router) {
+            kept.is_set_aside = false;
             let before = kept.len();
             change(kept);
             self.routes = self.routes + kept.len() - before;
@@ -82,8 +84,26 @@ impl Feed {
         }
     }
 
+    /// Begins with what `earlier` knows of `router`, if nothing is known of it here. It stays there as well.
+    pub fn copy(&mut self, router: Peer, earlier: &Self) {
+        if self.routers.contains_key(&router) {
+            return;
+        }
+        if let Some(kept) = earlier.routers.get(&router).filter(|kept| !kept.is_set_aside) {
+            self.routes += kept.len();
+            self.routers.insert(router, kept.clone());
+        }
+    }
+
+    /// Leaves `router` to a feed that has a copy of it: until something is told of it here again, or that feed is joined, it is not among the routers, and nobody takes it over.
+    pub fn set_aside(&mut self, router: Peer) {
+        if let Some(kept) = self.routers.get_mut(&router) {
+            kept.is_set_aside = true;
+        }
+    }
+
     /// Takes over what `earlier` knows of `router`, if nothing is known of it here.
-    pub fn adopt(&mut self, router: Peer, earlier: &mut Self) {
+    fn adopt(&mut self, router: Peer, earlier: &mut Self) {
         if self.routers.contains_key(&router) {
             return;
         }
@@ -94,11 +114,13 @@ impl Feed {
         }
     }
 
-    /// Takes over all that `earlier` knows of routers of which nothing is known here.
-    pub fn join(&mut self, mut earlier: Self) {
-        let routers: Vec<Peer> = earlier.routers.keys().copied().collect();
+    /// Takes over all that `ended` knows of routers of which nothing is known here. What was set aside here is among the routers again.
+    pub fn join(&mut self, mut ended: Self) {
+        self.routers.values_mut().for_each(|kept| kept.is_set_aside = false);
+        ended.routers.retain(|_, kept| !kept.is_set_aside);
+        let routers: Vec<Peer> = ended.routers.keys().copied().collect();
         for router in routers {
-            self.adopt(router, &mut earlier);
+            self.adopt(router, &mut ended);
         }
     }
 
@@ -142,7 +164,7 @@ impl Feed {
 
     /// The routers as they are now. Of one that tells its routes before and after its policy, what it uses is taken: its own choice, else those after its policy.
     pub fn routers(&self) -> BTreeMap<RouterName, Router> {
-        let mut peers: Vec<(&Peer, &Kept)> = self.routers.iter().collect();
+        let mut peers: Vec<(&Peer, &Kept)> = self.routers.iter().filter(|(_, kept)| !kept.is_set_aside).collect();
         // The last of a name holds.
         peers.sort_unstable_by_key(|(peer, _)| (rank(peer.rib), **peer));
         peers.into_iter().map(|(peer, kept)| (name(peer), kept.router())).collect()
@@ -168,7 +190,7 @@ fn name(peer: &Peer) -> RouterName {
 }
 
 /// What is known of one router.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Kept {
     peer: Peer,
     table: Arc<Table>,
@@ -179,6 +201,8 @@ struct Kept {
     /// How many these are.
     identified: usize,
     anew: Anew,
+    /// Whether another feed has a copy of this, and nothing was told here since.
+    is_set_aside: bool,
 }
 
 impl Kept {
@@ -190,6 +214,7 @@ impl Kept {
             paths: HashMap::new(),
             identified: 0,
             anew: Anew::default(),
+            is_set_aside: false,
         }
     }
 

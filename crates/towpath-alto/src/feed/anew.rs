@@ -13,25 +13,25 @@ use ipnet::IpNet;
 use crate::address::AddressType;
 
 /// The families of which a router has not told all since it began.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Anew(BTreeMap<AddressType, Telling>);
 
 /// A family that is told anew, perhaps once more before that came to its end.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Telling {
     /// All beginnings but the last one, as long as what was told before the first of them may hold. What they told holds longer than that.
     earlier: Option<Beginning>,
     last: Beginning,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Beginning {
     at: Instant,
     told: Told,
 }
 
 /// Routes that were told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Told(HashSet<(IpNet, u32)>);
 
 impl Told {

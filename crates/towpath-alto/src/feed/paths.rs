@@ -12,7 +12,7 @@ use crate::{bgp_update::Preference, route::Hop, routes::Way};
 pub(super) const MAX_PATHS: usize = 256;
 
 /// One of several ways to a prefix.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Path {
     pub(super) id: u32,
     pub(super) preference: Preference,
@@ -20,7 +20,7 @@ pub(super) struct Path {
 }
 
 /// All of them, the best first but for the next hop: those of one neighbouring system stand together, each system's best in front.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Paths(Vec<Path>);
 
 impl Path {

@@ -282,6 +282,29 @@ fn what_an_earlier_feed_knows_is_taken_over_where_nothing_is_known() {
     assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 2"]);
 }
 
+#[test]
+fn a_copy_changes_alone_and_has_its_original_set_aside() {
+    let (mut feed, mut earlier) = (Feed::default(), Feed::default());
+    let [one, two] = [1, 2].map(|last| peer(last, Rib::PrePolicy));
+    for id in [1, 2] {
+        earlier.take(route(one, Some(id), "10.1.0.0/16", "64501 1"));
+    }
+    earlier.take(route(two, None, "10.1.0.0/16", "64501 1"));
+    feed.copy(one, &earlier);
+    earlier.set_aside(one);
+    feed.take(withdraw(one, Some(1), "10.1.0.0/16"));
+    assert_eq!((feed.len(), earlier.len(), earlier.peers()), (1, 3, 2));
+    assert_eq!((routes(&feed, "192.0.2.1").len(), routes(&earlier, "192.0.2.1").len()), (1, 0));
+    let mut another = Feed::default();
+    another.copy(one, &earlier);
+    assert!(another.is_empty(), "what is set aside is nobody's to copy");
+    earlier.join(feed);
+    assert_eq!((routes(&earlier, "192.0.2.1").len(), earlier.len()), (1, 3), "it is as it was");
+    earlier.set_aside(one);
+    another.join(earlier);
+    assert_eq!((another.len(), another.peers()), (1, 1), "what is set aside is not taken over");
+}
+
 /// A route of few, so that they meet: its prefix, identifier, and what is told of it.
 type Told = ((u8, Option<u32>), (u8, u8, u8));
 

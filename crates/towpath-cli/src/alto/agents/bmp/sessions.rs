@@ -69,13 +69,14 @@ impl Sessions {
         Some(number)
     }
 
-    /// Notes that `router` tells its routes anew on that connection. What it told on another one from there, whose end nobody saw, holds as if it had been this one: two routers behind
-    /// one address that have the same peer are taken for one.
+    /// Notes that `router` tells its routes anew on that connection. What it told on another one from there, whose end nobody saw, holds as if it had been this one: while both live, two
+    /// routers behind one address that have the same peer are taken for one. What the other one told stays its own, for when this one ends before it.
     pub(super) fn renew(&mut self, number: u64, router: Peer, now: Instant) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
         let earlier = self.sessions.range_mut(..number).rev().map(|(_, earlier)| earlier);
         for earlier in earlier.filter(|earlier| earlier.from == session.from) {
-            session.feed.adopt(router, &mut earlier.feed);
+            session.feed.copy(router, &earlier.feed);
+            earlier.feed.set_aside(router);
         }
         session.feed.begin_router(router, now.into_std());
         self.sessions.insert(number, session);
@@ -92,12 +93,10 @@ impl Sessions {
     /// Notes that a connection ended. Its routes hold, on another one from there if there is one.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
         let Some(mut ended) = self.sessions.remove(&number) else { return };
-        if ended.feed.is_empty() {
-            return;
-        }
         ended.feed.begin(now.into_std());
         match self.sessions.values_mut().rev().find(|session| session.from == ended.from) {
             Some(other) => other.feed.join(ended.feed),
+            None if ended.feed.is_empty() => {}
             None => {
                 ended.is_live = false;
                 self.sessions.insert(number, ended);

@@ -16,7 +16,11 @@ fn peer(last: u8) -> Peer {
 }
 
 fn route(router: Peer, as_path: &str) -> Event {
-    let route = Route { prefix: "10.0.0.0/8".parse().unwrap(), next_hop: None, as_path: as_path.parse().unwrap() };
+    route_to(router, "10.0.0.0/8", as_path)
+}
+
+fn route_to(router: Peer, prefix: &str, as_path: &str) -> Event {
+    let route = Route { prefix: prefix.parse().unwrap(), next_hop: None, as_path: as_path.parse().unwrap() };
     let preference = Preference { local_pref: 100, path_length: 1, origin: 0, med: 0 };
     Event::Route { router, path_id: None, preference, route }
 }
@@ -30,6 +34,13 @@ fn path(sessions: &Sessions, name: &str) -> Option<String> {
     let routers = sessions.routers();
     let (_, way) = routers.get(name)?.routes.as_ref()?.routes().next()?;
     Some(way.as_path.to_string())
+}
+
+/// Where that peer has routes to.
+fn prefixes(sessions: &Sessions, name: &str) -> Vec<String> {
+    let routers = sessions.routers();
+    let table = routers.get(name).and_then(|router| router.routes.as_ref());
+    table.into_iter().flat_map(|table| table.routes()).map(|(prefix, _)| prefix.to_string()).collect()
 }
 
 #[test]
@@ -117,6 +128,67 @@ fn a_router_that_comes_again_before_its_end_is_seen_loses_nothing() {
     sessions.expire(now + HOLD, HOLD);
     assert_eq!(path(&sessions, "192.0.2.1").as_deref(), Some("2"));
     assert_eq!(path(&sessions, "192.0.2.2"), None);
+}
+
+#[test]
+fn who_comes_from_the_address_of_another_takes_nothing_along_when_it_goes() {
+    let (mut sessions, now) = (Sessions::default(), clock::now());
+    let router: IpAddr = "198.51.100.1".parse().unwrap();
+    let told = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"];
+    let first = sessions.begin(router).unwrap();
+    told[..2].iter().for_each(|prefix| assert!(sessions.take(first, route_to(peer(1), prefix, "1"))));
+    let second = sessions.begin(router).unwrap();
+    sessions.renew(second, peer(1), now);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2]);
+    sessions.take(second, end(peer(1)));
+    assert!(prefixes(&sessions, "192.0.2.1").is_empty(), "there is nothing, says the last one");
+    sessions.end(second, now);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2]);
+    let third = sessions.begin(router).unwrap();
+    sessions.renew(third, peer(1), now);
+    sessions.take(first, route_to(peer(1), told[2], "1"));
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2], "what the last one says holds");
+    sessions.end(third, now);
+    sessions.expire(now + HOLD, HOLD);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), told);
+    assert_eq!((sessions.gone(), sessions.next_expiry(HOLD)), (None, None));
+}
+
+#[test]
+fn a_session_that_is_down_takes_along_what_an_unseen_end_left() {
+    let (mut sessions, now) = (Sessions::default(), clock::now());
+    let router: IpAddr = "198.51.100.1".parse().unwrap();
+    let dead = sessions.begin(router).unwrap();
+    sessions.take(dead, route(peer(1), "1"));
+    let live = sessions.begin(router).unwrap();
+    sessions.renew(live, peer(1), now);
+    sessions.take(live, Event::Lost { router: peer(1) });
+    assert_eq!(path(&sessions, "192.0.2.1"), None);
+    sessions.renew(live, peer(1), now);
+    assert_eq!(path(&sessions, "192.0.2.1"), None, "it comes up with nothing");
+    sessions.end(dead, now);
+    assert_eq!(path(&sessions, "192.0.2.1"), None);
+}
+
+#[test]
+fn a_session_that_is_down_leaves_that_of_another_connection_that_lives() {
+    let (mut sessions, now) = (Sessions::default(), clock::now());
+    let router: IpAddr = "198.51.100.1".parse().unwrap();
+    let first = sessions.begin(router).unwrap();
+    sessions.take(first, route_to(peer(1), "10.1.0.0/16", "1"));
+    let begin_and_lose = |sessions: &mut Sessions| {
+        let number = sessions.begin(router).unwrap();
+        sessions.renew(number, peer(1), now);
+        sessions.take(number, Event::Lost { router: peer(1) });
+        assert!(prefixes(sessions, "192.0.2.1").is_empty(), "nobody knows whether the first one lives");
+        number
+    };
+    let second = begin_and_lose(&mut sessions);
+    sessions.end(second, now);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), ["10.1.0.0/16"]);
+    begin_and_lose(&mut sessions);
+    sessions.take(first, route_to(peer(1), "10.2.0.0/16", "1"));
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), ["10.1.0.0/16", "10.2.0.0/16"]);
 }
 
 #[test]
