@@ -44,8 +44,15 @@ pub(super) struct Sessions {
 struct Session {
     from: IpAddr,
     feed: Feed,
-    /// One that does not live has routes. There is no other of its address then.
+    /// One that does not live is needed ([`Self::is_needed`]). There is no other of its address then.
     is_live: bool,
+}
+
+impl Session {
+    /// Whether other routes would be told without it: it has some, or hides `earlier` ones that its peers have no more.
+    fn is_needed(&self, earlier: &Earlier) -> bool {
+        !self.feed.is_empty() || (earlier.began().is_some() && self.feed.peers() > 0)
+    }
 }
 
 impl Sessions {
@@ -90,17 +97,17 @@ impl Sessions {
         session.feed.len() <= MAX_ROUTES && session.feed.peers() <= MAX_PEERS
     }
 
-    /// Notes that a connection ended. Its routes hold, on another one from there if there is one.
+    /// Notes that a connection ended. Its routes hold, on another one from there if there is one. So does that a peer has none any more, as long as earlier ones would come back.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
         let Some(mut ended) = self.sessions.remove(&number) else { return };
         ended.feed.begin(now.into_std());
         match self.sessions.values_mut().rev().find(|session| session.from == ended.from) {
             Some(other) => other.feed.join(ended.feed),
-            None if ended.feed.is_empty() => {}
-            None => {
+            None if ended.is_needed(&self.earlier) => {
                 ended.is_live = false;
                 self.sessions.insert(number, ended);
             }
+            None => {}
         }
     }
 
@@ -108,7 +115,7 @@ impl Sessions {
     pub(super) fn expire(&mut self, now: Instant, hold: Duration) {
         self.earlier.expire(now.into_std(), hold);
         self.sessions.values_mut().for_each(|session| session.feed.expire(now.into_std(), hold));
-        self.sessions.retain(|_, session| session.is_live || !session.feed.is_empty());
+        self.sessions.retain(|_, session| session.is_live || session.is_needed(&self.earlier));
     }
 
     /// When there is something to forget.
@@ -129,7 +136,7 @@ impl Sessions {
         self.earlier.is_awaited()
     }
 
-    /// One whose routes hold though it is not connected any more.
+    /// One that is not connected any more, though what it told holds.
     pub(super) fn gone(&self) -> Option<IpAddr> {
         let live: BTreeSet<IpAddr> =
             self.sessions.values().filter(|session| session.is_live).map(|session| session.from).collect();

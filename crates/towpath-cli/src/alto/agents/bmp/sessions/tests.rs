@@ -218,6 +218,35 @@ fn what_was_told_to_an_earlier_process_holds_until_it_is_told_anew() {
 }
 
 #[test]
+fn what_a_router_has_no_more_stays_away_when_it_goes() {
+    let (mut before, now) = (Sessions::default(), clock::now());
+    let router: IpAddr = "198.51.100.1".parse().unwrap();
+    let number = before.begin(router).unwrap();
+    for last in [1, 2] {
+        before.take(number, route(peer(last), "1"));
+    }
+    let mut sessions = Sessions::after(before.routers(), now);
+    let paths = |sessions: &Sessions| ["192.0.2.1", "192.0.2.2"].map(|name| path(sessions, name));
+    let left = [None, Some("1".to_owned())];
+    let [number, other] = [(); 2].map(|()| sessions.begin(router).unwrap());
+    sessions.take(number, end(peer(1)));
+    assert_eq!(paths(&sessions), left);
+    for ends in [number, other] {
+        sessions.end(ends, now + HOLD / 4);
+        assert_eq!(paths(&sessions), left, "also on another connection");
+    }
+    assert_eq!((sessions.gone(), sessions.next_expiry(HOLD)), (Some(router), Some(now + HOLD)));
+    sessions.expire(now + HOLD / 2, HOLD);
+    assert_eq!(paths(&sessions), left);
+    let silent = sessions.begin(router).unwrap();
+    sessions.end(silent, now + HOLD / 2);
+    assert_eq!(paths(&sessions), left);
+    sessions.expire(now + HOLD, HOLD);
+    assert_eq!((paths(&sessions), sessions.sessions.len()), ([None, None], 0));
+    assert_eq!(sessions.next_expiry(HOLD), None);
+}
+
+#[test]
 fn a_router_has_no_more_peers_than_there_is_room_for() {
     let mut sessions = Sessions::default();
     let number = sessions.begin([198, 51, 100, 1].into()).unwrap();
