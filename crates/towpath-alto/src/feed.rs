@@ -147,6 +147,11 @@ impl Feed {
         self.routers.values().filter_map(|kept| kept.anew.began()).min()
     }
 
+    /// Whether one of them has not told all anew.
+    pub fn is_awaited(&self) -> bool {
+        self.routers.values().any(|kept| kept.anew.began().is_some())
+    }
+
     /// How many routes are known, with all ways to a prefix.
     pub fn len(&self) -> usize {
         self.routes
@@ -236,7 +241,9 @@ impl Kept {
         self.anew.note(prefix, path_id);
         let paths = self.paths.entry(prefix).or_default();
         let before = paths.len();
-        if let Some(dropped) = paths.insert(Path { id, preference, way }) {
+        // Those of an ended session count only as long as there is room: in the new one each may have another identifier.
+        let dropped = paths.insert(Path { id, preference, way }, |id| self.anew.awaits(prefix, Some(id)));
+        if let Some(dropped) = dropped {
             self.anew.forget(prefix, Some(dropped));
         }
         self.identified = self.identified + paths.len() - before;

@@ -82,6 +82,11 @@ impl Anew {
         self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| telling.last.told.has(prefix, path_id))
     }
 
+    /// Whether that is yet to be told since the last beginning, if its family has not ended.
+    pub(super) fn awaits(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
+        self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| !telling.last.told.has(prefix, path_id))
+    }
+
     /// What was told of a family that ends now; none if it did not begin.
     pub(super) fn end(&mut self, family: AddressType) -> Option<Told> {
         self.0.remove(&family).map(|telling| telling.last.told)

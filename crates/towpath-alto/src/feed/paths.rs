@@ -60,13 +60,17 @@ impl Paths {
         self.0.iter().map(|path| path.id)
     }
 
-    /// Adds a way, in place of an earlier one of its identifier. Of more than [`MAX_PATHS`] the last goes: its identifier.
-    pub(super) fn insert(&mut self, path: Path) -> Option<u32> {
+    /// Adds a way, in place of an earlier one of its identifier. Of more than [`MAX_PATHS`] the last one goes that is stale, as its identifier tells, or the last of all: its identifier.
+    pub(super) fn insert(&mut self, path: Path, is_stale: impl Fn(u32) -> bool) -> Option<u32> {
         self.remove(path.id);
         let place = path.place();
         let position = self.0.partition_point(|other| other.place() < place);
         self.0.insert(position, path);
-        if self.0.len() > MAX_PATHS { self.0.pop().map(|last| last.id) } else { None }
+        if self.0.len() <= MAX_PATHS {
+            return None;
+        }
+        let stale = self.0.iter().rposition(|path| is_stale(path.id));
+        Some(self.0.remove(stale.unwrap_or(MAX_PATHS)).id)
     }
 
     /// Forgets the one of that identifier.

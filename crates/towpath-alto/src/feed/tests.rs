@@ -169,6 +169,26 @@ fn of_too_many_ways_the_best_are_kept() {
 }
 
 #[test]
+fn ways_of_before_make_room_for_those_that_are_told_anew() {
+    let (mut feed, most) = (Feed::default(), u32::try_from(paths::MAX_PATHS).unwrap());
+    for id in 1..=most {
+        feed.take(way(id, |told| told.local_pref = 200 + id, "1", "192.0.2.9"));
+    }
+    feed.begin(start());
+    // They are worse than all of before.
+    for id in most + 1..2 * most {
+        feed.take(way(id, |_| {}, "2", "192.0.2.9"));
+    }
+    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), (paths::MAX_PATHS, vec!["10.2.0.0/16 1".to_owned()]));
+    feed.take(way(2 * most, |_| {}, "2", "192.0.2.9"));
+    let told = (paths::MAX_PATHS, vec!["10.2.0.0/16 2".to_owned()]);
+    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), told);
+    feed.take(way(2 * most + 1, |told| told.local_pref = 0, "3", "192.0.2.9"));
+    feed.take(end(peer(1, Rib::PrePolicy), AddressType::Ipv4));
+    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), told, "of those that are told anew the best are kept");
+}
+
+#[test]
 fn what_a_router_uses_goes_before_what_it_was_told() {
     let mut feed = Feed::default();
     for (rib, path) in [(Rib::Local, "64501 2"), (Rib::PostPolicy, "64501 1"), (Rib::PrePolicy, "64501 0")] {

@@ -23,7 +23,8 @@ use towpath_store::sys::clock::Instant;
 /// The most connections at once. Those that ended count as long as their routes hold.
 const MAX_SESSIONS: usize = 256;
 
-/// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB; twice that where there are several to each prefix.
+/// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB; twice that where there are several to each prefix. While they are told anew there
+/// may be as many again ([`has_room`]).
 const MAX_ROUTES: usize = 12_000_000;
 
 /// The most peers of one connection, also those that have no route any more.
@@ -94,7 +95,7 @@ impl Sessions {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         self.earlier.hear(&event, &mut session.feed);
         session.feed.take(event);
-        session.feed.len() <= MAX_ROUTES && session.feed.peers() <= MAX_PEERS
+        has_room(&session.feed, MAX_ROUTES) && session.feed.peers() <= MAX_PEERS
     }
 
     /// Notes that a connection ended. Its routes hold, on another one from there if there is one. So does that a peer has none any more, as long as earlier ones would come back.
@@ -142,4 +143,9 @@ impl Sessions {
             self.sessions.values().filter(|session| session.is_live).map(|session| session.from).collect();
         self.sessions.values().map(|session| session.from).find(|from| !live.contains(from))
     }
+}
+
+/// Whether there are no more than `routes`, or twice as many while they are told anew: by ADD-PATH each may have another identifier then, and those of before hold beside it.
+fn has_room(feed: &Feed, routes: usize) -> bool {
+    feed.len() <= routes || (feed.len() <= 2 * routes && feed.is_awaited())
 }

@@ -261,6 +261,24 @@ fn a_router_has_no_more_peers_than_there_is_room_for() {
 }
 
 #[test]
+fn there_is_room_for_routes_that_are_told_anew_beside_those_of_before() {
+    let (mut feed, router) = (Feed::default(), peer(1));
+    let tell = |feed: &mut Feed, id: u32| {
+        let Event::Route { preference, route, .. } = route(router, "1") else { panic!("it is a route") };
+        feed.take(Event::Route { router, path_id: Some(id), preference, route });
+        has_room(feed, 2)
+    };
+    assert_eq!([1, 2, 3].map(|id| tell(&mut feed, id)), [true, true, false]);
+    feed.take(Event::Withdraw { router, path_id: Some(3), prefix: "10.0.0.0/8".parse().unwrap() });
+    feed.begin(clock::now().into_std());
+    assert_eq!([4, 5, 6].map(|id| tell(&mut feed, id)), [true, true, false]);
+    for family in AddressType::ALL {
+        feed.take(Event::EndOfRib { router, family });
+    }
+    assert_eq!((feed.len(), has_room(&feed, 2)), (3, false), "nothing of before is left");
+}
+
+#[test]
 fn a_router_that_comes_and_goes_takes_no_room() {
     let (mut sessions, now) = (Sessions::default(), clock::now());
     let router: IpAddr = "198.51.100.1".parse().unwrap();
