@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{facts::Facts, names::Tag};
-use towpath_store::sys::clock::{self, Instant};
+use towpath_store::sys::clock;
 
 use self::{asked::Asked, bmp::Collector, delegate::Delegated};
 use super::{
@@ -196,7 +196,7 @@ impl Agents {
                 break;
             }
             tokio::select! {
-                reports = self.hear() => drop(self.take(reports)),
+                reports = Self::hear(&mut self.reports) => drop(self.take(reports)),
                 () = sleep_until(deadline), if !is_late => {}
             }
         }
@@ -240,16 +240,11 @@ impl Agents {
         was_there
     }
 
-    /// Writes the snapshot, if there is to be one.
-    fn write_snapshot(&mut self) {
+    /// Writes the snapshot for the last time, if there is to be one.
+    async fn finish_snapshot(&mut self) {
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.write(self.agents.iter().filter_map(Agent::known));
+            snapshot.finish(block_in_place(|| known(&self.agents))).await;
         }
-    }
-
-    /// When the snapshot is to be written next.
-    fn snapshot_due(&self) -> Option<Instant> {
-        self.snapshot.as_ref().and_then(Snapshot::due)
     }
 
     /// Takes what agents told, and answers from it if that is news.
@@ -259,8 +254,8 @@ impl Agents {
             answers.renew(self.facts(), self.stale());
             self.snapshot.iter_mut().for_each(Snapshot::note_news);
         }
-        if self.snapshot_due().is_some_and(|due| due <= clock::now()) {
-            self.write_snapshot();
+        if let Some(snapshot) = self.snapshot.as_mut().filter(|snapshot| snapshot.is_due()) {
+            snapshot.begin(known(&self.agents));
         }
     }
 
@@ -280,13 +275,13 @@ impl Agents {
     }
 
     /// What agents tell next: one report, and all others that wait.
-    async fn hear(&mut self) -> Vec<Report> {
-        let mut reports = Vec::new();
-        if self.reports.recv_many(&mut reports, WAITING_REPORTS).await == 0 {
+    async fn hear(reports: &mut mpsc::Receiver<Report>) -> Vec<Report> {
+        let mut heard = Vec::new();
+        if reports.recv_many(&mut heard, WAITING_REPORTS).await == 0 {
             // None of them says anything any more.
             std::future::pending::<()>().await;
         }
-        reports
+        heard
     }
 
     /// Takes note of what agents told. What is wrong that was not wrong in the same way before.
@@ -349,9 +344,10 @@ impl Agent {
     }
 
     /// What the snapshot is to have of it; none if that is nothing.
-    fn known(&self) -> Option<Known<'_>> {
-        let settings = self.settings.as_ref().filter(|_| self.facts != Facts::default())?;
-        Some(Known { agent: &self.name, settings, stale_since_s: self.stale_since_s, facts: &self.facts })
+    fn known(&self) -> Option<Known> {
+        let settings = self.settings.clone().filter(|_| self.facts != Facts::default())?;
+        let (agent, facts) = (Arc::clone(&self.name), self.facts.clone());
+        Some(Known { agent, settings, stale_since_s: self.stale_since_s, facts })
     }
 
     /// Whether what it tells first is waited for.
@@ -401,15 +397,14 @@ impl Agent {
 /// Looks after agents until `stopping`, writes the snapshot, and ends them. They ask all anew at SIGHUP.
 pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal, stopping: CancellationToken) {
     loop {
-        let due = agents.snapshot_due();
         let reports = tokio::select! {
             () = stopping.cancelled() => break,
             _ = hangups.recv() => {
                 agents.ask_anew();
                 continue;
             }
-            () = until(due) => Vec::new(),
-            reports = agents.hear() => reports,
+            () = until_due(agents.snapshot.as_mut()) => Vec::new(),
+            reports = Agents::hear(&mut agents.reports) => reports,
         };
         let minded = Arc::clone(&answers);
         let minding = tokio::task::spawn_blocking(move || {
@@ -421,14 +416,19 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
             Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
         };
     }
-    block_in_place(|| agents.write_snapshot());
+    agents.finish_snapshot().await;
     agents.end().await;
 }
 
-/// Waits until then; for ever if there is no such time.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
+/// What the snapshot is to have of all of them. Routes are not copied for it.
+fn known(agents: &[Agent]) -> Vec<Known> {
+    agents.iter().filter_map(Agent::known).collect()
+}
+
+/// Waits until the snapshot is to be written; for ever if there is to be none.
+async fn until_due(snapshot: Option<&mut Snapshot>) {
+    match snapshot {
+        Some(snapshot) => snapshot.until_due().await,
         None => std::future::pending().await,
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `settings` is a digest: what an agent told under other settings says nothing of this one. What was stale already has `stale-since`. Whatever is wrong with the file is told in the log, and never keeps a server
-//! from starting. [`read`] takes it at the start; a [`Snapshot`] knows when to write it.
+//! from starting. [`read`] takes it at the start; a [`Snapshot`] knows when to write it, and has that done by a task of its own.
 
 #[cfg(test)]
 mod tests;
@@ -17,10 +17,15 @@ use std::{
     collections::BTreeMap,
     io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::sleep_until,
+};
 use towpath_alto::{facts::Facts, names::Tag};
 use towpath_proto::http::date;
 use towpath_store::sys::{
@@ -73,12 +78,12 @@ pub(super) struct Remembered {
 }
 
 /// What is to be written of an agent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'a> {
-    pub(super) agent: &'a str,
-    pub(super) settings: &'a Tag,
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) agent: Arc<str>,
+    pub(super) settings: Tag,
     pub(super) stale_since_s: Option<i64>,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: Facts,
 }
 
 /// A digest of an agent's settings; none of one that reads files here, which is not in the snapshot: they are as quickly read.
@@ -161,12 +166,20 @@ pub(super) struct Snapshot {
     has_news: bool,
     /// Why it could not be written the last time.
     trouble: Option<String>,
+    writing: Option<Writing>,
+}
+
+/// The task that writes it.
+#[derive(Debug)]
+struct Writing {
+    began: Instant,
+    task: JoinHandle<io::Result<()>>,
 }
 
 impl Snapshot {
     /// One that is to be written at once.
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), next: clock::now(), has_news: true, trouble: None }
+        Self { path: path.to_owned(), next: clock::now(), has_news: true, trouble: None, writing: None }
     }
 
     /// Notes that agents know something else.
@@ -174,35 +187,64 @@ impl Snapshot {
         self.has_news = true;
     }
 
-    /// When it is to be written; none as long as it says what agents know.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.has_news.then_some(self.next)
+    /// Whether it is to be written now; not while it is being written.
+    pub(super) fn is_due(&self) -> bool {
+        self.writing.is_none() && self.has_news && self.next <= clock::now()
     }
 
-    /// Writes it. What cannot be written is told in the log, once as long as it is the same, and tried again; the file of before stays. To be called by a thread that may take its time.
-    pub(super) fn write<'a>(&mut self, known: impl Iterator<Item = Known<'a>>) {
-        let began = clock::now();
-        let written = disk::replace(&self.path, |file| {
-            write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MOST_BYTES }), known)
-        });
+    /// Waits until it is to be written; for ever as long as it says what agents know. May be cancelled.
+    pub(super) async fn until_due(&mut self) {
+        self.until_written().await;
+        match self.has_news {
+            true => sleep_until(self.next).await,
+            false => std::future::pending().await,
+        }
+    }
+
+    /// Has it written, which is not waited for; not to be called while it is being written. What cannot be written is told in the log, once as long as it is the same, and tried again; the file of before stays.
+    pub(super) fn begin(&mut self, known: Vec<Known>) {
+        let path = self.path.clone();
+        let task = spawn_blocking(move || write(&path, known));
+        self.writing = Some(Writing { began: clock::now(), task });
+        self.has_news = false;
+    }
+
+    /// Writes it for the last time, once nothing else of it is being written.
+    pub(super) async fn finish(&mut self, known: Vec<Known>) {
+        self.until_written().await;
+        self.begin(known);
+        self.until_written().await;
+    }
+
+    /// Waits until it is not being written, and takes note of what came of that. May be cancelled.
+    async fn until_written(&mut self) {
+        let Some(Writing { began, task }) = &mut self.writing else { return };
+        let written = task.await.unwrap_or_else(|error| Err(error.into()));
+        let now = clock::now();
+        // However long it takes, most of the time nothing is written.
+        self.next = now + PAUSE.max((now - *began) * 20);
+        self.writing = None;
         let trouble = written.err().map(|error| error.to_string());
         if let Some(error) = trouble.as_ref().filter(|_| trouble != self.trouble) {
             tracing::warn!("snapshot {}: it cannot be written: {error}", self.path.display());
         }
-        self.has_news = trouble.is_some();
+        self.has_news |= trouble.is_some();
         self.trouble = trouble;
-        // However long it takes, agents are heard most of the time.
-        let now = clock::now();
-        self.next = now + PAUSE.max((now - began) * 20);
     }
 }
 
-fn write_lines<'a>(mut sink: impl Write, known: impl Iterator<Item = Known<'a>>) -> io::Result<()> {
+fn write(path: &Path, known: Vec<Known>) -> io::Result<()> {
+    disk::replace(path, |file| {
+        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MOST_BYTES }), known)
+    })
+}
+
+fn write_lines(mut sink: impl Write, known: Vec<Known>) -> io::Result<()> {
     let written = date::format_rfc3339(clock::unix_s());
     write_line(&mut sink, &Header { version: VERSION, written })?;
     for Known { agent, settings, stale_since_s, facts } in known {
         let stale_since = stale_since_s.map(date::format_rfc3339);
-        write_line(&mut sink, &Line { agent: agent.to_owned(), settings: settings.clone(), stale_since, facts })?;
+        write_line(&mut sink, &Line { agent: agent.to_string(), settings, stale_since, facts })?;
     }
     sink.flush()
 }

@@ -1,5 +1,8 @@
 //! That what is written is remembered, by whom it concerns, and that nothing in such a file does harm.
 
+use std::sync::mpsc;
+
+use futures::FutureExt as _;
 use tempfile::TempDir;
 
 use super::*;
@@ -15,18 +18,22 @@ fn agents() -> BTreeMap<String, AgentConfig> {
     toml::from_str(agents).unwrap()
 }
 
-/// A file in which each agent of which one is kept knows `FACTS`.
-fn written(directory: &TempDir) -> PathBuf {
+/// `FACTS`, for each agent of which one is kept.
+fn known() -> Vec<Known> {
+    let facts = Facts::parse(FACTS).unwrap();
+    let known = |(name, config): (String, AgentConfig)| {
+        let stale_since_s = (name == "two").then_some(1_000_000);
+        Some(Known { agent: name.into(), settings: settings(&config)?, stale_since_s, facts: facts.clone() })
+    };
+    agents().into_iter().filter_map(known).collect()
+}
+
+/// A file in which they know that.
+async fn written(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("snapshot");
-    let (agents, facts) = (agents(), Facts::parse(FACTS).unwrap());
-    let digests: Vec<(&String, Tag)> =
-        agents.iter().filter_map(|(name, config)| Some((name, settings(config)?))).collect();
     let mut snapshot = Snapshot::new(&path);
-    snapshot.write(digests.iter().map(|(agent, settings)| {
-        let stale_since_s = (*agent == "two").then_some(1_000_000);
-        Known { agent, settings, stale_since_s, facts: &facts }
-    }));
-    assert_eq!((snapshot.trouble.as_deref(), snapshot.due()), (None, None));
+    snapshot.finish(known()).await;
+    assert_eq!((snapshot.trouble.as_deref(), snapshot.has_news), (None, false));
     path
 }
 
@@ -34,21 +41,21 @@ fn text(path: &Path) -> String {
     String::from_utf8(disk::read(path, MOST_BYTES).unwrap()).unwrap()
 }
 
-#[test]
-fn what_is_written_is_remembered() {
+#[tokio::test]
+async fn what_is_written_is_remembered() {
     let directory = tempfile::tempdir().unwrap();
     let before_s = clock::unix_s();
-    let mut remembered = read(&written(&directory), &agents());
+    let mut remembered = read(&written(&directory).await, &agents());
     assert_eq!(remembered.keys().collect::<Vec<_>>(), ["one", "two"], "files are not in it");
     let facts = Facts::parse(FACTS).unwrap();
     assert_eq!(remembered.remove("two"), Some(Remembered { facts, since_s: 1_000_000 }), "it was stale before");
     assert!((before_s..=clock::unix_s()).contains(&remembered["one"].since_s));
 }
 
-#[test]
-fn what_was_told_under_other_settings_is_not_taken() {
+#[tokio::test]
+async fn what_was_told_under_other_settings_is_not_taken() {
     let directory = tempfile::tempdir().unwrap();
-    let path = written(&directory);
+    let path = written(&directory).await;
     let mut agents = agents();
     let other = "kind = 'static'\nurl = 'http://two.example/facts?token=b'";
     agents.insert("two".into(), toml::from_str(other).unwrap());
@@ -57,10 +64,10 @@ fn what_was_told_under_other_settings_is_not_taken() {
     assert!(read(&path, &agents).is_empty());
 }
 
-#[test]
-fn what_is_damaged_is_passed_over() {
+#[tokio::test]
+async fn what_is_damaged_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
-    let path = written(&directory);
+    let path = written(&directory).await;
     let whole = text(&path);
     let cut = whole.len() - 10;
     for (content, left) in [
@@ -97,11 +104,46 @@ fn nothing_is_written_that_could_not_be_read() {
     assert_eq!(sink.sink, b"abc");
 }
 
-#[test]
-fn what_cannot_be_written_leaves_the_file_of_before() {
+#[tokio::test]
+async fn what_cannot_be_written_leaves_the_file_of_before() {
     let directory = tempfile::tempdir().unwrap();
     let mut snapshot = Snapshot::new(&directory.path().join("no/snapshot"));
-    snapshot.write(std::iter::empty());
+    snapshot.begin(known());
+    snapshot.until_written().await;
     assert!(snapshot.trouble.is_some());
-    assert!(snapshot.due().is_some_and(|due| due > clock::now()), "it is tried again, and not at once");
+    assert!(snapshot.has_news && !snapshot.is_due(), "it is tried again, and not at once");
+}
+
+#[test]
+fn others_go_on_while_it_is_written() {
+    // Its only thread for what takes its time is not free at first.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("snapshot");
+        let (release, held) = mpsc::channel::<()>();
+        let holding = spawn_blocking(move || held.recv());
+        let mut snapshot = Snapshot::new(&path);
+        assert!(snapshot.is_due());
+        snapshot.begin(known());
+        assert!(!path.exists());
+        snapshot.note_news();
+        assert!(!snapshot.is_due() && snapshot.until_due().now_or_never().is_none(), "one at a time");
+        release.send(()).unwrap();
+        assert_eq!(holding.await.unwrap(), Ok(()));
+        snapshot.until_written().await;
+        assert_eq!(read(&path, &agents()).len(), 2);
+        assert!(snapshot.has_news && !snapshot.is_due(), "what came meanwhile is written later");
+    });
+}
+
+#[tokio::test]
+async fn the_last_one_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("snapshot");
+    let mut snapshot = Snapshot::new(&path);
+    snapshot.begin(known());
+    snapshot.finish(known().into_iter().take(1).collect()).await;
+    assert_eq!(snapshot.trouble, None);
+    assert_eq!(read(&path, &agents()).keys().collect::<Vec<_>>(), ["one"]);
 }
