@@ -143,6 +143,11 @@ pub struct Costs {
     pub values: BTreeMap<CostMetric, Cost>,
 }
 
+impl Costs {
+    /// How its ends are called beside the metrics when it is written: no metric of it can be called so.
+    pub(crate) const ENDS: [&str; 2] = ["src", "dst"];
+}
+
 /// A prefix as people write it, without bits behind its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]

@@ -13,8 +13,8 @@
 //! A line tells something, or takes it back by its key; the last one of a key holds. [`Lines`] keeps what was told, and changes nothing of it
 //! before a line commits: then all since the last commit holds at once. [`Cutter`] cuts what a program prints into lines.
 //!
-//! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes. `next-hop` and
-//! `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
+//! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes, where no metric
+//! can be called `src` or `dst`. `next-hop` and `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
 //!
 //! A program that is asked when a request comes ([`crate::delegation`]) prints the same: metrics between addresses and properties of addresses, and a commit at the end of
 //! each answer ([`Reply`]).
@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     facts::Facts,
-    names::{Malformed, NodeName, TopologyName},
+    names::{CostMetric, Malformed, NodeName, TopologyName},
     topology::TopologyError,
 };
 
@@ -46,6 +46,9 @@ pub const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// The longest value of a property, in bytes of JSON.
 pub const MAX_VALUE_BYTES: usize = 4 << 10;
+
+/// The most arrays and objects within each other in the value of a property: about half of what readers of JSON take, so that there is room for what is around it.
+pub const MAX_VALUE_LEVELS: usize = 64;
 
 /// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet. Each prefix that
 /// is attached to a node is one.
@@ -87,6 +90,12 @@ pub enum LineFault {
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
     ValueTooLong,
+    /// The value of a property has more than [`MAX_VALUE_LEVELS`].
+    #[error("the value is nested deeper than {MAX_VALUE_LEVELS} levels: tell it with fewer")]
+    ValueTooDeep,
+    /// A metric between prefixes is called as facts call its ends.
+    #[error("between prefixes no metric can be called '{0}', which facts call an end: call it 'priv:{0}'")]
+    MetricName(CostMetric),
     /// Something is attached to a node that the link has not.
     #[error("'{0}' is no end of the link: attach to it with a link that it has")]
     NoEnd(NodeName),

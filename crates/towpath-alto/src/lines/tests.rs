@@ -106,6 +106,8 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         (r#"{"property": {"entity": "ipv4:10.0.0.1", "name": "a"}}"#, "missing field `value`"),
         (r#"{"metric": {"src": "A", "dst": "10.0.0.1", "metric": "hopcount", "value": 1}}"#, "'A' is no prefix"),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is no cost"),
+        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#, "call it 'priv:src'"),
+        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#, "call it 'priv:dst'"),
         (r#"{"link": {"topology": "t", "from": "a"}}"#, "missing field `to`"),
         (r#"{"link": {"topology": "t", "from": "a", "to": "b", "speed": 1}}"#, "unknown field `speed`"),
         (r#"{"link": {"topology": "t", "from": "a", "to": "b", "capacity": -1}}"#, "-1 cannot be: 0 or more"),
@@ -186,6 +188,24 @@ fn a_bad_line_takes_nothing_away() {
     assert_eq!(lines.facts(), facts(&[ROUTE, COMMIT]));
 }
 
+/// What opens and closes a level of a value.
+const BRACKETS: [[&str; 2]; 2] = [["[0, ", "]"], [r#"{"a": 0, "b": "#, "}"]];
+
+/// A property with a value of so many levels.
+fn nested(levels: usize, [open, close]: [&str; 2]) -> String {
+    let value = format!("{}[]{}", open.repeat(levels - 1), close.repeat(levels - 1));
+    format!(r#"{{"property": {{"entity": "ipv4:10.0.0.1", "name": "a", "value": {value}}}}}"#)
+}
+
+#[test]
+fn what_is_told_can_be_written_and_read_back() {
+    let deep = nested(MAX_VALUE_LEVELS, BRACKETS[1]);
+    let between_pids = r#"{"metric": {"map": "default", "src": "A", "dst": "B", "metric": "src", "value": 1}}"#;
+    let between_prefixes = r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "priv:src", "value": 1}}"#;
+    let told = facts(&[ROUTE, &deep, between_pids, between_prefixes, COMMIT]);
+    assert_eq!(Facts::parse(&serde_json::to_string(&told).unwrap()), Ok(told));
+}
+
 #[test]
 fn lines_have_bounds() {
     let property = |value: usize| {
@@ -195,6 +215,10 @@ fn lines_have_bounds() {
     // Two bytes are its quotation marks.
     assert_eq!(Lines::default().take(property(MAX_VALUE_BYTES - 2).as_bytes()), Ok(false));
     assert!(fault(&property(MAX_VALUE_BYTES - 1)).contains("4096 bytes"));
+    for bracket in BRACKETS {
+        assert_eq!(Lines::default().take(nested(MAX_VALUE_LEVELS, bracket).as_bytes()), Ok(false));
+        assert!(fault(&nested(MAX_VALUE_LEVELS + 1, bracket)).contains("64 levels"));
+    }
     assert_eq!(Lines::default().take(&[b' '; MAX_LINE_BYTES]), Ok(false));
     assert!(fault(&" ".repeat(MAX_LINE_BYTES + 1)).contains("1048576 bytes"));
     let route = |hops: usize| {

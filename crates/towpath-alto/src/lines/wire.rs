@@ -11,13 +11,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    LineFault, MAX_HOPS, MAX_VALUE_BYTES,
+    LineFault, MAX_HOPS, MAX_VALUE_BYTES, MAX_VALUE_LEVELS,
     networks::{LinkKey, Tie},
 };
 use crate::{
     address,
     entity::Entity,
-    facts::{Cost, Prefix},
+    facts::{Cost, Costs, Prefix},
     names::{CostMetric, Malformed, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     route::{AsPath, Route},
     topology::{Amount, ToldLink},
@@ -132,7 +132,11 @@ impl Line {
             }
             Line::Property { entity, name, value } => Change::Property((entity, name), bounded(value)?),
             Line::Metric { map, src, dst, metric, value } => {
-                Change::Cost((Ends::parse(map, &src, &dst)?, metric), value)
+                let ends = Ends::parse(map, &src, &dst)?;
+                if matches!(ends, Ends::Prefixes(..)) && Costs::ENDS.contains(&metric.as_str()) {
+                    return Err(LineFault::MetricName(metric));
+                }
+                Change::Cost((ends, metric), value)
             }
             Line::Link { topology, from, to, capacity, length, weight, directed, attach } => {
                 if let Some(node) = attach.keys().find(|node| ![&from, &to].contains(node)) {
@@ -165,5 +169,18 @@ fn path(text: &str) -> Result<AsPath, LineFault> {
 }
 
 fn bounded(value: Value) -> Result<Value, LineFault> {
-    if value.to_string().len() > MAX_VALUE_BYTES { Err(LineFault::ValueTooLong) } else { Ok(value) }
+    if value.to_string().len() > MAX_VALUE_BYTES {
+        return Err(LineFault::ValueTooLong);
+    }
+    if levels(&value) > MAX_VALUE_LEVELS { Err(LineFault::ValueTooDeep) } else { Ok(value) }
+}
+
+/// The most arrays and objects that are within each other there.
+fn levels(value: &Value) -> usize {
+    let within = match value {
+        Value::Array(elements) => elements.iter().map(levels).max(),
+        Value::Object(members) => members.values().map(levels).max(),
+        _ => return 0,
+    };
+    1 + within.unwrap_or(0)
 }
