@@ -77,7 +77,7 @@ pub struct TlsConfig {
 pub struct AccessConfig {
     /// What callers without a token or a password may do, by path. The default lets them read everything.
     pub anonymous: Vec<AnonymousRule>,
-    /// A file with the users who may log in by HTTP with a password, `NAME:sha-256$HEX` on each line: the SHA-256 of `NAME:REALM:PASSWORD`. It must be readable by
+    /// A file with the users who may log in by HTTP with a password, `NAME:sha-256$HEX` on each line: the SHA-256 of `NAME:REALM:PASSWORD`. It must have a user and be readable by
     /// its owner only, and a certificate is needed: passwords are taken over TLS only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passwords: Option<PathBuf>,

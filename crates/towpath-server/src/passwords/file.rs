@@ -1,6 +1,7 @@
 //! The file of users: a line `NAME:sha-256$HEX` for each, where HEX is the SHA-256 of `NAME:REALM:PASSWORD`. Empty lines and those that begin with `#` say nothing.
 //!
 //! Whoever can read it can log in as any of its users by Digest, so it must be its owner's alone. It is looked at again when somebody logs in, at most every [`PAUSE`].
+//! One without users is not taken: it may be one that is only being written, and would lock all out.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -76,6 +77,8 @@ pub(super) enum FileError {
     Line(usize),
     #[error("line {0}: the name is there already")]
     Twice(usize),
+    #[error("it has no users: add one, in a new file that is renamed over it")]
+    Empty,
 }
 
 impl From<io::Error> for FileError {
@@ -107,7 +110,7 @@ impl Users {
                 Entry::Vacant(place) => place.insert(kept),
             };
         }
-        Ok(Self(users))
+        if users.is_empty() { Err(FileError::Empty) } else { Ok(Self(users)) }
     }
 }
 
@@ -238,7 +241,10 @@ mod tests {
             assert_eq!(found, error, "{line}");
         }
         assert_eq!(Users::parse(&"\n".repeat(MAX_LINES + 1)).unwrap_err(), FileError::TooLong);
-        assert!(Users::parse(&"\n".repeat(MAX_LINES)).is_ok());
+        assert!(Users::parse(&format!("{}alice:sha-256${HEX}", "\n".repeat(MAX_LINES - 1))).is_ok());
+        for text in ["", "\n", "# alice\n"] {
+            assert_eq!(Users::parse(text).unwrap_err(), FileError::Empty, "{text:?}");
+        }
     }
 
     #[test]
@@ -267,6 +273,11 @@ mod tests {
             roll.look();
             assert!(knows("alice") && trouble().is_some());
         }
+        disk::write(&path, b"").unwrap();
+        roll.look();
+        assert!(knows("alice"), "it is emptied in its place, to be written anew");
+        assert_eq!(trouble(), Some(FileError::Empty.to_string()));
+        assert_eq!(Roll::open(&path).unwrap_err(), FileError::Empty);
         put(line("bob").as_bytes(), 0o600);
         roll.look();
         assert!(knows("bob") && !knows("alice") && trouble().is_none());
