@@ -51,7 +51,7 @@ pub struct CostContext {
     /// From whom.
     pub cost_source: CostSource,
     /// How: which measurement, or which agreement.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(default, deserialize_with = "crate::nested::values", skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
 }
 

@@ -35,9 +35,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
     net::IpAddr,
+    panic::resume_unwind,
     sync::Arc,
+    thread,
 };
 
 use ipnet::IpNet;
@@ -54,6 +56,7 @@ use crate::{
     entity::Entity,
     geo::Locations,
     names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
+    nested,
     route::{AsPath, Route},
     routes::Table,
     topology::Told,
@@ -70,7 +73,8 @@ pub struct Facts {
     pub network_map: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<Prefix>>>,
     /// Costs between PIDs of a network map, by metric.
     pub cost_map: BTreeMap<ResourceId, BTreeMap<CostMetric, PidCosts>>,
-    /// Properties of entities. `null` says that there is no value.
+    /// Properties of entities, each of at most 64 levels. `null` says that there is no value.
+    #[serde(deserialize_with = "nested::properties")]
     pub properties: BTreeMap<Entity, BTreeMap<PropertyName, serde_json::Value>>,
     /// Costs between addresses or prefixes.
     pub costs: Vec<Costs>,
@@ -274,9 +278,22 @@ impl Facts {
         if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| error.to_string())
         } else {
-            toml::from_str(text).map_err(|error| error.to_string())
+            let read = || toml::from_str(text).map_err(|error| error.to_string());
+            with_deep_stack(read).unwrap_or_else(|error| Err(format!("it cannot be read: {error}")))
         }
     }
+}
+
+/// Does that where there is stack for the deepest TOML: `toml` takes tables apart level by level, of which it allows 80 within each other, each named by 80 keys.
+///
+/// # Errors
+/// If there is no thread for it.
+fn with_deep_stack<T: Send>(read: impl FnOnce() -> T + Send) -> io::Result<T> {
+    const STACK_BYTES: usize = 64 << 20;
+    thread::scope(|scope| {
+        let reading = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, read)?;
+        Ok(reading.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 #[cfg(test)]
@@ -311,6 +328,22 @@ mod tests {
         assert_eq!(facts, Facts::parse(json).unwrap());
         assert_eq!(facts.costs[0].dst.0.prefix_len(), 32);
         assert_eq!(facts.network_map.values().next().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn values_are_nested_no_deeper_than_can_be_read_again() {
+        // Each level of braces stands for 79 of keys.
+        let deep = |levels: usize| {
+            let key = ["a"; 79].join(".");
+            format!("{}1{}", format!("{{ {key} = ").repeat(levels), " }".repeat(levels))
+        };
+        for entry in
+            [r#"[properties."ipv4:192.0.2.1"]"#, "[contexts.tput]\ncost-source = 'sla'\n[contexts.tput.parameters]"]
+        {
+            let read = |levels| Facts::parse(&format!("{entry}\nx = {}", deep(levels)));
+            assert!(read(0).is_ok());
+            assert!(read(79).unwrap_err().contains("deeper than 64 levels"));
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod measurements;
 pub mod media;
 pub mod mrt;
 pub mod names;
+mod nested;
 pub mod network_map;
 pub mod order;
 pub mod patch;

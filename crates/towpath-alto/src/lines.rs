@@ -47,9 +47,6 @@ pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// The longest value of a property, in bytes of JSON.
 pub const MAX_VALUE_BYTES: usize = 4 << 10;
 
-/// The most arrays and objects within each other in the value of a property: about half of what readers of JSON take, so that there is room for what is around it.
-pub const MAX_VALUE_LEVELS: usize = 64;
-
 /// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet. Each prefix that
 /// is attached to a node is one.
 pub const MAX_FACTS: usize = 4_000_000;
@@ -90,9 +87,6 @@ pub enum LineFault {
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
     ValueTooLong,
-    /// The value of a property has more than [`MAX_VALUE_LEVELS`].
-    #[error("the value is nested deeper than {MAX_VALUE_LEVELS} levels: tell it with fewer")]
-    ValueTooDeep,
     /// A metric between prefixes is called as facts call its ends.
     #[error("between prefixes no metric can be called '{0}', which facts call an end: call it 'priv:{0}'")]
     MetricName(CostMetric),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::MAX_NODES;
+use crate::{nested::MAX_LEVELS, topology::MAX_NODES};
 
 const ROUTE: &str = r#"{"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}"#;
 const COMMIT: &str = r#"{"commit": {}}"#;
@@ -199,7 +199,7 @@ fn nested(levels: usize, [open, close]: [&str; 2]) -> String {
 
 #[test]
 fn what_is_told_can_be_written_and_read_back() {
-    let deep = nested(MAX_VALUE_LEVELS, BRACKETS[1]);
+    let deep = nested(MAX_LEVELS, BRACKETS[1]);
     let between_pids = r#"{"metric": {"map": "default", "src": "A", "dst": "B", "metric": "src", "value": 1}}"#;
     let between_prefixes = r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "priv:src", "value": 1}}"#;
     let told = facts(&[ROUTE, &deep, between_pids, between_prefixes, COMMIT]);
@@ -216,8 +216,8 @@ fn lines_have_bounds() {
     assert_eq!(Lines::default().take(property(MAX_VALUE_BYTES - 2).as_bytes()), Ok(false));
     assert!(fault(&property(MAX_VALUE_BYTES - 1)).contains("4096 bytes"));
     for bracket in BRACKETS {
-        assert_eq!(Lines::default().take(nested(MAX_VALUE_LEVELS, bracket).as_bytes()), Ok(false));
-        assert!(fault(&nested(MAX_VALUE_LEVELS + 1, bracket)).contains("64 levels"));
+        assert_eq!(Lines::default().take(nested(MAX_LEVELS, bracket).as_bytes()), Ok(false));
+        assert!(fault(&nested(MAX_LEVELS + 1, bracket)).contains("64 levels"));
     }
     assert_eq!(Lines::default().take(&[b' '; MAX_LINE_BYTES]), Ok(false));
     assert!(fault(&" ".repeat(MAX_LINE_BYTES + 1)).contains("1048576 bytes"));

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    LineFault, MAX_HOPS, MAX_VALUE_BYTES, MAX_VALUE_LEVELS,
+    LineFault, MAX_HOPS, MAX_VALUE_BYTES,
     networks::{LinkKey, Tie},
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     entity::Entity,
     facts::{Cost, Costs, Prefix},
     names::{CostMetric, Malformed, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
+    nested,
     route::{AsPath, Route},
     topology::{Amount, ToldLink},
 };
@@ -37,6 +38,7 @@ pub(super) enum Line {
     Property {
         entity: Entity,
         name: PropertyName,
+        #[serde(deserialize_with = "nested::value")]
         value: Value,
     },
     Metric {
@@ -169,18 +171,5 @@ fn path(text: &str) -> Result<AsPath, LineFault> {
 }
 
 fn bounded(value: Value) -> Result<Value, LineFault> {
-    if value.to_string().len() > MAX_VALUE_BYTES {
-        return Err(LineFault::ValueTooLong);
-    }
-    if levels(&value) > MAX_VALUE_LEVELS { Err(LineFault::ValueTooDeep) } else { Ok(value) }
-}
-
-/// The most arrays and objects that are within each other there.
-fn levels(value: &Value) -> usize {
-    let within = match value {
-        Value::Array(elements) => elements.iter().map(levels).max(),
-        Value::Object(members) => members.values().map(levels).max(),
-        _ => return 0,
-    };
-    1 + within.unwrap_or(0)
+    if value.to_string().len() > MAX_VALUE_BYTES { Err(LineFault::ValueTooLong) } else { Ok(value) }
 }
