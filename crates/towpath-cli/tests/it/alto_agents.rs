@@ -152,12 +152,13 @@ fn a_configuration_with_programs_is_proved() {
 async fn the_example_of_a_program_works() {
     let directory = directory();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/alto-agent.py");
-    let command = format!("command = ['python3', '{example}', 'ipv4:192.0.2.7', '.']");
+    let command = format!("command = ['python3', '{example}', 'ipv4:192.0.2.7', '.', 'lo', '127.0.0.0/8']");
     let served = serve(&directory, &format!("[agents.space]\nkind = 'program'\n{command}\n"));
     let question = r#"{"properties": ["priv:free-bytes"], "endpoints": ["ipv4:192.0.2.7"]}"#;
     let headers = [("content-type", "application/alto-endpointpropparams+json")];
     let answer = ask(&served, "POST /endpoint-properties", &headers, question).await;
     expect(&answer, &["200 OK", r#""ipv4:192.0.2.7":{"priv:free-bytes":"#]);
+    expect(&way(&served, "192.0.2.7").await, &["topo:site:site-storage"]);
 }
 
 /// A web server, until it is dropped: it gives the answer that `answer` makes of the header and body of a request.

@@ -102,6 +102,17 @@ async fn a_program_that_ends_is_started_again_and_answers_do_without_it() {
     until("it is asked again", async || hops(&served).await.contains(r#""ipv4:192.0.2.7":4"#)).await;
 }
 
+#[tokio::test]
+async fn the_example_of_a_program_that_is_asked_works() {
+    let directory = directory();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/alto-delegate.py");
+    let command = format!("command = ['python3', '{example}']\nproperties = ['priv:host']");
+    let served = serve(&directory, &format!("[agents.names]\nkind = 'delegate'\n{command}\nwait = '1m'\n"));
+    let question = r#"{"properties": ["priv:host"], "endpoints": ["ipv4:127.0.0.1"]}"#;
+    let answer = ask(&served, "POST /endpoint-properties", &[("content-type", PROPERTIES)], question).await;
+    expect(&answer, &[r#"{"ipv4:127.0.0.1":{"priv:host":"localhost"}}"#]);
+}
+
 /// A server with the facts of [`directory`], and one that asks it.
 fn serve_two(settings: &str) -> (Directory, Served, Served) {
     let far = directory();
