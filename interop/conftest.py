@@ -8,6 +8,7 @@ TOWPATH_INTEROP_SERVER=xrootd (or nginx) puts that server in towpath's place.
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from _pytest.runner import runtestprotocol
 
 from clients import Clients
 from credentials import Authority, Issuer
+from rucio_site import PYTHON
 from servers import Server, crashing, hand_over, start_nginx, start_rclone, start_seaweed, start_towpath, start_xrootd
 from table import Table
 
@@ -93,6 +95,13 @@ def base():
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def package():
+    """Rucio's environment has the package `towpath`; interop/run installs it."""
+    if subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no towpath in Rucio's environment: `make wheel`, then interop/run")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from rucio_site import PYTHON
 from servers import HOST, Server, free_port, unprivileged, wait_for_port
 from test_alto import serving
 from test_docs import COMMAND_LIMIT_S
@@ -32,7 +33,8 @@ CLIENT = "192.0.2.7"
 
 
 def records(directory: str) -> list[str]:
-    """What the DNS has: a domain, one that leads to it, the network around `CLIENT`, and a domain whose server has no TLS.
+    """What the DNS has: a domain, one whose first server does not answer, one that leads to the former, the network around `CLIENT`, and a domain whose
+    server has no TLS.
 
     Name, order, preference, flags, service, regular expression, replacement.
     """
@@ -40,6 +42,9 @@ def records(directory: str) -> list[str]:
         f"grid.test,100,10,u,ALTO:https,!.*!{directory}!",
         "grid.test,100,20,u,ALTO:https,!.*!https://second.test/!",
         "grid.test,50,10,s,SIP+D2U,,_sip._udp.grid.test",
+        "busy.test,100,10,u,ALTO:https,!.*!https://127.0.0.1:1/directory!",
+        f"busy.test,100,20,u,ALTO:https,!.*!{directory}!",
+        "dead.test,100,10,u,ALTO:https,!.*!https://127.0.0.1:1/directory!",
         "moved.test,100,10,,ALTO:https,,grid.test",
         f"0.192.in-addr.arpa,100,10,u,ALTO:https,!.*!{directory}!",
         "plain.test,100,10,u,ALTO:http,!.*!http://alto.plain.test/directory!",
@@ -81,12 +86,44 @@ def order(binary, authority, dns, *arguments):
 @pytest.mark.parametrize(("arguments", "name"), [
     (["--domain", "grid.test"], "grid.test"),
     (["--domain", "moved.test"], "grid.test"),
+    (["--domain", "busy.test"], "busy.test"),
     (["--client", CLIENT], "0.192.in-addr.arpa"),
 ])
 def test_found(binary, authority, alto, dns, arguments, name):
     done = order(binary, authority, dns, *arguments)
     assert (done.returncode, done.stdout) == (0, NEAR + FAR), done.stderr
     assert alto in done.stderr and name in done.stderr
+
+
+PROGRAM = """
+import sys
+from towpath import NotFound, alto
+
+dns, ca_file, near, far = sys.argv[1:]
+for found in (alto.Client.discover("busy.test", dns=dns, ca_file=ca_file), alto.Client.discover(address="CLIENT", dns=dns, ca_file=ca_file)):
+    assert found.order([far, near]) == [near, far]
+    print(found.ird)
+try:
+    alto.Client.discover("missing.test", dns=dns)
+except NotFound as error:
+    print(error)
+""".replace("CLIENT", CLIENT)
+
+
+def test_found_from_python(package, authority, alto, dns):
+    done = subprocess.run([PYTHON, "-P", "-c", PROGRAM, dns, authority.file, NEAR.strip(), FAR.strip()], capture_output=True, text=True,
+                          timeout=COMMAND_LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [alto, alto, "the DNS names none at missing.test"]
+
+
+def test_a_server_that_is_found_and_silent(binary, authority, dns):
+    """It is told which one that is; the list is written as it was, if that will do."""
+    done = order(binary, authority, dns, "--domain", "dead.test")
+    assert (done.returncode, done.stdout) == (8, ""), done.stderr
+    assert "127.0.0.1:1" in done.stderr
+    done = order(binary, authority, dns, "--domain", "dead.test", "--fallback")
+    assert (done.returncode, done.stdout) == (0, FAR + NEAR), done.stderr
 
 
 def test_the_domain_goes_before_other_servers(binary, authority, dns):

@@ -74,13 +74,6 @@ def rucio(request, clients, rse_servers, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def package():
-    """Rucio's environment has the package `towpath`; interop/run installs it."""
-    if subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no towpath in Rucio's environment: `make wheel`, then interop/run")
-
-
-@pytest.fixture(scope="module")
 def wrapped(package, rucio, ird):
     """The same with the sorter `alto`."""
     return rucio.site.serve("towpath.rucio.wsgi:application", TOWPATH_ALTO_IRD=ird)

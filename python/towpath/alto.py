@@ -169,9 +169,36 @@ class Client:
         config: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
     ) -> None:
-        ca_file = ca_file or os.environ.get("TOWPATH_CA_FILE") or None
-        self._server = _towpath.Client(ird, token, ca_file, None if config is None else _text(config), timeout)
-        self._resources = [_resource(told) for told in self._server.resources()]
+        self._begin(_towpath.Client(ird, token, _trusted(ca_file), _text(config), timeout))
+
+    @classmethod
+    def discover(
+        cls,
+        domain: str | None = None,
+        *,
+        address: Address | None = None,
+        dns: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        config: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+    ) -> Client:
+        """The server that the DNS has: for `domain` (RFC 7286), else for the network around `address` (RFC 8686), else for a domain of this machine.
+
+        It is asked by https, and sees no token, because the DNS proves nothing; `ird` says which one it is. `dns` is the name server that is asked
+        (`ADDRESS:PORT`), in place of those of `/etc/resolv.conf`. Raises `NotFound` if the DNS has none.
+        """
+        client = cls.__new__(cls)
+        client._begin(_towpath.Client.discover(domain, address, dns, _trusted(ca_file), _text(config), timeout))
+        return client
+
+    def _begin(self, server: _towpath.Client) -> None:
+        self._server = server
+        self._resources = [_resource(told) for told in server.resources()]
+
+    @property
+    def ird(self) -> str:
+        """The address of the directory."""
+        return self._server.ird
 
     @property
     def resources(self) -> list[Resource]:
@@ -422,7 +449,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _text(path: str | os.PathLike[str]) -> str:
+def _trusted(ca_file: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """The certificates to trust beside the system's."""
+    return ca_file or os.environ.get("TOWPATH_CA_FILE") or None
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    """The text of a configuration, if there is one."""
+    if path is None:
+        return None
     with open(path, encoding="utf-8") as file:
         text = file.read(_MAX_CONFIG_CHARACTERS + 1)
     if len(text) > _MAX_CONFIG_CHARACTERS:

@@ -1,6 +1,6 @@
 //! What programs ask of an ALTO server: the `towpath` commands and the Python package alike.
 //!
-//! [`AltoClient`] has read a server's directory, with those that are linked from it; then answers are asked for by name ([`AltoClient::ask`]), all
+//! [`AltoClient`] has read a server's directory, with those that are linked from it: of one that was named, or that the DNS has. Then answers are asked for by name ([`AltoClient::ask`]), all
 //! that a statement needs is ([`AltoClient::survey`]), and answers are followed as they change ([`AltoClient::follow`]). [`order()`] puts a list of
 //! replicas into order, [`rank`] some URLs. What is asked, and what answers mean, is `towpath_alto::client`; here it meets connections and time.
 //!
@@ -8,6 +8,7 @@
 
 mod asker;
 mod cache;
+mod discover;
 mod followed;
 mod ordering;
 mod trouble;
@@ -21,6 +22,7 @@ use std::{
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
 use towpath_client::{Client, Outcome, Reply};
+use towpath_store::sys::clock;
 
 use self::{
     asker::{Asker, PATIENCE},
@@ -29,11 +31,15 @@ use self::{
 
 pub(crate) use self::ordering::Judge;
 pub use self::{
+    discover::Search,
     followed::{Change, Followed, Means},
     ordering::{Ordered, OrderedFile, Place, order, rank},
     trouble::AltoTrouble,
 };
-pub use towpath_alto::client::{Configuration, Directory, Document, Ends, Entry, Part, Survey, Wanted};
+pub use towpath_alto::client::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
+
+/// The most servers that the DNS has in one place and that are tried: each may be silent for half a minute.
+const MOST_TRIED: usize = 3;
 
 /// A client of one server. Copies share what they know.
 ///
@@ -64,17 +70,33 @@ impl AltoClient {
         Self::begin(Asker::new(client, ird, true)).await
     }
 
-    /// The same for a directory that nobody named, but the DNS: its server sees no token.
+    /// Finds a server in the DNS (RFC 7286, RFC 8686): the first one that answers of those that the DNS has. It sees no token. The name that has it there is told as well.
     ///
     /// # Errors
-    /// As [`Self::open`].
-    pub(crate) async fn open_found(client: Arc<Client>, ird: &str) -> Result<Self, AltoTrouble> {
-        Self::begin(Asker::new(client, ird, false)).await
+    /// If none is found, or as [`Self::open`] of the first one if none of them answers.
+    pub async fn discover(client: Arc<Client>, search: &Search) -> Result<(Self, DomainName), AltoTrouble> {
+        let found = discover::directories(search).await?;
+        let mut silent = None;
+        for ird in found.directories.iter().take(MOST_TRIED) {
+            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false)).await {
+                Ok(server) => return Ok((server, found.name)),
+                Err(trouble) => {
+                    tracing::warn!("{} names {ird}, but {trouble}", found.name);
+                    silent.get_or_insert(trouble);
+                }
+            }
+        }
+        Err(silent.expect("the DNS has one at least"))
     }
 
     async fn begin(asker: Asker) -> Result<Self, AltoTrouble> {
         let directory = Arc::new(asker.directories().await?);
         Ok(Self(Arc::new(Inner { asker, directory, cache: Mutex::default() })))
+    }
+
+    /// Where its directory is.
+    pub fn ird(&self) -> &str {
+        self.0.asker.ird()
     }
 
     /// What there is.
@@ -109,7 +131,7 @@ impl AltoClient {
         read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
     }
 
-    /// Asks all that the names in `statement` follow from.
+    /// Asks all that the names in `statement` follow from. Costs that the server tells over time are those of now.
     ///
     /// # Errors
     /// If a name means nothing, or as [`Self::ask`].
@@ -119,7 +141,8 @@ impl AltoClient {
         statement: &Statement,
         ends: Ends,
     ) -> Result<Survey, AltoTrouble> {
-        let mut survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
+        let survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
+        let mut survey = survey.at(clock::unix_s());
         while let Some(question) = survey.question() {
             let reply = self.0.asker.ask(&question, None, PATIENCE).await?;
             survey.take(&reply.media_type, &reply.body)?;

@@ -1,15 +1,14 @@
 //! `towpath order`: puts replicas into the order in which they are to be tried, by what an ALTO server knows of the ways to them.
 //!
 //! [`run`] reads the list, [`hosts`] finds out where the replicas are, an [`AltoClient`] asks, and the same list is written with its replicas in another
-//! order; [`explain`] says why they are in it. If nobody names a server, [`discover`] finds one. Without an answer nothing is written: a list in its old order would look as if it had been judged.
+//! order; [`explain`] says why they are in it. If nobody names a server, the DNS may have one. Without an answer nothing is written: a list in its old order would look as if it had been judged.
 //! `--fallback` has it written all the same. Beside `--strict` that is refused, because replicas would come through that nobody has judged.
 
 pub(crate) mod args;
-mod discover;
 mod explain;
 pub(crate) mod hosts;
 
-use std::{io::Write as _, path::Path};
+use std::{ffi::OsStr, io::Write as _, path::Path};
 
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
@@ -22,10 +21,10 @@ use towpath_store::{Error, sys::disk};
 
 use self::{args::Order, hosts::Hosts};
 use crate::{
-    alto_client::{AltoClient, AltoTrouble, Judge},
+    alto_client::{AltoClient, AltoTrouble, Judge, Search},
     config,
     failure::{Failure, complain},
-    location::Places,
+    location::{Places, shown},
 };
 
 /// The most hosts without an address that are named.
@@ -79,12 +78,27 @@ async fn survey(
     }
     let client = match directory {
         Some(directory) => AltoClient::open(places.client(), directory).await?,
-        None => AltoClient::open_found(places.client(), &discover::directory(arguments).await?).await?,
+        None => found(arguments, places).await?,
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
     let statement = client.directory().completed(statement);
     let survey = client.survey(configuration, &statement, ends).await?;
     Ok((survey, statement))
+}
+
+/// A server that the DNS has. It is told, because nobody asked for it by its name.
+async fn found(arguments: &Order, places: &Places) -> Result<AltoClient, AltoTrouble> {
+    let Order { domain, client: address, dns, .. } = arguments;
+    let search = Search { domain: domain.clone(), address: *address, dns: *dns };
+    let found = AltoClient::discover(places.client(), &search).await;
+    let (client, name) = found.map_err(|trouble| match trouble {
+        AltoTrouble::Unfound(problem) => AltoTrouble::Unfound(format!(
+            "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {problem}"
+        )),
+        other => other,
+    })?;
+    complain(format_args!("asking {}, which the DNS has at {name}", shown(OsStr::new(client.ird()))));
+    Ok(client)
 }
 
 /// The configuration in a file.

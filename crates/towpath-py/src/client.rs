@@ -16,9 +16,9 @@ use pyo3::{
 };
 use serde_json::Value as Json;
 use tokio::time::timeout;
-use towpath_alto::order::Value;
+use towpath_alto::{names::Malformed, order::Value};
 use towpath_cli::alto_client::{
-    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Wanted, configuration,
+    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Search, Wanted, configuration,
 };
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_store::{Error, Fault, Secret};
@@ -68,22 +68,40 @@ impl Client {
         config: Option<&str>,
         limit: f64,
     ) -> PyResult<Self> {
-        let configuration = config.map(configuration).transpose().map_err(|trouble| error::trouble(py, &trouble))?;
-        let configuration = configuration.unwrap_or_default();
-        let none = "name the directory of an ALTO server: ird, or default-ird in the file of config";
+        let configuration = read(py, config)?;
+        let none = "name the directory of an ALTO server: ird, or default-ird in the file of config, or have it discovered";
         let ird = ird.or_else(|| configuration.default_ird.clone()).ok_or_else(|| PyValueError::new_err(none))?;
-        let limit = duration(limit)?;
         let runtime = runtime(py)?;
-        let client = match (token, ca_file) {
-            (None, None) => runtime.client(),
-            (token, ca_file) => {
-                let token = token.map_or(TokenSource::Discover, |token| TokenSource::Fixed(Secret::new(token)));
-                runtime.client_with(ClientOptions { token, ca_file, ..ClientOptions::default() })
-            }
-        };
-        let opened = runtime.wait(py, within(limit, AltoClient::open(client, &ird)))?;
-        let alto = opened.map_err(|trouble| error::trouble(py, &trouble))?;
-        Ok(Self { alto, configuration, limit, runtime })
+        let client = client(&runtime, token, ca_file);
+        Self::opened(py, runtime, configuration, limit, AltoClient::open(client, &ird))
+    }
+
+    /// Finds a server in the DNS, and reads its directory.
+    #[staticmethod]
+    fn discover(
+        py: Python<'_>,
+        domain: Option<&str>,
+        address: Option<IpAddr>,
+        dns: Option<&str>,
+        ca_file: Option<PathBuf>,
+        config: Option<&str>,
+        limit: f64,
+    ) -> PyResult<Self> {
+        let invalid = |what: &str| PyValueError::new_err(what.to_owned());
+        let domain = domain.map(|domain| domain.parse().map_err(|error: Malformed| invalid(&error.to_string())));
+        let dns = dns.map(|dns| dns.parse().map_err(|_| invalid(&format!("dns: '{dns}' is no ADDRESS:PORT"))));
+        let search = Search { domain: domain.transpose()?, address, dns: dns.transpose()? };
+        let configuration = read(py, config)?;
+        let runtime = runtime(py)?;
+        let client = client(&runtime, None, ca_file);
+        let found = async { AltoClient::discover(client, &search).await.map(|(alto, _)| alto) };
+        Self::opened(py, runtime, configuration, limit, found)
+    }
+
+    /// Where its directory is.
+    #[getter]
+    fn ird(&self) -> &str {
+        self.alto.ird()
     }
 
     /// What the server has, in the order of the names.
@@ -150,6 +168,20 @@ impl Client {
 }
 
 impl Client {
+    /// The server that `opening` opens in the time that a call may take.
+    fn opened(
+        py: Python<'_>,
+        runtime: Arc<Runtime>,
+        configuration: Configuration,
+        limit: f64,
+        opening: impl Future<Output = Result<AltoClient, AltoTrouble>> + Send,
+    ) -> PyResult<Self> {
+        let limit = duration(limit)?;
+        let opened = runtime.wait(py, within(limit, opening))?;
+        let alto = opened.map_err(|trouble| error::trouble(py, &trouble))?;
+        Ok(Self { alto, configuration, limit, runtime })
+    }
+
     /// Waits for what the server answers.
     fn wait<T: Send>(
         &self,
@@ -159,6 +191,21 @@ impl Client {
         let answered = self.runtime.wait(py, within(self.limit, asking))?;
         answered.map_err(|trouble| error::trouble(py, &trouble))
     }
+}
+
+/// The configuration in that text; without one there is nothing in it.
+fn read(py: Python<'_>, config: Option<&str>) -> PyResult<Configuration> {
+    let configuration = config.map(configuration).transpose().map_err(|trouble| error::trouble(py, &trouble))?;
+    Ok(configuration.unwrap_or_default())
+}
+
+/// What asks with that token and these certificates. Who chooses neither shares connections.
+fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) -> Arc<towpath_client::Client> {
+    if token.is_none() && ca_file.is_none() {
+        return runtime.client();
+    }
+    let token = token.map_or(TokenSource::Discover, |token| TokenSource::Fixed(Secret::new(token)));
+    runtime.client_with(ClientOptions { token, ca_file, ..ClientOptions::default() })
 }
 
 /// What is followed. One thread waits for its changes.

@@ -44,6 +44,11 @@ impl Asker {
         Self { client, ird: ird.to_owned(), is_named }
     }
 
+    /// Where the directory is.
+    pub(super) fn ird(&self) -> &str {
+        &self.ird
+    }
+
     /// The directory, with all that are linked from it, each once.
     pub(super) async fn directories(&self) -> Result<Directory, AltoTrouble> {
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, PATIENCE).await?;

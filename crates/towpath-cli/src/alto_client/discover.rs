@@ -1,9 +1,10 @@
-//! Asks the DNS for an ALTO server that nobody named (RFC 7286, RFC 8686).
-//!
-//! It is that of a domain: of `--domain`, else of the domains of this machine. If the address from which replicas are read was said, it is the one that knows the
-//! network around that address. What was found is told, because nobody asked for that server by its name.
+//! Asks the DNS for ALTO servers that nobody named (RFC 7286, RFC 8686).
 
-use std::{ffi::OsStr, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
 
 use hickory_resolver::{
     TokioResolver,
@@ -16,8 +17,7 @@ use tokio::time::timeout;
 use towpath_alto::client::{Discovered, Discovery, DomainName, Naptr};
 use towpath_store::{Error, Fault, sys::disk};
 
-use super::args::Order;
-use crate::{alto_client::AltoTrouble, failure::complain, location::shown};
+use super::AltoTrouble;
 
 /// Where the system says what its name servers and domains are.
 const SYSTEM: &str = "/etc/resolv.conf";
@@ -32,18 +32,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most domains of this machine that are asked: as many as resolvers search.
 const MAX_DOMAINS: usize = 6;
 
-/// Finds the directory of a server. It is https, and its server must not see a token: the DNS named it, and not the user.
+/// What a server is looked for by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Search {
+    /// The domain whose server is wanted. If there is none, it is the one that knows the network around `address`; without that the one of a domain of this machine.
+    pub domain: Option<DomainName>,
+    /// An address in the network that the server should know.
+    pub address: Option<IpAddr>,
+    /// The name server that is asked; none: those of the system.
+    pub dns: Option<SocketAddr>,
+}
+
+/// Finds the directories of servers. They are https, and their servers must not see a token: the DNS named them, and not the user.
 ///
 /// # Errors
 /// If there is none, or the DNS does not answer.
-pub(super) async fn directory(arguments: &Order) -> Result<String, AltoTrouble> {
+pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTrouble> {
     let system = system();
-    let mut discovery = match (&arguments.domain, arguments.client) {
+    let mut discovery = match (&search.domain, search.address) {
         (Some(domain), _) => Discovery::of_domains([domain.clone()]),
-        (None, Some(client)) => Discovery::of_address(client),
+        (None, Some(address)) => Discovery::of_address(address),
         (None, None) => Discovery::of_domains(system.iter().flat_map(|(config, _)| domains(config))),
     };
-    let silence = match resolver(arguments.dns, system) {
+    let silence = match resolver(search.dns, system) {
         Ok(resolver) => {
             let asking = timeout(PATIENCE, ask(&mut discovery, &resolver));
             asking.await.unwrap_or_else(|_| Some("the name servers take too long".to_owned()))
@@ -51,23 +62,13 @@ pub(super) async fn directory(arguments: &Order) -> Result<String, AltoTrouble> 
         Err(problem) => Some(problem),
     };
     match discovery.outcome() {
-        Some(found) => Ok(told(found)),
+        Some(found) => Ok(found.clone()),
         // Whoever named a domain named a server, if not by its address; that it cannot be found now is no reason to name another one.
-        None if arguments.domain.is_some() && silence.is_some() => {
+        None if search.domain.is_some() && silence.is_some() => {
             Err(Error::new(Fault::Unavailable, tried(&discovery, silence.as_deref())).into())
         }
-        None => Err(AltoTrouble::Unfound(format!(
-            "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {}",
-            tried(&discovery, silence.as_deref())
-        ))),
+        None => Err(AltoTrouble::Unfound(tried(&discovery, silence.as_deref()))),
     }
-}
-
-/// The first directory, of which people are told.
-fn told(found: &Discovered) -> String {
-    let directory = found.directories[0].as_str();
-    complain(format_args!("asking {}, which the DNS has at {}", shown(OsStr::new(directory)), found.name));
-    directory.to_owned()
 }
 
 /// Where the DNS was asked in vain, and why what it has is of no use.
@@ -149,7 +150,7 @@ fn domains(config: &ResolverConfig) -> Vec<DomainName> {
 /// What asks the name server at that address, else those of the system.
 fn resolver(dns: Option<SocketAddr>, system: Option<(ResolverConfig, ResolverOpts)>) -> Result<TokioResolver, String> {
     let named = dns.map(|address| (ResolverConfig::from_name_servers(vec![at(address)]), ResolverOpts::default()));
-    let none = || format!("{SYSTEM} names no name server to ask: --dns ADDRESS:PORT");
+    let none = || format!("{SYSTEM} names no name server to ask");
     let (config, options) = named.or(system).ok_or_else(none)?;
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     *builder.options_mut() = options;
@@ -206,19 +207,10 @@ mod tests {
         answer
     }
 
-    fn arguments(domain: Option<&str>, client: Option<&str>, dns: SocketAddr) -> Order {
-        Order {
-            list: None,
-            by: String::new(),
-            config: None,
-            ird: None,
-            domain: domain.map(|domain| domain.parse().unwrap()),
-            client: client.map(|client| client.parse().unwrap()),
-            dns: Some(dns),
-            strict: false,
-            fallback: false,
-            explain: false,
-        }
+    async fn found(domain: Option<&str>, address: Option<&str>, dns: SocketAddr) -> Result<Discovered, AltoTrouble> {
+        let domain = domain.map(|domain| domain.parse().unwrap());
+        let address = address.map(|address| address.parse().unwrap());
+        directories(&Search { domain, address, dns: Some(dns) }).await
     }
 
     /// Order 100, preference 10, to the root.
@@ -228,27 +220,27 @@ mod tests {
     #[tokio::test]
     async fn a_domain_names_its_server() {
         let dns = name_server("grid.example.net", SECURE).await;
-        let found = directory(&arguments(Some("Grid.example.net."), None, dns)).await.unwrap();
-        assert_eq!(found, "https://alto.example.net/secure");
-        let missing = directory(&arguments(Some("other.example.net"), None, dns)).await.unwrap_err();
+        let there = found(Some("Grid.example.net."), None, dns).await.unwrap();
+        assert_eq!(there.directories[0].as_str(), "https://alto.example.net/secure");
+        assert_eq!(there.name.as_str(), "grid.example.net");
+        let missing = found(Some("other.example.net"), None, dns).await.unwrap_err();
         assert!(matches!(missing, AltoTrouble::Unfound(_)), "{missing}");
-        assert!(missing.to_string().contains("--ird URL"), "{missing}");
         assert!(missing.to_string().contains("the DNS names none at other.example.net"), "{missing}");
     }
 
     #[tokio::test]
     async fn an_address_leads_to_who_knows_the_network_around_it() {
         let dns = name_server("2.0.192.in-addr.arpa", SECURE).await;
-        let found = directory(&arguments(None, Some("192.0.2.7"), dns)).await.unwrap();
-        assert_eq!(found, "https://alto.example.net/secure");
-        let missing = directory(&arguments(None, Some("2001:db8::1"), dns)).await.unwrap_err().to_string();
+        let there = found(None, Some("192.0.2.7"), dns).await.unwrap();
+        assert_eq!(there.directories[0].as_str(), "https://alto.example.net/secure");
+        let missing = found(None, Some("2001:db8::1"), dns).await.unwrap_err().to_string();
         assert!(missing.ends_with("8.b.d.0.1.0.0.2.ip6.arpa"), "{missing}");
     }
 
     #[tokio::test]
     async fn a_server_without_tls_is_told_and_not_asked() {
         let dns = name_server("example.net", INSECURE).await;
-        let passed_over = directory(&arguments(Some("example.net"), None, dns)).await.unwrap_err().to_string();
+        let passed_over = found(Some("example.net"), None, dns).await.unwrap_err().to_string();
         assert!(
             passed_over.contains("example.net names http://alto.example.net/, which is not asked"),
             "{passed_over}"
@@ -260,7 +252,7 @@ mod tests {
         let silent = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
         let begun = tokio::time::Instant::now();
         let dns = silent.local_addr().unwrap();
-        let trouble = directory(&arguments(Some("example.net"), None, dns)).await.unwrap_err();
+        let trouble = found(Some("example.net"), None, dns).await.unwrap_err();
         assert!(trouble.is_servers(), "{trouble}");
         assert!(begun.elapsed() < PATIENCE * 2, "{:?}", begun.elapsed());
     }
