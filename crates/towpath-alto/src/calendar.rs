@@ -3,9 +3,8 @@
 //! A [`Calendar`] says when the intervals of a metric are; agents tell it beside the costs ([`crate::facts`]). [`Calendared`] is what a request asks for. Types of costs in
 //! numerical mode have calendars; ranks have none: they would have to be others in each interval.
 //!
-//! Who does not ask for a calendar is told one cost, which is the mean of those of the intervals. RFC 8896 leaves open which one it is. Intervals are equally long, so the mean is
-//! what a transfer at any time pays; the cost of the first interval would be that of a time that may be long over, and the mean stays true while time goes by. Constraints test that cost also of pairs
-//! of which calendars are told, so that they leave out the same pairs for everybody.
+//! Who does not ask for a calendar is told one cost: that of the interval in which the world is ([`World::at`]), "the current value of the metric" (RFC 8896 §3.3.2). Of a time of which the calendar tells nothing,
+//! and in a world without a time, it is the mean of those of all intervals. Constraints test that cost also of pairs of which calendars are told, so that they leave out the same pairs for everybody.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +34,7 @@ const FIELD: &str = "calendared";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Calendar {
-    /// When the first interval begins, in seconds since 1970. That this is not to come is up to the agent.
+    /// When the first interval begins, in seconds since 1970. That this is not to come is up to the agent ([`crate::directory::Lack`]).
     start_s: i64,
     /// More than 0.
     interval_s: f64,
@@ -90,6 +89,29 @@ impl Calendar {
     /// How many intervals it has, without those that come again.
     pub fn intervals(&self) -> usize {
         self.intervals
+    }
+
+    /// The interval, from 0, in which that time is (seconds since 1970); none before the first one begins, and when all have come as often as they do.
+    pub fn interval_at(&self, unix_s: i64) -> Option<usize> {
+        let passed = self.passed(unix_s);
+        let is_told = passed >= 0.0 && passed < self.all();
+        is_told.then(|| (passed % self.intervals as f64) as usize)
+    }
+
+    /// When after that time another interval begins, or the last one ends, in whole seconds since 1970; none if that is over.
+    pub fn next_after(&self, unix_s: i64) -> Option<i64> {
+        let next = (self.passed(unix_s) + 1.0).max(0.0);
+        (next <= self.all()).then(|| self.start_s.saturating_add((next * self.interval_s).ceil() as i64))
+    }
+
+    /// How many intervals have gone by since the first one began; negative before.
+    fn passed(&self, unix_s: i64) -> f64 {
+        (unix_s.saturating_sub(self.start_s) as f64 / self.interval_s).floor()
+    }
+
+    /// How many intervals there are with those that come again.
+    fn all(&self) -> f64 {
+        self.intervals as f64 * f64::from(self.repeated.unwrap_or(1))
     }
 
     /// What directories and answers tell of it (RFC 8896 §4.1).
@@ -205,6 +227,31 @@ mod tests {
         for text in ["2019-07-01T13:00:00Z", "2019-07-01T15:00:00+02:00", "Mon, 01 Jul 2019 13:00:00 GMT"] {
             assert_eq!(start(text), read(&json!({})).unwrap(), "{text}");
         }
+    }
+
+    #[test]
+    fn k1_a_time_is_in_an_interval() {
+        let start_s = read(&json!({})).unwrap().start_s;
+        let calendar = |repeated: u32| read(&json!({ "number-of-intervals": 3, "repeated": repeated })).unwrap();
+        for (repeated, passed_s, interval, next_s) in [
+            (1, -1, None, Some(0)),
+            (1, 0, Some(0), Some(7200)),
+            (1, 7199, Some(0), Some(7200)),
+            (1, 7200, Some(1), Some(14400)),
+            (1, 21599, Some(2), Some(21600)),
+            (1, 21600, None, None),
+            (2, 21600, Some(0), Some(28800)),
+            (2, 43199, Some(2), Some(43200)),
+            (2, 43200, None, None),
+        ] {
+            let (calendar, at_s) = (calendar(repeated), start_s + passed_s);
+            let expected = (interval, next_s.map(|next_s| start_s + next_s));
+            assert_eq!((calendar.interval_at(at_s), calendar.next_after(at_s)), expected, "{repeated} {passed_s}");
+        }
+        let half = read(&json!({ "time-interval-size": 0.4 })).unwrap();
+        assert_eq!((half.interval_at(start_s + 1), half.next_after(start_s + 1)), (Some(2), Some(start_s + 2)));
+        let long = read(&json!({ "time-interval-size": 1e300 })).unwrap();
+        assert_eq!((long.interval_at(i64::MAX), long.next_after(start_s)), (Some(0), Some(i64::MAX)));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! | answers that are followed | `follow` and `sse`, or `view`; `held` |
 //! | what is asked for another server | `delegation` |
 //! | where the value of each name comes from | `need` |
-//! | what is asked, and what its answers tell | `survey`, `answers`, `intervals` |
+//! | what is asked, and what its answers tell | `survey`, `answers` |
 //!
 //! A name of a statement is a metric of the configuration; else a cost metric of the server (`delay_ow` is `delay-ow` there); else a property
 //! (`continent`, `priv:continent`). Properties are those of the replica, with or without `dst.` before them, and with `src.` those of the client,
@@ -35,7 +35,6 @@ mod document;
 mod error;
 mod follow;
 mod held;
-mod intervals;
 mod media_type;
 mod multipart;
 mod need;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     cost::{CostMode, CostType},
     media,
-    names::ResourceId,
+    names::{CostMetric, ResourceId},
     resource::{Answer, Kind, MOST_PAIRS, Resource},
     updates,
     world::{Region, World},
@@ -67,6 +67,16 @@ pub enum Lack {
     /// A network map has so many PIDs that its cost maps are told in parts only.
     #[error("network map {0} has so many PIDs that no cost map is told whole, which RFC 7285 demands: join some")]
     TooLarge(ResourceId),
+    /// A calendar begins later, and clients count from its start (RFC 8896 §5.1).
+    #[error(
+        "calendars.{0} is still to begin, and until then its costs are their mean: set its start to a time that has been"
+    )]
+    CalendarToCome(CostMetric),
+    /// A calendar tells nothing of now any more.
+    #[error(
+        "calendars.{0} is over, and its costs are their mean: set its start to a later time, or repeated to a greater number"
+    )]
+    CalendarOver(CostMetric),
 }
 
 impl Directory {
@@ -79,6 +89,10 @@ impl Directory {
         if draft.directory.resources.is_empty() {
             draft.lacks.push(Lack::NetworkMap);
         }
+        draft.lacks.extend(world.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
+            true => Lack::CalendarToCome(metric.clone()),
+            false => Lack::CalendarOver(metric.clone()),
+        }));
         let has_properties = !world.domains.is_empty() || world.default_region().is_some();
         let can_ask = has_properties || !world.askable.properties.is_empty();
         let has_costs = !world.metrics().is_empty();

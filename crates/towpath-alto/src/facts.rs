@@ -174,12 +174,11 @@ impl Cost {
         (value.is_finite() && value >= 0.0).then_some(Self(Course::Steady(value)))
     }
 
-    /// Its value in the unit of its metric; of several intervals the mean ([`crate::calendar`]).
+    /// Its value in the unit of its metric; of several intervals the mean.
     pub fn value(&self) -> f64 {
         match &self.0 {
             Course::Steady(value) => *value,
-            // Of values whose sum is no number it is the greatest that is one.
-            Course::Intervals(values) => (values.iter().sum::<f64>() / values.len() as f64).min(f64::MAX),
+            Course::Intervals(values) => mean(values),
         }
     }
 
@@ -195,6 +194,11 @@ impl Cost {
     pub(crate) fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
     }
+}
+
+/// The mean of the costs of all intervals; of values whose sum is no number, the greatest that is one.
+pub(crate) fn mean(costs: &[f64]) -> f64 {
+    (costs.iter().sum::<f64>() / costs.len() as f64).min(f64::MAX)
 }
 
 /// The value of a cost.

@@ -22,7 +22,7 @@ use crate::{
     delegation::{Askable, Delegate, Item},
     directory,
     entity::{Domain, Entity},
-    facts::{Cost, Facts, Router},
+    facts::{self, Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
     names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
     network_map::NetworkMap,
@@ -35,7 +35,7 @@ use crate::{
 /// Costs from one numbered place to another, in the unit of their metric.
 pub type Table = HashMap<(u32, u32), f64>;
 
-/// Costs in the intervals of the calendar of their metric, from one numbered place to another, where they are told one by one. A [`Table`] has their means.
+/// Costs in the intervals of the calendar of their metric, from one numbered place to another, where they are told one by one. A [`Table`] has those of the world's time.
 pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
 
 /// A network map with the costs between its PIDs.
@@ -69,6 +69,8 @@ pub struct World {
     routing: Routing,
     contexts: BTreeMap<CostMetric, CostContext>,
     calendars: BTreeMap<CostMetric, Calendar>,
+    /// The time of which the costs are, in seconds since 1970; none: they are of any.
+    at_s: Option<i64>,
     /// Databases of where addresses are; what a later one knows holds.
     locations: Vec<Arc<Locations>>,
     /// The metric of the distance between endpoints, if positions of some are known.
@@ -144,6 +146,34 @@ impl World {
     pub fn with_stale(mut self, agents: impl IntoIterator<Item = (String, String)>) -> Self {
         self.stale = agents.into_iter().collect();
         self
+    }
+
+    /// The same world at that time, in seconds since 1970: costs that are told over time are those of its interval, where a calendar has one then, else the mean.
+    #[must_use]
+    pub fn at(mut self, unix_s: i64) -> Self {
+        let calendars = &self.calendars;
+        let interval = |metric: &CostMetric| calendars.get(metric)?.interval_at(unix_s);
+        for Region { costs, series, .. } in self.regions.values_mut() {
+            take_costs_of(interval, costs, series);
+        }
+        take_costs_of(interval, &mut self.mesh.costs, &self.mesh.series);
+        Self { at_s: Some(unix_s), ..self }
+    }
+
+    /// When costs will be others because time has passed, in seconds since 1970; none if they never will, or the world has no time.
+    pub fn next_interval_s(&self) -> Option<i64> {
+        let at_s = self.at_s?;
+        let of_regions = self.regions.values().flat_map(|region| region.series.keys());
+        let metrics = of_regions.chain(self.mesh.series.keys());
+        metrics.filter_map(|metric| self.calendars.get(metric)?.next_after(at_s)).min()
+    }
+
+    /// The calendars that tell nothing of the world's time, with whether they are still to begin.
+    pub(crate) fn silent_calendars(&self) -> impl Iterator<Item = (&CostMetric, bool)> {
+        self.at_s.into_iter().flat_map(|at_s| {
+            let silent = self.calendars.iter().filter(move |(_, calendar)| calendar.interval_at(at_s).is_none());
+            silent.map(move |(metric, calendar)| (metric, calendar.next_after(at_s).is_some()))
+        })
     }
 
     /// What the meta of each answer begins with (RFC 7285 §8.4.1): `stale-agents`, if there are any.
@@ -363,6 +393,20 @@ impl Mesh {
     fn prefix(&self, number: u32) -> IpNet {
         let mut ends = self.ends.iter();
         ends.find(|(_, end)| **end == number).expect("whatever has a number has a prefix").0
+    }
+}
+
+/// Makes costs that are told over time those of that interval of their metric, or the mean if there is none.
+fn take_costs_of(
+    interval: impl Fn(&CostMetric) -> Option<usize>,
+    costs: &mut BTreeMap<CostMetric, Table>,
+    series: &BTreeMap<CostMetric, Series>,
+) {
+    for (metric, series) in series {
+        let (table, interval) = (costs.entry(metric.clone()).or_default(), interval(metric));
+        table.extend(
+            series.iter().map(|(pair, told)| (*pair, interval.map_or_else(|| facts::mean(told), |at| told[at]))),
+        );
     }
 }
 

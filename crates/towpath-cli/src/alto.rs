@@ -102,7 +102,7 @@ async fn begin(
     settings: &AltoConfig,
     rucio: Option<Rucio>,
 ) -> Result<(Server, Arc<Answers>), Failure> {
-    let (answers, lacks) = loop {
+    let answers = loop {
         agents.gather(Purpose::Serve).await;
         let (asked, others) = agents.troubles();
         if !asked.is_empty() {
@@ -117,7 +117,7 @@ async fn begin(
         }
     };
     let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.desks()));
-    lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
+    answers.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
     answers.look_up().await;
     answers.lost().iter().for_each(|lost| tracing::warn!("{lost}"));
     let answers = Arc::new(answers);
@@ -144,9 +144,9 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
     match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
-        Ok((answers, lacks)) => {
+        Ok(answers) => {
             let answers = answers.with_rucio(rucio);
-            faults.extend(lacks.iter().map(ToString::to_string));
+            faults.extend(answers.lacks().iter().map(ToString::to_string));
             answers.look_up().await;
             faults.extend(answers.lost());
             let mut stdout = std::io::stdout().lock();

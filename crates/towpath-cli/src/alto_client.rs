@@ -22,7 +22,6 @@ use std::{
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
 use towpath_client::{Client, Outcome, Reply};
-use towpath_store::sys::clock;
 
 use self::{
     asker::{Asker, PATIENCE},
@@ -131,7 +130,7 @@ impl AltoClient {
         read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
     }
 
-    /// Asks all that the names in `statement` follow from. Costs that the server tells over time are those of now.
+    /// Asks all that the names in `statement` follow from.
     ///
     /// # Errors
     /// If a name means nothing, or as [`Self::ask`].
@@ -141,8 +140,7 @@ impl AltoClient {
         statement: &Statement,
         ends: Ends,
     ) -> Result<Survey, AltoTrouble> {
-        let survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
-        let mut survey = survey.at(clock::unix_s());
+        let mut survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
         while let Some(question) = survey.question() {
             let reply = self.0.asker.ask(&question, None, PATIENCE).await?;
             survey.take(&reply.media_type, &reply.body)?;

@@ -69,7 +69,8 @@ impl Client {
         limit: f64,
     ) -> PyResult<Self> {
         let configuration = read(py, config)?;
-        let none = "name the directory of an ALTO server: ird, or default-ird in the file of config, or have it discovered";
+        let none =
+            "name the directory of an ALTO server: ird, or default-ird in the file of config, or have it discovered";
         let ird = ird.or_else(|| configuration.default_ird.clone()).ok_or_else(|| PyValueError::new_err(none))?;
         let runtime = runtime(py)?;
         let client = client(&runtime, token, ca_file);

@@ -8,7 +8,6 @@ use serde_json::{Map, Value as Json};
 use super::{
     document::Document,
     error::{ClientError, shown},
-    intervals::Intervals,
     need::Elements,
     survey::Ends,
 };
@@ -40,11 +39,6 @@ impl Answer {
             what: "answer",
             problem: format!("it has no `{}`", names.join("` or `")),
         })
-    }
-
-    /// The intervals in which its costs are told; none if they are told once.
-    pub(super) fn intervals(&self) -> Option<Intervals> {
-        Intervals::read(self.document.content().get("meta")?)
     }
 
     /// Whether it is said to be of another version of `map`.
@@ -150,9 +144,9 @@ pub(super) fn property<'a>(entities: &'a Map<String, Json>, name: &str) -> Prefi
     values
 }
 
-/// The cell of both ends in a cost map (RFC 7285 §11.2.3.6).
-pub(super) fn cell<'a>(map: &'a Map<String, Json>, (source, destination): (&str, &str)) -> Option<&'a Json> {
-    map.get(source)?.get(destination)
+/// Costs by both ends, as a cost map has them (RFC 7285 §11.2.3.6).
+pub(super) fn cost(map: &Map<String, Json>, (source, destination): (&str, &str)) -> Option<Value> {
+    Value::from_json(map.get(source)?.get(destination)?)
 }
 
 #[cfg(test)]

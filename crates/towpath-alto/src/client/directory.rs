@@ -62,8 +62,6 @@ pub struct Entry {
     pub uses: Vec<String>,
     /// The cost types that it names and its directory tells.
     pub cost_types: Vec<CostType>,
-    /// Those of them that it can tell over time (RFC 8896 §4.1).
-    pub(super) calendars: Vec<CostType>,
     /// Those of addresses, or of elements.
     pub(super) properties: BTreeSet<String>,
     pub(super) service: Service,
@@ -333,17 +331,12 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
         return None;
     }
     let capabilities = told.get("capabilities").and_then(Json::as_object);
-    let types = |can: Option<&Json>| {
-        let names = texts(can.and_then(|can| can.get("cost-type-names")));
-        names.filter_map(|name| cost_types.get(name).cloned()).collect::<Vec<_>>()
-    };
-    let calendars = told.pointer("/capabilities/calendar-attributes").and_then(Json::as_array);
+    let names = texts(capabilities.and_then(|can| can.get("cost-type-names")));
     Some(Entry {
         id: id.to_owned(),
         uri,
         uses: texts(told.get("uses")).map(str::to_owned).collect(),
-        cost_types: types(told.get("capabilities")),
-        calendars: calendars.into_iter().flatten().flat_map(|calendar| types(Some(calendar))).collect(),
+        cost_types: names.filter_map(|name| cost_types.get(name).cloned()).collect(),
         properties: capabilities.map(properties).unwrap_or_default(),
         service: Service::of(&MediaType::parse(media_type), accepts),
         media_type: media_type.to_owned(),

@@ -52,8 +52,6 @@ pub struct Survey {
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, Arc<LocatedMap>>,
     known: Known,
-    /// The time whose costs are wanted, in seconds since 1970.
-    at_s: Option<i64>,
     /// The keys of the statement, and what replicas are ordered by of which none is known.
     keys: Vec<String>,
     backup: Option<String>,
@@ -97,13 +95,7 @@ impl Survey {
         // Last, because by then it may not be needed.
         tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
         let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
-        Ok(Self { directory, ends, tasks, maps, known, at_s: None, keys, backup })
-    }
-
-    /// The same by the costs of that time, in seconds since 1970, where the server tells them over time (RFC 8896); else they are those that it tells who does not ask when.
-    #[must_use]
-    pub fn at(self, at_s: i64) -> Self {
-        Self { at_s: Some(at_s), ..self }
+        Ok(Self { directory, ends, tasks, maps, known, keys, backup })
     }
 
     /// The same, without asking again for network maps that `other`, a survey of the same directory, has read.
@@ -191,7 +183,7 @@ impl Survey {
         match way {
             Way::EndpointCosts { kind, .. } => {
                 let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
-                Some(post(entry, media::ENDPOINT_COST_PARAMS, &self.timed(document, entry, kind)))
+                Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
             }
             Way::PathVector { elements, .. } => {
                 let properties: Vec<_> = elements.property.iter().collect();
@@ -212,21 +204,12 @@ impl Survey {
                 Some(match entry.service {
                     Service::FilteredCostMap => {
                         let pids = json!({ "srcs": sources, "dsts": destinations });
-                        let document = json!({ "cost-type": kind, "pids": pids });
-                        post(entry, media::COST_MAP_FILTER, &self.timed(document, entry, kind))
+                        post(entry, media::COST_MAP_FILTER, &json!({ "cost-type": kind, "pids": pids }))
                     }
                     _ => get(entry),
                 })
             }
         }
-    }
-
-    /// The request for costs of that type, over time if there is such and a time is wanted (RFC 8896 §5.1).
-    fn timed(&self, mut document: Json, entry: &Entry, kind: &CostType) -> Json {
-        if self.at_s.is_some() && entry.calendars.contains(kind) {
-            document["calendared"] = json!([true]);
-        }
-        document
     }
 
     /// An `EndpointFilter` (RFC 7285 §11.5.1.3). A side that names nobody means who asks.
@@ -251,15 +234,10 @@ impl Survey {
         replicas: &[IpAddr],
         answer: &Answer,
     ) -> Result<Vec<(IpAddr, Value)>, ClientError> {
-        let timed = answer.intervals().zip(self.at_s);
-        let cost = |cell: &Json| match &timed {
-            Some((intervals, at_s)) => intervals.cost(cell, *at_s),
-            None => Value::from_json(cell),
-        };
         match way {
             Way::EndpointCosts { .. } => {
                 let cells = answers::cells(answer.member(&["endpoint-cost-map"])?, &self.ends, reverse);
-                Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, cost(cell)?))).collect())
+                Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, Value::from_json(cell)?))).collect())
             }
             Way::PathVector { elements, .. } => {
                 // A sample in RFC 9275 §8 has the second name.
@@ -273,7 +251,7 @@ impl Survey {
                 if self.maps.get(id).is_some_and(|map| answer.is_of_another(id, map)) {
                     return Err(ClientError::Changed { map: id.clone() });
                 }
-                let cost = |replica: &IpAddr| cost(answers::cell(costs, self.pids(id, *replica, reverse)?)?);
+                let cost = |replica: &IpAddr| answers::cost(costs, self.pids(id, *replica, reverse)?);
                 Ok(replicas.iter().filter_map(|replica| Some((*replica, cost(replica)?))).collect())
             }
         }

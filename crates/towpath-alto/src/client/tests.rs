@@ -162,30 +162,6 @@ fn each_metric_of_all_replicas_takes_one_question() {
 }
 
 #[test]
-fn k1_costs_over_time_are_those_of_the_time() {
-    const START_S: i64 = 1_793_577_600;
-    let calendar = "start = '2026-11-02T00:00:00Z'\ntime-interval-size = 3600\nnumber-of-intervals = 2";
-    let facts = FACTS.replace("delay-ow = 5300", "delay-ow = [5000, 8000]").replace("{ CERN = 2 }", "{ CERN = [4, 1] }");
-    let server = Server::of(&format!("{facts}\n[calendars.delay-ow]\n{calendar}\n[calendars.routingcost]\n{calendar}"));
-    let values = |at_s: Option<i64>| {
-        let survey = survey(&server, "BY delay_ow, distance", ends(Some(CERN))).unwrap();
-        let mut survey = at_s.into_iter().fold(survey, Survey::at);
-        while let Some(question) = survey.question() {
-            let (media_type, body) = server.answer(&question);
-            survey.take(media_type, &body).unwrap();
-        }
-        let value = |replica, name: &str| survey.known().at(Some(address(replica))).look(name).unwrap().to_string();
-        [(IN2P3, "delay_ow"), (TAIWAN, "delay_ow"), (IN2P3, "distance"), (TAIWAN, "distance")]
-            .map(|(replica, name)| value(replica, name))
-    };
-    assert_eq!(values(Some(START_S)), ["5000", "90000", "4", "9"]);
-    assert_eq!(values(Some(START_S + 3600)), ["8000", "90000", "1", "9"]);
-    let mean = ["6500", "90000", "2.5", "9"];
-    assert_eq!(values(Some(START_S + 7200)), mean, "when it is over");
-    assert_eq!(values(None), mean, "for who does not say when");
-}
-
-#[test]
 fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
     let positions = [(IN2P3, 45.8, 4.9), (TAIWAN, 25.0, 121.2), (CERN, 46.2, 6.0)];
     let position = |(address, latitude, longitude)| {

@@ -110,7 +110,7 @@ impl Draft {
         let domains = domains(&properties, &locations);
         let geo_distance =
             knows_positions(&domains, &askable).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
-        let (profile, stale, property_map) = (None, BTreeMap::new(), OnceLock::new());
+        let (at_s, profile, stale, property_map) = (None, None, BTreeMap::new(), OnceLock::new());
         Ok(World {
             regions,
             mesh,
@@ -119,6 +119,7 @@ impl Draft {
             routing,
             contexts,
             calendars,
+            at_s,
             locations,
             geo_distance,
             askable,

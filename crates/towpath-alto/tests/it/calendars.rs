@@ -182,7 +182,37 @@ fn k1_the_examples_of_rfc_8896_between_endpoints() {
 }
 
 #[test]
-fn k1_who_does_not_ask_is_told_the_mean() {
+fn k1_who_does_not_ask_is_told_the_cost_of_now() {
+    const START_S: i64 = 1_767_571_200;
+    let mut site = quarters();
+    let plain = json!({ "cost-type": kind("tput") });
+    let mut changes = Vec::new();
+    for (hours, expected, next) in [
+        (-1, json!([25, 2.5]), Some(0)),
+        (0, json!([10, 1]), Some(6)),
+        (5, json!([10, 1]), Some(6)),
+        (6, json!([20, 2]), Some(12)),
+        (23, json!([30, 4]), Some(24)),
+        (24, json!([25, 2.5]), None),
+    ] {
+        site.world = site.world.at(START_S + 3600 * hours);
+        let told = site.ask("default-costs", &plain).unwrap();
+        let expected = json!({ "PID1": { "PID2": expected[0], "PID3": 8 }, "PID2": { "PID1": expected[1] } });
+        assert_eq!(told["cost-map"], expected, "{hours} hours later");
+        assert_eq!(site.get("default-tput"), told);
+        let tested = json!({ "cost-type": kind("tput"), "calendared": [true], "constraints": ["lt 3"] });
+        let tested = site.ask("default-costs", &tested).unwrap();
+        assert_eq!(tested["cost-map"].get("PID2").is_some(), told["cost-map"]["PID2"]["PID1"].as_f64() < Some(3.0));
+        assert_eq!(site.world.next_interval_s(), next.map(|next| START_S + 3600 * next), "{hours} hours later");
+        let (_, lacks) = Directory::of(&site.world);
+        changes.push(lacks.first().map(|lack| lack.to_string().chars().take(29).collect::<String>()));
+    }
+    let (to_come, over) = ("calendars.tput is still to be", "calendars.tput is over, and i");
+    assert_eq!(changes, [Some(to_come), None, None, None, None, Some(over)].map(|told| told.map(str::to_owned)));
+}
+
+#[test]
+fn k1_of_no_time_in_particular_the_mean_is_told() {
     let expected = json!({ "PID1": { "PID2": 25, "PID3": 8 }, "PID2": { "PID1": 2.5 } });
     let plain = ask(&json!({ "cost-type": kind("tput") }));
     assert_eq!(plain["cost-map"], expected);
@@ -374,7 +404,7 @@ fn numbers(cost: &Value, intervals: usize) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Between PIDs and between the endpoints in them, a calendar has what was told, and who does not ask gets the mean.
+    /// Between PIDs and between the endpoints in them, a calendar has what was told, and who does not ask gets the mean, where the world has no time.
     #[test]
     fn k1_calendars_are_what_was_told((intervals, costs) in any_costs()) {
         let mut rows = json!({});

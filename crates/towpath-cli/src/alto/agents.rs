@@ -247,13 +247,14 @@ impl Agents {
         }
     }
 
-    /// Takes what agents told, and answers from it if that is news.
+    /// Takes what agents told, and answers from it if that is news, or if time has made costs others.
     fn attend(&mut self, reports: Vec<Report>, answers: &Answers) {
         self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
         if self.put_together() {
             answers.renew(self.facts(), self.stale());
             self.snapshot.iter_mut().for_each(Snapshot::note_news);
         }
+        answers.go_on();
         if let Some(snapshot) = self.snapshot.as_mut().filter(|snapshot| snapshot.is_due()) {
             snapshot.begin(known(&self.agents));
         }
@@ -404,6 +405,7 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
                 continue;
             }
             () = until_due(agents.snapshot.as_mut()) => Vec::new(),
+            () = answers.until_over() => Vec::new(),
             reports = Agents::hear(&mut agents.reports) => reports,
         };
         let minded = Arc::clone(&answers);

@@ -1,6 +1,7 @@
 //! Answers to requests, from the world as it is now.
 
 use std::{
+    future::pending,
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
     time::{Duration, SystemTime},
@@ -22,6 +23,7 @@ use towpath_alto::{
 };
 use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
+use towpath_store::sys::clock;
 
 use super::{
     delegates::{Asking, Delegates},
@@ -34,11 +36,20 @@ use super::{
 /// An agent with which something is wrong, and since when, from the Unix epoch.
 pub(super) type Stale<'a> = (&'a str, Duration);
 
+/// How long a world holds at least, however short the intervals of its calendars are: each new one is compared with the one before for who follows.
+const LEAST_WORLD_S: i64 = 10;
+
+/// The longest sleep until a world is over. Timers stand still while the machine is suspended, and dates go on.
+const LOOK_AT_DATE_EVERY_S: u64 = 60;
+
 /// A world with its directory.
 #[derive(Debug)]
 pub(super) struct Served {
     world: World,
     directory: Directory,
+    lacks: Vec<Lack>,
+    /// When its costs are those of a time that is over, in seconds since 1970; none if they are of any time.
+    over_s: Option<i64>,
 }
 
 /// Why there is no world to answer from.
@@ -53,19 +64,32 @@ pub(super) enum Unservable {
 }
 
 impl Served {
-    /// The world of these facts with what is offered beside them, and what its directory lacks.
+    /// The world of these facts, as it is now, with what is offered beside them.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
         offer: &Offer,
-    ) -> Result<(Self, Vec<Lack>), Unservable> {
+    ) -> Result<Self, Unservable> {
         let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
         let mut world = World::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
         if let Some(profile) = &offer.profile {
             world = world.compatible(profile.clone())?;
         }
-        let (directory, lacks) = Directory::of(&world);
-        Ok((Self { world, directory: directory.with_linked(offer.linked.clone())? }, lacks))
+        let (directory, _) = Directory::of(&world);
+        Ok(Self::at(clock::unix_s(), world, directory.with_linked(offer.linked.clone())?))
+    }
+
+    /// That world with its directory at that time, in seconds since 1970.
+    fn at(unix_s: i64, world: World, directory: Directory) -> Self {
+        let world = world.at(unix_s);
+        let (_, lacks) = Directory::of(&world);
+        let over_s = world.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(LEAST_WORLD_S)));
+        Self { world, directory, lacks, over_s }
+    }
+
+    /// Whether its costs are those of a time that is over.
+    fn is_over(&self) -> bool {
+        self.over_s.is_some_and(|over_s| over_s <= clock::unix_s())
     }
 
     /// For Rucio's table of distances.
@@ -91,18 +115,17 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Answers from what these agents know, with what is offered beside, and what their directory lacks.
+    /// Answers from what these agents know, with what is offered beside.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
         offer: Offer,
-    ) -> Result<(Self, Vec<Lack>), Unservable> {
-        let (served, lacks) = Served::of(facts, stale, &offer)?;
+    ) -> Result<Self, Unservable> {
+        let served = RwLock::new(Arc::new(Served::of(facts, stale, &offer)?));
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
         let delegates = Delegates::new(Vec::new());
-        let served = RwLock::new(Arc::new(served));
-        Ok((Self { served, offer, rucio: None, delegates, streams, views }, lacks))
+        Ok(Self { served, offer, rucio: None, delegates, streams, views })
     }
 
     /// The same, with Rucio's table of distances.
@@ -118,17 +141,44 @@ impl Answers {
     /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
     pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>, stale: impl Iterator<Item = Stale<'a>>) {
         match Served::of(facts, stale, &self.offer) {
-            Ok((served, lacks)) => {
-                lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
-                let served = Arc::new(served);
-                self.views.forget_idle();
-                self.streams.renew(&served, || {
-                    *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
-                });
+            Ok(served) => {
+                self.serve(served);
                 tracing::info!("agents know something else: there is a new world");
             }
             Err(fault) => tracing::error!("{fault}; the world before holds"),
         }
+    }
+
+    /// Waits until costs are others because time has passed; for ever if they never will be.
+    pub(super) async fn until_over(&self) {
+        let Some(over_s) = self.served().over_s else { return pending().await };
+        while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
+            sleep(Duration::from_secs(left_s.min(LOOK_AT_DATE_EVERY_S))).await;
+        }
+    }
+
+    /// From now on costs are those of now, if they were those of a time that is over. To be called by a thread that may take its time.
+    pub(super) fn go_on(&self) {
+        let served = self.served();
+        if served.is_over() {
+            self.serve(Served::at(clock::unix_s(), served.world.clone(), served.directory.clone()));
+        }
+    }
+
+    fn serve(&self, served: Served) {
+        let before = self.served();
+        let new = served.lacks.iter().filter(|lack| !before.lacks.contains(lack));
+        new.for_each(|lack| tracing::warn!("{lack}"));
+        let served = Arc::new(served);
+        self.views.forget_idle();
+        self.streams.renew(&served, || {
+            *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
+        });
+    }
+
+    /// What its directory lacks.
+    pub(super) fn lacks(&self) -> Vec<Lack> {
+        self.served().lacks.clone()
     }
 
     fn served(&self) -> Arc<Served> {
@@ -459,7 +509,29 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::block_in_place;
+
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn k1_a_world_whose_time_is_over_gives_way_to_that_of_now() {
+        let calendar =
+            "[calendars.tput]\nstart = '2026-01-05T00:00:00Z'\ntime-interval-size = 0.5\nnumber-of-intervals = 2\n";
+        let facts = format!(
+            "{calendar}repeated = 4000000000\n[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.tput.P]\nP = [1, 2]"
+        );
+        let answers = Answers::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
+        let answers = answers.unwrap();
+        let served = answers.served();
+        assert!(served.over_s.unwrap() - clock::unix_s() > LEAST_WORLD_S / 2, "not each half a second");
+        answers.go_on();
+        assert!(Arc::ptr_eq(&served, &answers.served()), "it is not over");
+        let earlier = Served::at(clock::unix_s() - LEAST_WORLD_S, served.world.clone(), served.directory.clone());
+        block_in_place(|| answers.serve(earlier));
+        answers.until_over().await;
+        block_in_place(|| answers.go_on());
+        assert!(!answers.served().is_over());
+    }
 
     #[test]
     fn what_a_client_takes() {

@@ -279,9 +279,8 @@ pub(super) mod tests {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );
-        let (served, _) =
-            Served::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), &Offer::default()).unwrap();
-        Arc::new(served)
+        let facts = [Facts::parse(&facts).unwrap()];
+        Arc::new(Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap())
     }
 
     /// A stream of the costs.
@@ -358,9 +357,8 @@ pub(super) mod tests {
         let prefixes: Vec<String> =
             (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
         let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
-        let (served, _) =
-            Served::of([Facts::parse(&facts.to_string()).unwrap()].iter(), std::iter::empty(), &Offer::default())
-                .unwrap();
+        let facts = [Facts::parse(&facts.to_string()).unwrap()];
+        let served = Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
         let tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();
