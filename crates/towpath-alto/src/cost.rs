@@ -17,7 +17,7 @@ use crate::{
 pub enum CostMode {
     /// As numbers of the metric's unit.
     Numerical,
-    /// As ranks: lower is better, and nothing else is told.
+    /// As ranks: lower is better whatever the metric, and nothing else is told (RFC 7285 §6.1.2.2).
     Ordinal,
     /// As lists (RFC 9275): of what is on the path.
     Array,
@@ -42,6 +42,18 @@ pub struct CostType {
     pub cost_mode: CostMode,
     /// What it measures.
     pub cost_metric: CostMetric,
+}
+
+/// Metrics of which more is better: throughput and free bandwidth (RFC 9439 §5).
+const MORE_IS_BETTER: [&str; 3] = ["tput", "bw-residual", "bw-available"];
+
+/// Statistics that say how far values are apart, of which less is better whatever is measured (RFC 9439 §3.3).
+const SPREADS: [&str; 2] = ["stddev", "stdvar"];
+
+/// Whether more is better of a metric with that name, which may have a statistic behind it: `tput:p95`.
+pub(crate) fn is_more_better(metric: &str) -> bool {
+    let (base, statistic) = metric.split_once(':').unwrap_or((metric, ""));
+    MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }
 
 /// Where the values of a metric come from (RFC 9439 §3.1). What says nothing is an estimation.
@@ -327,6 +339,22 @@ mod tests {
 
     fn hops() -> Value {
         json!({ "cost-mode": "numerical", "cost-metric": "hopcount" })
+    }
+
+    #[test]
+    fn more_is_better_of_throughput_and_free_bandwidth() {
+        for (metric, expected) in [
+            ("tput", true),
+            ("bw-residual:p5", true),
+            ("bw-available:mean", true),
+            ("tput:stddev", false),
+            ("tput:stdvar", false),
+            ("delay-ow", false),
+            ("routingcost", false),
+            ("priv:tput", false),
+        ] {
+            assert_eq!(is_more_better(metric), expected, "{metric}");
+        }
     }
 
     #[test]

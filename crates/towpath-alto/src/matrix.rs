@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
     calendar::Calendared,
-    cost::{CostMode, CostQuery, CostType},
+    cost::{CostMode, CostQuery, CostType, is_more_better},
     names::{AneName, CostMetric},
 };
 
@@ -186,18 +186,23 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     match kind.cost_mode {
         CostMode::Ordinal => {
             let universe = grid.universe(&kind.cost_metric);
-            ranked(&costs, universe.unwrap_or_else(|| costs.iter().flatten().copied().collect()))
+            let universe = universe.unwrap_or_else(|| costs.iter().flatten().copied().collect());
+            ranked(&costs, universe, is_more_better(kind.cost_metric.as_str()))
         }
         CostMode::Numerical | CostMode::Array => costs,
     }
 }
 
-/// The ranks of costs among all those of the universe: 1 for the least, equal ones for equals.
+/// The ranks of costs among all those of the universe: 1 for the one to prefer, which is the least or the greatest, equal ones for equals (RFC 7285 §6.1.2.2).
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
-fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>) -> Vec<Option<f64>> {
+fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>, is_more_better: bool) -> Vec<Option<f64>> {
     universe.sort_unstable_by(f64::total_cmp);
     universe.dedup();
-    let rank = |cost: f64| universe.partition_point(|other| *other < cost) as f64 + 1.0;
+    let before = |cost: f64| match is_more_better {
+        true => universe.len() - universe.partition_point(|other| *other <= cost),
+        false => universe.partition_point(|other| *other < cost),
+    };
+    let rank = |cost: f64| before(cost) as f64 + 1.0;
     costs.iter().map(|cost| cost.map(rank)).collect()
 }
 

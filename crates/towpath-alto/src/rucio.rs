@@ -67,7 +67,6 @@ pub fn table(
     let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
     let offered = Arc::new(client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
-    let direction = |name: &str| configuration.direction(name);
     let mut table = String::new();
     let mut before: Option<Survey> = None;
     for (site, client) in sites {
@@ -82,6 +81,7 @@ pub fn table(
         }
         let candidates: Vec<Candidate<'_>> =
             storages.values().map(|address| survey.known().at(Some(*address))).collect();
+        let direction = |name: &str| survey.known().direction(name, configuration);
         let ranks = statement.order(&candidates, &direction, Where::Demote);
         let names: Vec<&String> = storages.keys().collect();
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {

@@ -20,15 +20,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::{
+    cost::is_more_better,
     names::{CostMetric, PropertyName, ResourceId},
     order::{Aggregate, Direction, Pipeline},
 };
 
 /// The longest configuration that is read, in bytes.
 pub const MAX_CONFIGURATION_BYTES: u64 = 1 << 20;
-
-/// Metrics of which more is better: throughput and free bandwidth (RFC 9439 §5).
-const MORE_IS_BETTER: [&str; 3] = ["tput", "bw-residual", "bw-available"];
 
 /// What a client is told beforehand.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -130,7 +128,8 @@ impl Configuration {
     }
 
     /// Which values of a name in a statement are the better ones, if the statement does not say: what the configuration says; if it says nothing, of
-    /// throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, with any statistic) the greatest, of all others the least.
+    /// throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, also with a statistic that is no spread) the greatest, of all others the least. It holds for
+    /// numbers; of a server that tells ranks [`Known::direction`](super::Known::direction) knows better.
     pub fn direction(&self, name: &str) -> Direction {
         let name = name.strip_prefix("dst.").unwrap_or(name);
         let metric = self.metrics.get(name);
@@ -141,9 +140,7 @@ impl Configuration {
 
 /// Which values of a metric are the better ones if nobody says it.
 fn usual_direction(metric: &str) -> Direction {
-    let metric = metric.replace('_', "-");
-    let base = metric.split(':').next().unwrap_or_default();
-    if MORE_IS_BETTER.contains(&base) { Direction::Max } else { Direction::Min }
+    if is_more_better(&metric.replace('_', "-")) { Direction::Max } else { Direction::Min }
 }
 
 impl Metric {
@@ -250,6 +247,7 @@ mod tests {
             ("bw_residual", Direction::Min),
             ("bw-residual", Direction::Max),
             ("bw_available:mean", Direction::Max),
+            ("tput:stddev", Direction::Min),
             ("delay_ow", Direction::Min),
         ] {
             assert_eq!(configuration.direction(name), direction, "{name}");

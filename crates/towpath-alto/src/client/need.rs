@@ -40,6 +40,25 @@ pub(super) enum Need {
     },
 }
 
+impl Need {
+    /// As in the statement.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Way { name, .. } | Self::Property { name, .. } => name,
+        }
+    }
+
+    /// Whether its values are ranks.
+    pub(super) fn is_rank(&self) -> bool {
+        match self {
+            Self::Way { way: Way::EndpointCosts { kind, .. } | Way::CostMap { kind, .. }, .. } => {
+                kind.cost_mode == CostMode::Ordinal
+            }
+            Self::Way { way: Way::PathVector { .. }, .. } | Self::Property { .. } => false,
+        }
+    }
+}
+
 /// How something is learnt of a way.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {

@@ -19,7 +19,7 @@ use crate::{
     address::Endpoint,
     cost::CostType,
     media,
-    order::{Look, Pipeline, Statement, Value},
+    order::{Direction, Look, Pipeline, Statement, Value},
 };
 
 /// Addresses of replicas in one question. More would not fit into the 256 KiB that a request to a towpath server may have.
@@ -89,7 +89,9 @@ impl Survey {
         let directory = directory.into();
         let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
         let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
-        let (mut tasks, maps, known) = (tasks(needs, &ends), BTreeMap::new(), Known::default());
+        let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
+        let known = Known { ranks, ..Known::default() };
+        let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
         // What the statement names itself is needed in any case.
         let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
         // Last, because by then it may not be needed.
@@ -357,9 +359,16 @@ fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
 pub struct Known {
     of_replicas: BTreeMap<String, HashMap<IpAddr, Value>>,
     of_client: BTreeMap<String, Value>,
+    /// The names of which the server tells ranks.
+    ranks: BTreeSet<String>,
 }
 
 impl Known {
+    /// Which values of a name are the better ones, if the statement does not say: of ranks the least (RFC 7285 §6.1.2.2), whatever is ranked; else [`Configuration::direction`].
+    pub fn direction(&self, name: &str, configuration: &Configuration) -> Direction {
+        if self.ranks.contains(name) { Direction::Min } else { configuration.direction(name) }
+    }
+
     /// What is known of a replica there; none: nobody knows where it is.
     pub fn at(&self, address: Option<IpAddr>) -> Candidate<'_> {
         Candidate { known: self, address }

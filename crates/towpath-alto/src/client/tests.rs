@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     directory,
     facts::Facts,
-    order::{Look as _, Statement, Value, Where},
+    order::{Direction, Look as _, Statement, Value, Where},
     world::World,
 };
 
@@ -196,6 +196,23 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         "nobody asks for what is not needed, and ties stay as they were"
     );
     assert_eq!(Server::new().directory().completed(&"BY x".parse().unwrap()).backup(), None);
+}
+
+#[test]
+fn m3_of_ranks_the_least_is_the_best_whatever_is_ranked() {
+    let document = json!({
+        "meta": { "cost-types": { "t": { "cost-mode": "ordinal", "cost-metric": "tput" } } },
+        "resources": { "e": {
+            "uri": "e", "media-type": "application/alto-endpointcost+json",
+            "accepts": "application/alto-endpointcostparams+json", "capabilities": { "cost-type-names": ["t"] },
+        } },
+    });
+    let directory = Directory::parse("http://h/d", document.to_string().as_bytes()).unwrap();
+    let configuration = Configuration::default();
+    let statement = "BY tput".parse().unwrap();
+    let of_ranks = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).unwrap();
+    assert_eq!(of_ranks.known().direction("tput", &configuration), Direction::Min);
+    assert_eq!(Known::default().direction("tput", &configuration), Direction::Max);
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn k1_of_no_time_in_particular_the_mean_is_told() {
     assert_eq!(quarters().get("default-tput"), plain, "a GET asks for no calendar");
     let ordinal = json!({ "cost-mode": "ordinal", "cost-metric": "tput" });
     let ranks = ask(&json!({ "cost-type": ordinal, "calendared": [true] }));
-    assert_eq!(ranks["cost-map"], json!({ "PID1": { "PID2": 3, "PID3": 2 }, "PID2": { "PID1": 1 } }));
+    assert_eq!(ranks["cost-map"], json!({ "PID1": { "PID2": 1, "PID3": 2 }, "PID2": { "PID1": 3 } }));
     assert_eq!(ranks["meta"].get("calendar-response-attributes"), None, "ranks have no calendar");
 }
 

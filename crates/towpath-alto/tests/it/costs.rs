@@ -115,6 +115,23 @@ fn e1_what_is_wrong_with_endpoints_is_told() {
 }
 
 #[test]
+fn m3_the_first_rank_is_that_of_the_best() {
+    let rows = ["delay-ow", "tput", "\"bw-available:p5\"", "\"tput:stddev\""]
+        .map(|metric| format!("[cost-map.m.{metric}.P]\nP = 10\nQ = 30\n[cost-map.m.{metric}.Q]\nP = 20\nQ = 30\n"));
+    let site = Site::of(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\nQ = [\"10.0.0.0/8\"]\n{}", rows.concat()));
+    let (least, greatest) = (
+        json!({ "P": { "P": 1, "Q": 3 }, "Q": { "P": 2, "Q": 3 } }),
+        json!({ "P": { "P": 3, "Q": 1 }, "Q": { "P": 2, "Q": 1 } }),
+    );
+    let expected = [("delay-ow", &least), ("tput", &greatest), ("bw-available:p5", &greatest), ("tput:stddev", &least)];
+    for (metric, ranks) in expected {
+        assert_eq!(site.get(&format!("m-{metric}-ordinal"))["cost-map"], *ranks, "{metric}");
+        let request = json!({ "cost-type": kind(metric, "ordinal"), "pids": { "srcs": ["P"] } });
+        assert_eq!(site.ask("m-costs", &request).unwrap()["cost-map"]["P"], ranks["P"], "{metric}");
+    }
+}
+
+#[test]
 fn more_pairs_than_can_be_told_at_once_are_refused() {
     let site = Site::example();
     let endpoints: Vec<_> = (0..708).map(|number| format!("ipv4:10.0.{}.{}", number / 256, number % 256)).collect();

@@ -139,7 +139,7 @@ impl Judge<'_> {
         let mut given: Vec<usize> = (0..file.replicas.len()).collect();
         given.sort_by_key(|index| file.replicas[*index].priority.unwrap_or(u32::MAX));
         let candidates: Vec<_> = given.iter().map(|index| self.candidate(file, *index)).collect();
-        let direction = |name: &str| self.configuration.direction(name);
+        let direction = |name: &str| self.known.direction(name, self.configuration);
         let mut ranks = self.statement.order(&candidates, &direction, Where::Demote);
         for ranked in &mut ranks {
             ranked.index = given[ranked.index];
