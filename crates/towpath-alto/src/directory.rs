@@ -244,6 +244,12 @@ mod tests {
             for used in entry["uses"].as_array().into_iter().flatten() {
                 assert!(resources.contains_key(used.as_str().unwrap()), "{id} uses {used}");
             }
+            let capabilities = &entry["capabilities"];
+            let is_all_testable = capabilities["cost-constraints"] == true;
+            assert!(
+                !is_all_testable || capabilities.get("testable-cost-type-names").is_none(),
+                "{id}: one or the other"
+            );
             assert_eq!(entry["media-type"].as_str().unwrap().matches("boundary").count(), 0, "v1");
             for field in ["cost-type-names", "testable-cost-type-names"] {
                 for name in entry["capabilities"][field].as_array().into_iter().flatten() {

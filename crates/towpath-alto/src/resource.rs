@@ -171,11 +171,11 @@ impl Resource {
             Kind::CostMap(_, kind) => json!({ "cost-type-names": [kind.to_string()] }),
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => {
                 let can = self.costs(world);
+                // That all of them can be tested is said so, and only so (RFC 8189 §4.1.1).
                 let mut told = json!({
                     "cost-type-names": names(&can.cost_types),
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
-                    "testable-cost-type-names": names(&can.testable),
                 });
                 let calendars = calendar::capabilities(world, &can.cost_types);
                 if !calendars.is_empty() {
