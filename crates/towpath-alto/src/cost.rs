@@ -296,7 +296,8 @@ impl Tests<'_> {
             let most = format!("at most {MOST_TESTS} constraints can be asked for at once");
             return Err(self.fields.refuse(field, &count.to_string(), &most));
         }
-        match self.testable.iter().find(|tested| !self.can.testable.contains(tested)) {
+        let mut tested = tests.iter().flatten().map(|test| &self.testable[test.index]);
+        match tested.find(|tested| !self.can.testable.contains(tested)) {
             Some(tested) => Err(self.fields.refuse(field, &tested.to_string(), "this cost cannot be tested here")),
             None => Ok(tests),
         }

@@ -137,6 +137,23 @@ fn v5_only_what_is_on_the_paths_told_is_described() {
 }
 
 #[test]
+fn v7_what_stands_beside_a_path_can_be_tested() {
+    let site = Site::of(ROUTES);
+    let routing = json!({ "cost-mode": "numerical", "cost-metric": "routingcost" });
+    let request = |test: &str| {
+        let types = json!([path_vector(), routing]);
+        json!({ "multi-cost-types": types, "constraints": [test], "endpoints": endpoints() })
+    };
+    let told = |test: &str| {
+        let [(.., costs), _] = parts(&site, "path-vector", &request(test));
+        costs["endpoint-cost-map"]["ipv4:137.138.0.101"].get("ipv4:203.0.113.1").is_some()
+    };
+    assert!(told("[1] le 7") && !told("[1] lt 7"));
+    let refused = site.refused("path-vector", &request("[0] le 7"));
+    assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "constraints".into(), "ane-path-array".into()));
+}
+
+#[test]
 fn v5_what_is_on_no_path_is_not_described() {
     let circle = "
         [routers.circle]
