@@ -285,8 +285,9 @@ impl Tests<'_> {
             }
             (Some(all), None) if all.is_empty() => return Ok(Vec::new()),
             (Some(all), None) => ("constraints", vec![all]),
-            (None, Some(alternatives)) if alternatives.iter().any(Vec::is_empty) => {
-                return Err(self.fields.refuse("or-constraints", "[]", "each list in it must have a constraint"));
+            (None, Some(alternatives)) if alternatives.is_empty() || alternatives.iter().any(Vec::is_empty) => {
+                let reason = "it, and each list in it, must have something in it";
+                return Err(self.fields.refuse("or-constraints", "[]", reason));
             }
             (None, Some(alternatives)) => ("or-constraints", alternatives),
             (None, None) => return Ok(Vec::new()),
@@ -423,7 +424,10 @@ mod tests {
             let problem = read(&json!({ "cost-type": routing(), field: ["le"] })).unwrap_err();
             assert_eq!((problem.code, problem.field.as_deref()), (Code::InvalidFieldValue, Some(field)));
         }
-        assert!(read(&json!({ "cost-type": routing(), "or-constraints": [[]] })).is_err());
+        for empty in [json!([[]]), json!([]), json!([["le 2"], []])] {
+            let problem = read(&json!({ "cost-type": routing(), "or-constraints": empty })).unwrap_err();
+            assert_eq!((problem.code, problem.field.as_deref()), (Code::InvalidFieldValue, Some("or-constraints")));
+        }
         assert!(read(&json!({ "cost-type": routing(), "constraints": [], "or-constraints": [] })).is_err());
     }
 
