@@ -14,7 +14,7 @@ use crate::{
     cost::{CostMode, CostType},
     media,
     names::{CostMetric, ResourceId},
-    resource::{Answer, Kind, MOST_PAIRS, Resource},
+    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints},
     updates,
     world::{Region, World},
 };
@@ -95,9 +95,11 @@ impl Directory {
         }));
         let has_properties = !world.domains.is_empty() || world.default_region().is_some();
         let can_ask = has_properties || !world.askable.properties.is_empty();
+        // Of endpoints it must offer one at least (RFC 7285 §11.4.1.4).
+        let have_endpoints_properties = !endpoints::offered(world).is_empty();
         let has_costs = !world.metrics().is_empty();
         for (name, kind, is_there) in [
-            (ENDPOINT_PROPERTIES, Kind::EndpointProperties, can_ask),
+            (ENDPOINT_PROPERTIES, Kind::EndpointProperties, have_endpoints_properties),
             (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
             (PATH_VECTOR, Kind::PathVector, world.has_ways()),
             (PROPERTIES, Kind::PropertyMap, has_properties),
@@ -276,6 +278,18 @@ mod tests {
         ] {
             assert_eq!(document["resources"][id]["uses"], uses, "{id}");
         }
+    }
+
+    #[test]
+    fn i1_lists_that_must_have_something_have_something() {
+        let world = |text: &str| World::of([&Facts::parse(text).unwrap()]).unwrap();
+        let of_elements = world("[properties.'.ane:L1']\nmax-reservable-bandwidth = 1e11");
+        let (directory, _) = Directory::of(&of_elements);
+        assert!(directory.find("endpoint-properties").is_none() && directory.find("properties").is_some());
+        let of_routers = world("[routers.r]\nroutes = [{ prefix = '0.0.0.0/0', next-hop = '192.0.2.9' }]");
+        let document = document(&of_routers);
+        let can = &document["resources"]["path-vector"]["capabilities"];
+        assert_eq!((can.get("testable-cost-type-names"), &can["cost-type-names"]), (None, &json!(["ane-path-array"])));
     }
 
     #[test]

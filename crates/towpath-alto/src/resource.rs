@@ -3,7 +3,7 @@
 //! A [`Resource`] says of itself what a directory tells (RFC 7285 §9.2.2), and [`Resource::answer`] is what a GET or a POST of it gives. The
 //! resources that a world has follow from the world ([`crate::directory`]): nobody has to list them.
 
-mod endpoints;
+pub(crate) mod endpoints;
 mod flows;
 mod maps;
 mod multipart;

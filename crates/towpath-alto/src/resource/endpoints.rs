@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The properties that endpoints may have.
-pub(super) fn offered(world: &World) -> Vec<Property> {
+pub(crate) fn offered(world: &World) -> Vec<Property> {
     let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
     let of_addresses = world.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
     let names: BTreeSet<&PropertyName> =

@@ -89,10 +89,13 @@ pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) 
     let mut told = json!({
         "cost-type-names": names(&can.cost_types),
         "max-cost-types": can.max_cost_types,
-        "testable-cost-type-names": names(&can.testable),
         "cost-constraints": false,
         "ane-property-names": element_properties(world),
     });
+    // There, it names one at least (RFC 8189 §4.1.1).
+    if !can.testable.is_empty() {
+        told["testable-cost-type-names"] = names(&can.testable).into();
+    }
     if world.profile().is_some() {
         told[format!("priv:{flows}")] = true.into();
     }
