@@ -1,6 +1,6 @@
 //! Cost types, and the tests that costs are put to (RFC 7285 §6.1, §11.3.2.3; RFC 8189 §4).
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -107,6 +107,9 @@ impl CostType {
 
 /// How many types of costs may be asked for, or tested, at once: each is looked up for all pairs.
 pub(crate) const MOST_TYPES: usize = 16;
+
+/// How many costs may be asked for, or tested, at once: those of ten types of the most pairs.
+const MOST_COSTS: usize = 5_000_000;
 
 /// How a cost is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +222,21 @@ impl CostQuery {
         };
         let tests = Tests { fields, can, testable: &testable }.read()?;
         Ok(Self { types, is_multi, testable, tests })
+    }
+
+    /// Refuses to look up more costs of so many pairs than [`MOST_COSTS`]. `fields` are those that it was read from.
+    ///
+    /// # Errors
+    /// [`Problem`] of the field that names the types.
+    pub fn bound(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
+        let tested: BTreeSet<usize> = self.tested().collect();
+        if pairs.saturating_mul(self.types.len() + tested.len()) <= MOST_COSTS {
+            return Ok(());
+        }
+        let field = if self.is_multi { "multi-cost-types" } else { "testable-cost-types" };
+        let most =
+            format!("at most {MOST_COSTS} costs can be asked for, or tested, at once: name fewer types or pairs");
+        Err(fields.refuse_present(field, &most))
     }
 
     /// Whether a pair with these costs, by the positions of testable types, passes.

@@ -43,6 +43,11 @@ impl<'a> Fields<'a> {
         Problem::bad_value(self.name(field), value, reason)
     }
 
+    /// The error of that field having the value that it has.
+    pub fn refuse_present(&self, field: &str, reason: &(impl Display + ?Sized)) -> Problem {
+        self.refuse(field, &self.members.get(field).map(plain).unwrap_or_default(), reason)
+    }
+
     /// The error of a field that must be there and is not.
     pub fn missing(&self, field: &str) -> Problem {
         Problem::missing(self.name(field))

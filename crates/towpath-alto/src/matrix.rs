@@ -31,8 +31,8 @@ pub trait Grid {
     fn series<'a>(&'a self, _metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
         Box::new(|_, _| None)
     }
-    /// The costs among which one has its rank; none if these are just the costs of the grid.
-    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>>;
+    /// The costs among which one has its rank, [in order](ascending); none if these are just the costs of the grid.
+    fn universe(&self, metric: &CostMetric) -> Option<&[f64]>;
     /// The name of a source.
     fn source(&self, number: usize) -> String;
     /// The name of a destination.
@@ -185,19 +185,27 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     let costs: Vec<Option<f64>> = pairs.iter().map(|(from, to)| cost(*from, *to)).collect();
     match kind.cost_mode {
         CostMode::Ordinal => {
-            let universe = grid.universe(&kind.cost_metric);
-            let universe = universe.unwrap_or_else(|| costs.iter().flatten().copied().collect());
-            ranked(&costs, universe, is_more_better(kind.cost_metric.as_str()))
+            let is_more_better = is_more_better(kind.cost_metric.as_str());
+            match grid.universe(&kind.cost_metric) {
+                Some(universe) => ranked(&costs, universe, is_more_better),
+                None => ranked(&costs, &ascending(costs.iter().flatten().copied()), is_more_better),
+            }
         }
         CostMode::Numerical | CostMode::Array => costs,
     }
 }
 
+/// Each of these costs once, the least first.
+pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut costs: Vec<f64> = costs.collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    costs.dedup();
+    costs
+}
+
 /// The ranks of costs among all those of the universe: 1 for the one to prefer, which is the least or the greatest, equal ones for equals (RFC 7285 §6.1.2.2).
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
-fn ranked(costs: &[Option<f64>], mut universe: Vec<f64>, is_more_better: bool) -> Vec<Option<f64>> {
-    universe.sort_unstable_by(f64::total_cmp);
-    universe.dedup();
+fn ranked(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
     let before = |cost: f64| match is_more_better {
         true => universe.len() - universe.partition_point(|other| *other <= cost),
         false => universe.partition_point(|other| *other < cost),
@@ -294,7 +302,7 @@ mod tests {
             Box::new(move |from, to| Some(COSTS[from][to]? * factor))
         }
 
-        fn universe(&self, _: &CostMetric) -> Option<Vec<f64>> {
+        fn universe(&self, _: &CostMetric) -> Option<&[f64]> {
             None
         }
 
@@ -387,7 +395,7 @@ mod tests {
             self.pairs
         }
 
-        fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+        fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
             Example.universe(metric)
         }
 

@@ -24,6 +24,7 @@ use crate::{
     entity::{Domain, Entity},
     facts::{self, Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
+    matrix::ascending,
     names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
     network_map::NetworkMap,
     properties::Properties,
@@ -47,6 +48,8 @@ pub struct Region {
     pub costs: BTreeMap<CostMetric, Table>,
     /// By metric, the same costs over time.
     pub series: BTreeMap<CostMetric, Series>,
+    /// By metric, its costs in order, once ranks among them were asked for.
+    universes: BTreeMap<CostMetric, OnceLock<Vec<f64>>>,
 }
 
 /// Costs between prefixes.
@@ -153,8 +156,9 @@ impl World {
     pub fn at(mut self, unix_s: i64) -> Self {
         let calendars = &self.calendars;
         let interval = |metric: &CostMetric| calendars.get(metric)?.interval_at(unix_s);
-        for Region { costs, series, .. } in self.regions.values_mut() {
-            take_costs_of(interval, costs, series);
+        for region in self.regions.values_mut() {
+            take_costs_of(interval, &mut region.costs, &region.series);
+            region.forget_ranks();
         }
         take_costs_of(interval, &mut self.mesh.costs, &self.mesh.series);
         Self { at_s: Some(unix_s), ..self }
@@ -313,6 +317,19 @@ impl World {
             series_of_ends: self.mesh.series.get(metric),
             series_of_pids: region.and_then(|region| region.series.get(metric)),
         }
+    }
+}
+
+impl Region {
+    /// The costs by `metric`, each once, the least first: a rank is a place among them. They are put in order once.
+    pub fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
+        let table = self.costs.get(metric)?;
+        Some(self.universes.get(metric)?.get_or_init(|| ascending(table.values().copied())))
+    }
+
+    /// To be called when costs are others.
+    fn forget_ranks(&mut self) {
+        self.universes = self.costs.keys().map(|metric| (metric.clone(), OnceLock::new())).collect();
     }
 }
 

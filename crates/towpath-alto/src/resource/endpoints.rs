@@ -109,6 +109,7 @@ pub(super) fn costs(
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(world, fields, caller)?;
     let pairs = endpoints.sources.len() * endpoints.destinations.len();
+    query.bound(fields, pairs)?;
     let calendared = Calendared::read(fields, &query, world, pairs)?;
     let endpoint_cost_map = Matrix::of(&endpoints, &query).over_time(&endpoints, &query, &calendared);
     let mut meta = cost_meta(world, &query);
@@ -212,7 +213,7 @@ impl Grid for Endpoints<'_> {
     }
 
     /// Ranks are among the costs of the answer: nobody could list those between all addresses.
-    fn universe(&self, _: &CostMetric) -> Option<Vec<f64>> {
+    fn universe(&self, _: &CostMetric) -> Option<&[f64]> {
         None
     }
 

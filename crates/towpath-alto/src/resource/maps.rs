@@ -13,7 +13,7 @@ use crate::{
     names::{CostMetric, PidName},
     network_map::Selection,
     problem::Problem,
-    world::{Region, Table, World},
+    world::{Region, World},
 };
 
 /// `InfoResourceNetworkMap` (RFC 7285 §11.2.1.6).
@@ -56,7 +56,9 @@ pub(super) fn filtered_cost_map(
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let pids = Pids::read(region, fields)?;
-    let calendared = Calendared::read(fields, &query, world, pids.sources.len() * pids.destinations.len())?;
+    let pairs = pids.sources.len() * pids.destinations.len();
+    query.bound(fields, pairs)?;
+    let calendared = Calendared::read(fields, &query, world, pairs)?;
     Ok(document(world, region, &pids, &query, &calendared))
 }
 
@@ -154,8 +156,8 @@ impl Grid for Pids<'_> {
     }
 
     /// Ranks are among all costs of the map, so that parts of it agree.
-    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
-        self.region.costs.get(metric).map(|table: &Table| table.values().copied().collect())
+    fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
+        self.region.universe(metric)
     }
 
     fn source(&self, number: usize) -> String {

@@ -108,7 +108,7 @@ impl Grid for Bare<'_> {
         self.0.column(metric)
     }
 
-    fn universe(&self, metric: &CostMetric) -> Option<Vec<f64>> {
+    fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
         self.0.universe(metric)
     }
 

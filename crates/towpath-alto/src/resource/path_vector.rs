@@ -185,6 +185,8 @@ impl<'a> Asked<'a> {
     /// The answer about the pairs that `field` names.
     fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
         let mut paths = Paths::of(self.world);
+        let pairs = grid.pairs().map_or(grid.sources() * grid.destinations(), <[_]>::len);
+        self.query.bound(self.fields, pairs)?;
         let passing = Passing::of(grid, &self.query);
         let path_vector = CostType::path_vector();
         let times = self.query.types.iter().filter(|kind| **kind == path_vector).count();

@@ -180,7 +180,7 @@ fn region(
     costs: BTreeMap<CostMetric, Cells>,
     calendars: &BTreeMap<CostMetric, Calendar>,
 ) -> Result<Region, WorldFault> {
-    let mut region = Region { map, costs: BTreeMap::new(), series: BTreeMap::new() };
+    let mut region = Region { map, costs: BTreeMap::new(), series: BTreeMap::new(), universes: BTreeMap::new() };
     for (metric, cells) in costs {
         let (table, series) = table(&region.map, &metric, cells, calendars.get(&metric))?;
         if !series.is_empty() {
@@ -188,6 +188,7 @@ fn region(
         }
         region.costs.insert(metric, table);
     }
+    region.forget_ranks();
     Ok(region)
 }
 

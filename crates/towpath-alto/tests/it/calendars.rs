@@ -212,6 +212,23 @@ fn k1_who_does_not_ask_is_told_the_cost_of_now() {
 }
 
 #[test]
+fn m3_ranks_are_those_of_the_time() {
+    let calendar = json!({ "start": "1970-01-01T00:00:00Z", "time-interval-size": 60, "number-of-intervals": 2 });
+    let mut site = site(&json!({
+        "network-map": { "m": { "A": ["10.0.0.0/8"], "B": ["0.0.0.0/0"] } },
+        "cost-map": { "m": { "delay-ow": { "A": { "A": 5, "B": [4, 6] } } } },
+        "calendars": { "delay-ow": calendar },
+    }));
+    for (second, [near, far]) in [(0, [2, 1]), (60, [1, 2])] {
+        site.world = site.world.at(second);
+        assert_eq!(site.get("m-delay-ow-ordinal")["cost-map"], json!({ "A": { "A": near, "B": far } }));
+        let region = site.world.region("m").unwrap();
+        let universe = || region.universe(&"delay-ow".parse().unwrap()).unwrap();
+        assert!(std::ptr::eq(universe(), universe()), "costs are put in order once");
+    }
+}
+
+#[test]
 fn k1_of_no_time_in_particular_the_mean_is_told() {
     let expected = json!({ "PID1": { "PID2": 25, "PID3": 8 }, "PID2": { "PID1": 2.5 } });
     let plain = ask(&json!({ "cost-type": kind("tput") }));

@@ -154,6 +154,25 @@ fn x1_more_types_than_can_be_told_at_once_are_refused() {
 }
 
 #[test]
+fn x1_more_costs_than_can_be_looked_up_at_once_are_refused() {
+    let metrics = (0..6).map(|number| format!("[cost-map.m.\"priv:{number}\".P]\nP = {number}\n"));
+    let site = Site::of(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n{}", metrics.collect::<String>()));
+    let endpoints: Vec<_> = (0..700).map(|number| format!("ipv4:10.0.{}.{}", number / 256, number % 256)).collect();
+    let request = json!({
+        "multi-cost-types": vec![kind("priv:5", "ordinal"); 11], "endpoints": { "srcs": endpoints, "dsts": endpoints },
+    });
+    let (code, field, value) = site.refused("endpoint-costs", &request);
+    assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "multi-cost-types"));
+    assert!(value.starts_with("[{") && value.len() <= 256, "{value}");
+    let tests: Vec<_> = (0..10).map(|number| format!("[{number}] le 9")).collect();
+    let request = json!({
+        "cost-type": kind("priv:5", "ordinal"), "testable-cost-types": vec![kind("priv:5", "numerical"); 10],
+        "constraints": tests, "endpoints": { "srcs": endpoints, "dsts": endpoints },
+    });
+    assert_eq!(site.refused("endpoint-costs", &request).1, "testable-cost-types");
+}
+
+#[test]
 fn c1_fields_that_nobody_knows_are_ignored() {
     let site = Site::example();
     let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });
