@@ -62,8 +62,9 @@ pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
     world.property_map.get_or_init(|| {
         let mut map = Map::new();
         for (domain, properties) in &offered(world, Offer::Told) {
+            let properties = named(properties);
             for entity in entities(world, domain) {
-                map.insert(entity.to_string(), described(&entity, properties, &said_in(world)));
+                map.insert(entity.to_string(), described(&entity, &properties, &said_in(world)));
             }
         }
         let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
@@ -76,6 +77,14 @@ fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
     let prefixes = world.regions().flat_map(|region| region.map.pids()).flat_map(|(_, prefixes)| prefixes);
     let in_pids = prefixes.map(|prefix| Entity::Address(*prefix)).filter(|entity| entity.domain() == *domain);
     world.properties.entities(domain).into_iter().chain(in_pids).collect()
+}
+
+/// Properties by what an answer calls them, which is what the request did: `.country`, or `country` (RFC 9240 §10.5).
+type Names = BTreeMap<String, Property>;
+
+/// Properties by their own names.
+fn named(properties: &BTreeSet<Property>) -> Names {
+    properties.iter().map(|property| (property.to_string(), property.clone())).collect()
 }
 
 /// Looks up a property of an entity.
@@ -99,12 +108,14 @@ fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
 }
 
 /// Some properties of an entity.
-fn described(entity: &Entity, properties: &BTreeSet<Property>, look_up: &LookUp<'_>) -> Value {
-    let values = properties.iter().filter_map(|property| {
-        let value = look_up(entity, property)?;
-        Some((property.to_string(), value))
-    });
+fn described(entity: &Entity, properties: &Names, look_up: &LookUp<'_>) -> Value {
+    let values = properties.iter().filter_map(|(name, property)| Some((name.clone(), look_up(entity, property)?)));
     Value::Object(values.collect())
+}
+
+/// A property that a request names without the dot that may stand before one of no resource (RFC 9240 §5.2.2).
+fn plain(text: &str) -> &str {
+    text.strip_prefix('.').filter(|name| !name.contains('.')).unwrap_or(text)
 }
 
 /// Answers RFC 9240 §8.
@@ -117,23 +128,22 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
         Err(error) => Err(error.to_string()),
     };
     let wanted = fields.texts("entities", entity)?.ok_or_else(|| fields.missing("entities"))?;
-    let property = |text: &str| match Property::parse(text) {
-        Ok(property) if offered.values().any(|names| names.contains(&property)) => Ok(property),
+    let property = |text: &str| match Property::parse(plain(text)) {
+        Ok(property) if offered.values().any(|names| names.contains(&property)) => Ok((text.to_owned(), property)),
         Ok(_) => Err("there is no such property here".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let properties = fields.texts("properties", property)?;
-    let all = || offered.values().flatten().cloned().collect();
-    let names: BTreeSet<Property> = match &properties {
+    let names: Names = match &properties {
         Some(names) if !names.is_empty() => names.iter().cloned().collect(),
-        _ => all(),
+        _ => offered.values().flat_map(named).collect(),
     };
     // What is named twice is as if named once (RFC 9240 §8.3).
     let wanted = BTreeSet::from_iter(wanted);
     let (said, held) = (said_in(world), |entity: &_, property: &_| property_of(world, entity, property, delegate));
     let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match wanted.is_empty() {
         true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), &said),
-        false => (with_beneath(world, wanted, &names), &held),
+        false => (with_beneath(world, wanted, names.values()), &held),
     };
     let mut map = Map::new();
     for entity in &entities {
@@ -147,10 +157,14 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
 }
 
 /// Entities, and those in them of which something else may be said (RFC 9240 §8.5).
-fn with_beneath(world: &World, mut entities: BTreeSet<Entity>, properties: &BTreeSet<Property>) -> BTreeSet<Entity> {
-    let own = properties.iter().filter(|property| property.resource.is_none());
+fn with_beneath<'a>(
+    world: &World,
+    mut entities: BTreeSet<Entity>,
+    properties: impl Iterator<Item = &'a Property> + Clone,
+) -> BTreeSet<Entity> {
+    let own = properties.clone().filter(|property| property.resource.is_none());
     let names: Vec<&str> = own.map(|property| property.name.as_str()).collect();
-    let pids = properties.iter().filter(|property| property.is_pid());
+    let pids = properties.filter(|property| property.is_pid());
     let maps: Vec<&Region> = pids.filter_map(|property| world.region(property.resource.as_ref()?.as_str())).collect();
     let prefixes: Vec<IpNet> = entities.iter().filter_map(Entity::prefix).collect();
     let mut last: Option<IpNet> = None;

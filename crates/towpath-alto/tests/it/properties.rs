@@ -74,6 +74,24 @@ fn r2_who_asks_for_no_property_gets_none() {
 }
 
 #[test]
+fn r2_a_property_is_answered_as_it_was_asked_for() {
+    let site = Site::example();
+    let ask = |properties: Value| {
+        let request = json!({ "entities": ["ipv4:192.0.2.1"], "properties": properties });
+        site.ask("properties-filtered", &request).unwrap()["property-map"]["ipv4:192.0.2.1"].clone()
+    };
+    assert_eq!(ask(json!([".country", ".asn"])), json!({ ".country": "CH", ".asn": "64500" }));
+    let both = json!({ ".country": "CH", "country": "CH", "default.pid": "PID1" });
+    assert_eq!(ask(json!(["country", ".country", "default.pid"])), both);
+    for name in [".pid", ".default.pid", "..country", "."] {
+        let refused = site.refused("properties-filtered", &json!({ "entities": [], "properties": [name] }));
+        assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "properties".into(), name.into()));
+    }
+    let request = json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": [".country"] });
+    assert_eq!(site.refused("endpoint-properties", &request).1, "properties", "RFC 7285 knows no such dots");
+}
+
+#[test]
 fn r3_malformed_entities_are_errors_and_unknown_ones_are_not() {
     let site = Site::example();
     for (entity, is_wrong) in [
