@@ -68,8 +68,11 @@ impl NetworkMap {
         }
         for kind in AddressType::ALL {
             let everything = kind.everything();
-            let is_present = pids.iter().flat_map(|(_, prefixes)| prefixes).any(|p| AddressType::of_prefix(*p) == kind);
-            if is_present && !by_prefix.contains_key(&everything) {
+            let of_kind =
+                pids.iter().flat_map(|(_, prefixes)| prefixes).filter(|p| AddressType::of_prefix(**p) == kind);
+            let of_kind: Vec<IpNet> = of_kind.copied().collect();
+            let is_covered = || by_prefix.contains_key(&everything) || IpNet::aggregate(&of_kind) == [everything];
+            if !of_kind.is_empty() && !is_covered() {
                 return Err(MapFault::Uncovered { map: id, everything });
             }
         }
@@ -239,6 +242,10 @@ mod tests {
         );
         assert!(build(&EXAMPLE[1..]).is_ok(), "a map without IPv6 need not cover it");
         assert!(matches!(build(&EXAMPLE[2..]), Err(MapFault::Uncovered { .. })));
+        let halves: [(&str, &[&str]); 3] =
+            [("A", &["0.0.0.0/1", "10.0.0.0/8"]), ("B", &["128.0.0.0/2"]), ("C", &["192.0.0.0/2"])];
+        assert!(build(&halves).is_ok(), "parts may be all of it together");
+        assert!(matches!(build(&halves[..2]), Err(MapFault::Uncovered { .. })));
     }
 
     #[test]
