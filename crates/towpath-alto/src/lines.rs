@@ -39,6 +39,7 @@ use crate::{
     facts::Facts,
     names::{CostMetric, Malformed, NodeName, TopologyName},
     topology::TopologyError,
+    world::WorldFault,
 };
 
 /// The longest line, in bytes, without its end.
@@ -81,6 +82,9 @@ pub enum LineFault {
     /// A field has not the form that it must have.
     #[error("{0}")]
     Field(#[from] Malformed),
+    /// It says what no resource may tell.
+    #[error(transparent)]
+    World(#[from] WorldFault),
     /// The path of a route has more than [`MAX_HOPS`].
     #[error("the AS path has more than {MAX_HOPS} hops")]
     PathTooLong,

@@ -1,5 +1,6 @@
 //! The world: all that agents know, put together, checked, and never changed. A new one takes its place.
 
+pub(crate) mod check;
 mod draft;
 mod fault;
 
@@ -120,10 +121,13 @@ impl World {
     /// The world of what these agents know. What a later one says of the same thing holds.
     ///
     /// # Errors
-    /// If their network maps are none, or costs are told of what is not there.
+    /// If their network maps are none, something is told of what is not there, or what no resource may tell.
     pub fn of<'a>(facts: impl IntoIterator<Item = &'a Facts>) -> Result<Self, WorldFault> {
         let mut draft = Draft::default();
-        facts.into_iter().for_each(|facts| draft.add(facts));
+        for facts in facts {
+            check::facts(facts)?;
+            draft.add(facts);
+        }
         draft.finish()
     }
 
@@ -527,6 +531,18 @@ pub(crate) mod tests {
             assert!(fault.contains(&format!("cost map m: call metric {metric} otherwise")), "{fault}");
         }
         assert!(world("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
+    }
+
+    #[test]
+    fn c4_names_have_no_dots() {
+        for (facts, told) in [
+            ("[network-map.'a.b']\nP = ['0.0.0.0/0']", "network map a.b: call it otherwise"),
+            ("[network-map.m]\n'P.1' = ['0.0.0.0/0']", "PID P.1: call it otherwise"),
+            ("[properties.'.ane:L.1']\nx = 1", "element L.1: call it otherwise"),
+        ] {
+            let fault = World::of([&Facts::parse(facts).unwrap()]).unwrap_err().to_string();
+            assert!(fault.starts_with(told), "{fault}");
+        }
     }
 
     #[test]

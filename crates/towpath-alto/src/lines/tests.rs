@@ -24,6 +24,12 @@ fn fault(line: &str) -> String {
 }
 
 #[test]
+fn c4_what_no_resource_may_tell_is_one_line_that_is_skipped() {
+    let told = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);
+    assert!(told.contains("element L.1: call it otherwise"), "{told}");
+}
+
+#[test]
 fn each_line_tells_a_fact() {
     let told = facts(&[
         ROUTE,

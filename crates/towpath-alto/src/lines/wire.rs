@@ -22,6 +22,7 @@ use crate::{
     nested,
     route::{AsPath, Route},
     topology::{Amount, ToldLink},
+    world::check,
 };
 
 /// A line as it is written.
@@ -132,7 +133,10 @@ impl Line {
             Line::Route { router, prefix, next_hop, as_path } => {
                 Change::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
             }
-            Line::Property { entity, name, value } => Change::Property((entity, name), bounded(value)?),
+            Line::Property { entity, name, value } => {
+                check::entity(&entity)?;
+                Change::Property((entity, name), bounded(value)?)
+            }
             Line::Metric { map, src, dst, metric, value } => {
                 let ends = Ends::parse(map, &src, &dst)?;
                 if matches!(ends, Ends::Prefixes(..)) && Costs::ENDS.contains(&metric.as_str()) {

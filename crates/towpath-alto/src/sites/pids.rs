@@ -10,10 +10,10 @@ pub const ELSEWHERE: &str = "elsewhere";
 /// The most characters of a name (RFC 7285 §10.1).
 const MAX_LENGTH: usize = 64;
 
-/// The name of a PID that is closest to `text`: characters that it may not have become `_`, and it is cut to 64. A name
-/// of a PID stays as it is. None if nothing is left.
+/// The name of a PID that is closest to `text`: characters that it may not have become `_`, also the dot, which RFC 7285
+/// §10.1 reserves, and it is cut to 64. A name of a PID without dots stays as it is. None if nothing is left.
 pub fn pid_name(text: &str) -> Option<PidName> {
-    let is_allowed = |character: char| character.is_ascii_alphanumeric() || ":@_-.".contains(character);
+    let is_allowed = |character: char| character.is_ascii_alphanumeric() || ":@_-".contains(character);
     let allowed = |character: char| if is_allowed(character) { character } else { '_' };
     let name: String = text.trim().chars().take(MAX_LENGTH).map(allowed).collect();
     PidName::new(&name).ok()
@@ -30,7 +30,7 @@ pub(super) fn elsewhere() -> PidName {
 /// equals the first keeps its name; the others get `-2`, `-3`, ... in their order.
 pub(super) fn assign(names: &[&str]) -> Vec<PidName> {
     let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|position| PidName::new(names[*position]).is_err());
+    order.sort_by_key(|position| pid_name(names[*position]).is_none_or(|pid| pid.as_str() != names[*position]));
     let mut free = FreeNames { taken: HashSet::from([elsewhere()]), last_number: HashMap::new() };
     let mut pids = vec![elsewhere(); names.len()];
     for position in order {
@@ -85,6 +85,7 @@ mod tests {
     fn what_a_name_may_not_have_is_replaced() {
         let name = |text: &str| pid_name(text).map(|name| name.to_string());
         assert_eq!(name("CERN-PROD").as_deref(), Some("CERN-PROD"));
+        assert_eq!(name("cern.ch").as_deref(), Some("cern_ch"));
         assert_eq!(name(" T2 Zürich/ETH ").as_deref(), Some("T2_Z_rich_ETH"));
         assert_eq!(name(&"ä".repeat(99)), Some("_".repeat(64)));
         assert_eq!(name(" "), None);
@@ -93,6 +94,7 @@ mod tests {
     #[test]
     fn no_two_are_alike() {
         assert_eq!(assigned(&["a b", "a/b", "a_b", "a_b-2"]), ["a_b-3", "a_b-4", "a_b", "a_b-2"]);
+        assert_eq!(assigned(&["a.b", "a_b"]), ["a_b-2", "a_b"]);
         assert_eq!(assigned(&["x", "x", "elsewhere"]), ["x", "x-2", "elsewhere-2"]);
     }
 

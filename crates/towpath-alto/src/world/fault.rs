@@ -32,6 +32,14 @@ pub enum WorldFault {
         /// The metric.
         metric: CostMetric,
     },
+    /// Something has a name with a dot.
+    #[error("{what} {name}: call it otherwise: RFC 7285 keeps dots for other uses")]
+    Dot {
+        /// What it is.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// Properties are told of a PID that is not there.
     #[error("properties of {entity}: there is no such PID")]
     NoEntity {
