@@ -293,6 +293,16 @@ mod tests {
     }
 
     #[test]
+    fn i1_domains_of_elements_are_those_of_the_property_map() {
+        let facts =
+            Facts::parse("[properties.'properties.ane:L1']\n'priv:x' = 1\n[properties.'.ane:L2']\n'priv:y' = 2");
+        let world = World::of([&facts.unwrap()]).unwrap();
+        let document = document(&world);
+        let mappings = &document["resources"]["properties"]["capabilities"]["mappings"];
+        assert_eq!(*mappings, json!({ ".ane": ["priv:x", "priv:y"] }));
+    }
+
+    #[test]
     fn i2_what_is_asked_by_post_says_so() {
         let document = document(&example());
         let accepts = |id: &str| document["resources"][id].get("accepts").and_then(Value::as_str);

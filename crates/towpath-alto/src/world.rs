@@ -564,6 +564,10 @@ pub(crate) mod tests {
                 "cost map x, hopcount: the network map has no PID Q",
             ),
             ("[properties.\"x.pid:P\"]\na = 1", "properties of x.pid:P: there is no such PID"),
+            (
+                "[properties.\"x.ane:L1\"]\na = 1",
+                "properties of x.ane:L1: no resource of that name tells of elements; begin it with .ane",
+            ),
         ] {
             assert_eq!(World::of([&Facts::parse(text).unwrap()]).unwrap_err().to_string(), told);
         }

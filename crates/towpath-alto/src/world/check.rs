@@ -1,7 +1,7 @@
 //! What agents may not say, whatever the others do.
 
 use super::WorldFault;
-use crate::{entity::Entity, facts::Facts};
+use crate::{directory::PROPERTIES, entity::Entity, facts::Facts};
 
 /// Refuses facts of which no resource may tell.
 pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
@@ -15,6 +15,9 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
 /// Refuses an entity of which no property can be told.
 pub(crate) fn entity(entity: &Entity) -> Result<(), WorldFault> {
     match entity {
+        Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
+            Err(WorldFault::NoDomain { entity: entity.clone() })
+        }
         Entity::Ane(_, name) => without_dots("element", name.as_str()),
         Entity::Address(_) | Entity::Pid(..) => Ok(()),
     }

@@ -46,6 +46,12 @@ pub enum WorldFault {
         /// What is spoken of.
         entity: Entity,
     },
+    /// Properties are told of an element of a resource that speaks of none.
+    #[error("properties of {entity}: no resource of that name tells of elements; begin it with .ane")]
+    NoDomain {
+        /// What is spoken of.
+        entity: Entity,
+    },
     /// Costs are told of a network map that nobody tells.
     #[error("cost map {map}: there is no network map of that name")]
     NoMap {
