@@ -56,6 +56,11 @@ pub(crate) fn is_more_better(metric: &str) -> bool {
     MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }
 
+/// Whether the values of a metric with that name, which may have a statistic behind it, are whole numbers (RFC 9439 §4.5.2).
+pub(crate) fn is_whole(metric: &str) -> bool {
+    metric.split(':').next() == Some("hopcount")
+}
+
 /// Where the values of a metric come from (RFC 9439 §3.1). What says nothing is an estimation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -51,7 +51,7 @@ use serde::{
 use crate::{
     address,
     calendar::{Calendar, MOST_INTERVALS},
-    cost::CostContext,
+    cost::{CostContext, is_whole},
     delegation::Askable,
     entity::Entity,
     geo::Locations,
@@ -188,6 +188,16 @@ impl Cost {
             Course::Steady(_) => None,
             Course::Intervals(values) => Some(values),
         }
+    }
+
+    /// Whether all its values may be such of `metric`.
+    pub(crate) fn suits(&self, metric: &CostMetric) -> bool {
+        let is_suitable = |value: &f64| value.fract() == 0.0;
+        !is_whole(metric.as_str())
+            || match &self.0 {
+                Course::Steady(value) => is_suitable(value),
+                Course::Intervals(values) => values.iter().all(is_suitable),
+            }
     }
 
     /// Reads a cost that must be one number.

@@ -195,7 +195,7 @@ impl Measurements {
     /// samples there are also `:min`, `:max`, `:median`, `:mean`, `:stddev` and `:p95`. A name that would be longer than 32
     /// characters is left out.
     ///
-    /// The median of an even number is the mean of the two in the middle; the 95th percentile is by nearest rank, so the
+    /// The median of an even number is the mean of the two in the middle, of `hopcount`, which has no `:mean` and no `:stddev`, the lower one; the 95th percentile is by nearest rank, so the
     /// least sample that is not below 95 % of them; the deviation is that of the samples themselves (divided by their
     /// number). A histogram counts as often as it says, and its median where it is the newest.
     pub fn facts(&self, map: &ResourceId) -> (Facts, Doubts) {

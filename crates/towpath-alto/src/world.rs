@@ -19,7 +19,7 @@ use crate::{
     address::{AddressType, PrefixMap},
     calendar::Calendar,
     compatibility::Profile,
-    cost::{CostContext, CostMode, CostType},
+    cost::{CostContext, CostMode, CostType, is_whole},
     delegation::{Askable, Delegate, Item},
     directory,
     entity::{Domain, Entity},
@@ -387,7 +387,7 @@ impl Mesh {
 
     /// Sets the cost of a pair; what was told of it before is over, also over time.
     fn insert(&mut self, metric: &CostMetric, pair: (u32, u32), cost: &Cost) {
-        self.costs.entry(metric.clone()).or_default().insert(pair, cost.value());
+        self.costs.entry(metric.clone()).or_default().insert(pair, single(metric, cost.value()));
         if let Some(intervals) = cost.intervals() {
             self.series.entry(metric.clone()).or_default().insert(pair, Arc::clone(intervals));
         } else if let Some(series) = self.series.get_mut(metric) {
@@ -424,11 +424,16 @@ fn take_costs_of(
     series: &BTreeMap<CostMetric, Series>,
 ) {
     for (metric, series) in series {
-        let (table, interval) = (costs.entry(metric.clone()).or_default(), interval(metric));
-        table.extend(
-            series.iter().map(|(pair, told)| (*pair, interval.map_or_else(|| facts::mean(told), |at| told[at]))),
-        );
+        let interval = interval(metric);
+        let cost = |told: &[f64]| interval.map_or_else(|| single(metric, facts::mean(told)), |at| told[at]);
+        let now = series.iter().map(|(pair, told)| (*pair, cost(told)));
+        costs.entry(metric.clone()).or_default().extend(now);
     }
+}
+
+/// A cost, or the mean of several, as one cost by `metric`.
+fn single(metric: &CostMetric, cost: f64) -> f64 {
+    if is_whole(metric.as_str()) { cost.round() } else { cost }
 }
 
 /// Refuses costs that are told over other intervals than those of the `calendar` of their metric.
@@ -531,6 +536,24 @@ pub(crate) mod tests {
             assert!(fault.contains(&format!("cost map m: call metric {metric} otherwise")), "{fault}");
         }
         assert!(world("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
+    }
+
+    #[test]
+    fn q1_hops_are_counted_in_whole_numbers() {
+        let calendar = "start = '2026-01-05T00:00:00Z'\ntime-interval-size = 60\nnumber-of-intervals = 2";
+        let facts = |hops: &str| {
+            let costs = format!("[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.hopcount]\nP = {{ P = {hops} }}");
+            Facts::parse(&format!("{costs}\n[calendars.hopcount]\n{calendar}")).unwrap()
+        };
+        for hops in ["2.5", "[1, 2.5]"] {
+            let fault = World::of([&facts(hops)]).unwrap_err().to_string();
+            assert!(fault.starts_with("costs by hopcount, cost map m, P to P: RFC 9439"), "{fault}");
+        }
+        let world = World::of([&facts("[1, 2]")]).unwrap();
+        assert_eq!(cost(&world, "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0), "the mean is rounded");
+        assert_eq!(cost(&world.at(0), "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0));
+        let between = Facts::parse("[[costs]]\nsrc = '::1'\ndst = '::2'\n'hopcount:mean' = 0.5");
+        assert!(World::of([&between.unwrap()]).unwrap_err().to_string().contains("hopcount:mean, ::1/128 to ::2/128"));
     }
 
     #[test]

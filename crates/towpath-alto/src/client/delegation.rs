@@ -91,7 +91,7 @@ impl Document {
 /// The costs from one address.
 fn costs(metric: &CostMetric, from: IpAddr, row: &Map<String, Json>) -> Option<Vec<(Item, Json)>> {
     let cost = |(to, cost): (&String, &Json)| {
-        let cost = Cost::new(cost.as_f64()?)?;
+        let cost = Cost::new(cost.as_f64()?).filter(|cost| cost.suits(metric))?;
         Some((Item::Cost(metric.clone(), from, address_of(to)?), cost.value().into()))
     };
     Some(row.iter().filter_map(cost).collect())

@@ -142,6 +142,7 @@ impl Line {
                 if matches!(ends, Ends::Prefixes(..)) && Costs::ENDS.contains(&metric.as_str()) {
                     return Err(LineFault::MetricName(metric));
                 }
+                check::cost(&metric, &value, || format!("{src} to {dst}"))?;
                 Change::Cost((ends, metric), value)
             }
             Line::Link { topology, from, to, capacity, length, weight, directed, attach } => {

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::{Doubts, Measurements, values::Values};
 use crate::{
+    cost::is_whole,
     names::{CostMetric, PidName},
     sites::pid_name,
 };
@@ -29,7 +30,7 @@ pub(super) enum Why {
     NoValue,
     #[error("'{0}' is no number")]
     NoNumber(String),
-    #[error("{0} is no value: a number of 0 or more, for `lossrate` at most 100")]
+    #[error("{0} is no value: a number of 0 or more, for `lossrate` at most 100, for `hopcount` a whole one")]
     Value(f64),
     #[error("{0} is no number of times that a value was seen")]
     Count(f64),
@@ -222,9 +223,9 @@ impl Samples {
 
     /// How often a value was seen that may be one.
     fn weight(&self, series: Series, value: f64, count: f64) -> Result<u32, Why> {
-        let is_share = self.metrics.list[series.metric as usize].as_str() == "lossrate";
-        let most = if is_share { 100.0 } else { f64::MAX };
-        if !(0.0..=most).contains(&value) {
+        let metric = self.metrics.list[series.metric as usize].as_str();
+        let most = if metric == "lossrate" { 100.0 } else { f64::MAX };
+        if !(0.0..=most).contains(&value) || is_whole(metric) && value.fract() != 0.0 {
             return Err(Why::Value(value));
         }
         let is_count = count.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&count);

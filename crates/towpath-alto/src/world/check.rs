@@ -1,7 +1,12 @@
 //! What agents may not say, whatever the others do.
 
 use super::WorldFault;
-use crate::{directory::PROPERTIES, entity::Entity, facts::Facts};
+use crate::{
+    directory::PROPERTIES,
+    entity::Entity,
+    facts::{Cost, Facts},
+    names::CostMetric,
+};
 
 /// Refuses facts of which no resource may tell.
 pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
@@ -9,7 +14,25 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
         without_dots("network map", map.as_str())?;
         pids.keys().try_for_each(|pid| without_dots("PID", pid.as_str()))?;
     }
+    for (map, metrics) in &facts.cost_map {
+        for (metric, rows) in metrics {
+            let mut rows = rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| (src, dst, cost)));
+            rows.try_for_each(|(src, dst, told)| cost(metric, told, || format!("cost map {map}, {src} to {dst}")))?;
+        }
+    }
+    for costs in &facts.costs {
+        let pair = || format!("{} to {}", costs.src.0, costs.dst.0);
+        costs.values.iter().try_for_each(|(metric, told)| cost(metric, told, pair))?;
+    }
     facts.properties.keys().try_for_each(entity)
+}
+
+/// Refuses a cost of a pair that is no value of its metric.
+pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
+    match cost.suits(metric) {
+        true => Ok(()),
+        false => Err(WorldFault::Fraction { metric: metric.clone(), pair: pair() }),
+    }
 }
 
 /// Refuses an entity of which no property can be told.

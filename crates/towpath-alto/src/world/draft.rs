@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Mesh, Region, Routing, Series, Table, World, WorldFault, check_intervals, fault::MAP_NAME_LENGTH};
+use super::{Mesh, Region, Routing, Series, Table, World, WorldFault, check_intervals, fault::MAP_NAME_LENGTH, single};
 use crate::{
     address::AddressType,
     calendar::Calendar,
@@ -216,7 +216,7 @@ fn table(
     let (mut table, mut series) = (Table::with_capacity(cells.len()), Series::new());
     for ((src, dst), cost) in cells {
         let pair = (number(&src)?, number(&dst)?);
-        table.insert(pair, cost.value());
+        table.insert(pair, single(metric, cost.value()));
         if let Some(told) = cost.intervals() {
             check_intervals(metric, calendar, told, || format!("cost map {}, {src} to {dst}", map.id()))?;
             series.insert(pair, Arc::clone(told));

@@ -68,6 +68,14 @@ pub enum WorldFault {
         /// The PID.
         pid: PidName,
     },
+    /// A cost has a fraction, and its metric none.
+    #[error("costs by {metric}, {pair}: RFC 9439 has whole numbers only; call what has fractions priv:{metric}")]
+    Fraction {
+        /// The metric.
+        metric: CostMetric,
+        /// From where to where.
+        pair: String,
+    },
     /// Costs are told one by one of intervals, and nobody tells when these are.
     #[error(
         "costs by {metric}, {pair}: these are a list, so let an agent tell when its intervals are: [calendars.{metric}]"
