@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub(crate) use self::path_vector::BANDWIDTH;
 use crate::{
     calendar,
     cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},

@@ -557,6 +557,22 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn v6_what_can_be_reserved_is_a_number() {
+        let world = |value: &str| {
+            let facts = format!(r#"{{"properties": {{".ane:L1": {{"max-reservable-bandwidth": {value}}}}}}}"#);
+            World::of([&Facts::parse(&facts).unwrap()])
+        };
+        for value in ["\"fast\"", "null", "-1", "[1]"] {
+            let fault = world(value).unwrap_err().to_string();
+            assert_eq!(
+                fault,
+                "properties of .ane:L1: max-reservable-bandwidth is a number of bits per second, 0 or more"
+            );
+        }
+        assert!(world("0").is_ok() && world("1.5e11").is_ok());
+    }
+
+    #[test]
     fn c4_names_have_no_dots() {
         for (facts, told) in [
             ("[network-map.'a.b']\nP = ['0.0.0.0/0']", "network map a.b: call it otherwise"),

@@ -25,6 +25,8 @@ fn fault(line: &str) -> String {
 
 #[test]
 fn c4_what_no_resource_may_tell_is_one_line_that_is_skipped() {
+    let told = fault(r#"{"property": {"entity": ".ane:L1", "name": "max-reservable-bandwidth", "value": null}}"#);
+    assert!(told.contains("a number of bits per second, 0 or more"), "{told}");
     let told = fault(r#"{"metric": {"src": "::1", "dst": "::2", "metric": "hopcount", "value": 1.5}}"#);
     assert!(told.contains("costs by hopcount, ::1 to ::2: RFC 9439 has whole numbers only"), "{told}");
     let told = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);

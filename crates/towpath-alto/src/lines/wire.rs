@@ -134,7 +134,7 @@ impl Line {
                 Change::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
             }
             Line::Property { entity, name, value } => {
-                check::entity(&entity)?;
+                check::property(&entity, &name, &value)?;
                 Change::Property((entity, name), bounded(value)?)
             }
             Line::Metric { map, src, dst, metric, value } => {

@@ -31,7 +31,7 @@ use crate::{
 /// The property by which an element is found there (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
 /// The property with what can be reserved on an element at most, in bits per second (RFC 9275 §6.4.1).
-const BANDWIDTH: &str = "max-reservable-bandwidth";
+pub(crate) const BANDWIDTH: &str = "max-reservable-bandwidth";
 /// The property that tells what is behind an element, as one word: of a link the next router, of an adjacency the autonomous system that is entered. Where one router is on a path, there
 /// are as many as systems in the AS path, because its link leads into the first.
 const HOP: &str = "priv:hop";

@@ -1,11 +1,14 @@
 //! What agents may not say, whatever the others do.
 
+use serde_json::Value;
+
 use super::WorldFault;
 use crate::{
     directory::PROPERTIES,
     entity::Entity,
     facts::{Cost, Facts},
-    names::CostMetric,
+    names::{CostMetric, PropertyName},
+    resource::BANDWIDTH,
 };
 
 /// Refuses facts of which no resource may tell.
@@ -24,7 +27,10 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
         let pair = || format!("{} to {}", costs.src.0, costs.dst.0);
         costs.values.iter().try_for_each(|(metric, told)| cost(metric, told, pair))?;
     }
-    facts.properties.keys().try_for_each(entity)
+    let properties = facts.properties.iter();
+    let mut properties =
+        properties.flat_map(|(entity, told)| told.iter().map(move |(name, value)| (entity, name, value)));
+    properties.try_for_each(|(entity, name, value)| property(entity, name, value))
 }
 
 /// Refuses a cost of a pair that is no value of its metric.
@@ -35,13 +41,17 @@ pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> Stri
     }
 }
 
-/// Refuses an entity of which no property can be told.
-pub(crate) fn entity(entity: &Entity) -> Result<(), WorldFault> {
+/// Refuses a property of an entity of which none can be told, and one that is no value of it.
+pub(crate) fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
     match entity {
         Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
             Err(WorldFault::NoDomain { entity: entity.clone() })
         }
-        Entity::Ane(_, name) => without_dots("element", name.as_str()),
+        Entity::Ane(_, element) => {
+            without_dots("element", element.as_str())?;
+            let is_rate = name.as_str() != BANDWIDTH || value.as_f64().is_some_and(|rate| rate >= 0.0);
+            if is_rate { Ok(()) } else { Err(WorldFault::Bandwidth { entity: entity.clone() }) }
+        }
         Entity::Address(_) | Entity::Pid(..) => Ok(()),
     }
 }

@@ -52,6 +52,12 @@ pub enum WorldFault {
         /// What is spoken of.
         entity: Entity,
     },
+    /// What can be reserved on an element is no such number.
+    #[error("properties of {entity}: max-reservable-bandwidth is a number of bits per second, 0 or more")]
+    Bandwidth {
+        /// The element.
+        entity: Entity,
+    },
     /// Costs are told of a network map that nobody tells.
     #[error("cost map {map}: there is no network map of that name")]
     NoMap {
