@@ -56,6 +56,37 @@ pub(crate) fn is_more_better(metric: &str) -> bool {
     MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }
 
+/// Metrics that are registered (RFC 7285 §14.3, RFC 9439 §6).
+const REGISTERED: [&str; 9] = [
+    "routingcost",
+    "hopcount",
+    "delay-ow",
+    "delay-rt",
+    "delay-variation",
+    "lossrate",
+    "tput",
+    "bw-residual",
+    "bw-available",
+];
+
+/// Statistics that have a word (RFC 9439 §3.2).
+const STATISTICS: [&str; 7] = ["cur", "min", "max", "median", "mean", "stddev", "stdvar"];
+
+/// Whether clients may know a metric with that name, or know that it is private: it is registered, or begins with `priv:` (RFC 7285 §10.6), perhaps with a statistic behind it.
+pub(crate) fn is_registered(metric: &str) -> bool {
+    let base =
+        metric.rsplit_once(':').filter(|(_, statistic)| is_statistic(statistic)).map_or(metric, |(base, _)| base);
+    REGISTERED.contains(&base) || base.starts_with("priv:") && !base.contains('.')
+}
+
+/// Whether that is a statistic: a word, or a percentile such as `p99.9`.
+fn is_statistic(text: &str) -> bool {
+    let is_share = |share: &str| {
+        share.starts_with(|first: char| first.is_ascii_digit()) && share.parse().is_ok_and(|share: f64| share <= 100.0)
+    };
+    STATISTICS.contains(&text) || text.strip_prefix('p').is_some_and(is_share)
+}
+
 /// Whether the values of a metric with that name, which may have a statistic behind it, are whole numbers (RFC 9439 §4.5.2).
 pub(crate) fn is_whole(metric: &str) -> bool {
     metric.split(':').next() == Some("hopcount")
@@ -379,6 +410,19 @@ mod tests {
             ("priv:tput", false),
         ] {
             assert_eq!(is_more_better(metric), expected, "{metric}");
+        }
+    }
+
+    #[test]
+    fn q2_metrics_are_registered_or_private() {
+        for metric in ["routingcost", "tput:p95", "delay-ow:p99.9", "hopcount:cur", "priv:x", "priv:x:y", "priv:x:p0.5"]
+        {
+            assert!(is_registered(metric), "{metric}");
+        }
+        for metric in
+            ["shoesize", "delay-ow:foo", "delay-ow:p101", "tput:p", "tput:p-1", "priv:a.b", "priv:a.b:mean", "priv"]
+        {
+            assert!(!is_registered(metric), "{metric}");
         }
     }
 

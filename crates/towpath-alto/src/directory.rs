@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cost::{CostMode, CostType},
+    cost::{CostMode, CostType, is_registered},
     media,
     names::{CostMetric, ResourceId},
     resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints},
@@ -67,6 +67,11 @@ pub enum Lack {
     /// A network map has so many PIDs that its cost maps are told in parts only.
     #[error("network map {0} has so many PIDs that no cost map is told whole, which RFC 7285 demands: join some")]
     TooLarge(ResourceId),
+    /// A metric is neither registered nor private (§10.6), or has a statistic that there is not (RFC 9439 §3.2).
+    #[error(
+        "metric {0} is none that clients know: begin it with priv:, without dots; statistics are cur, min, max, median, mean, stddev, stdvar, and p with a number"
+    )]
+    Metric(CostMetric),
     /// A calendar begins later, and clients count from its start (RFC 8896 §5.1).
     #[error(
         "calendars.{0} is still to begin, and until then its costs are their mean: set its start to a time that has been"
@@ -89,6 +94,10 @@ impl Directory {
         if draft.directory.resources.is_empty() {
             draft.lacks.push(Lack::NetworkMap);
         }
+        let of_regions = world.regions().flat_map(|region| region.costs.keys());
+        let metrics: BTreeSet<&CostMetric> = world.metrics().into_iter().chain(of_regions).collect();
+        let unknown = metrics.into_iter().filter(|metric| !is_registered(metric.as_str()));
+        draft.lacks.extend(unknown.cloned().map(Lack::Metric));
         draft.lacks.extend(world.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
             true => Lack::CalendarToCome(metric.clone()),
             false => Lack::CalendarOver(metric.clone()),
@@ -327,6 +336,9 @@ mod tests {
             let (_, lacks) = Directory::of(&World::of([&Facts::parse(text).unwrap()]).unwrap());
             lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("; ")
         };
+        let metrics = "routingcost = { P = { P = 1 } }\n'delay-ow:foo' = { P = { P = 1 } }";
+        let unknown = lacks(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n[cost-map.m]\n{metrics}"));
+        assert!(unknown.starts_with("metric delay-ow:foo is none that clients know"), "{unknown}");
         assert!(lacks("").starts_with("there is no network map"));
         assert!(lacks("[network-map.m]\nP = [\"0.0.0.0/0\"]").starts_with("network map m has no costs by routingcost"));
     }
