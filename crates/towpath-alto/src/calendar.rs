@@ -162,15 +162,17 @@ impl<'a> Calendared<'a> {
         let types = query.types.len();
         if wanted.len() != types {
             let expected = format!("this must have one for each type that is asked for: {types}");
-            return Err(fields.refuse(FIELD, &wanted.len().to_string(), &expected));
+            return Err(fields.refuse_present(FIELD, &expected));
         }
         let calendars = query.types.iter().zip(wanted).map(|(kind, wanted)| world.calendar(kind).filter(|_| wanted));
         let of_types: Vec<Option<&Calendar>> = calendars.collect();
         let intervals: usize = of_types.iter().flatten().map(|calendar| calendar.intervals).sum();
         let values = pairs.saturating_mul(intervals);
         if values > MOST_VALUES {
-            let most = format!("at most {MOST_VALUES} costs of intervals can be asked for at once: name fewer pairs");
-            return Err(fields.refuse(FIELD, &values.to_string(), &most));
+            let most = format!(
+                "at most {MOST_VALUES} costs of intervals can be asked for at once, not {values}: name fewer pairs"
+            );
+            return Err(fields.refuse_present(FIELD, &most));
         }
         Ok(Self { of_types })
     }

@@ -251,7 +251,7 @@ impl CostQuery {
         let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
             Some(testable) if testable.is_empty() || testable.len() > can.testable.len().min(MOST_TYPES) => {
                 let allowed = format!("this may name 1 to {} types", can.testable.len().min(MOST_TYPES));
-                return Err(fields.refuse("testable-cost-types", &testable.len().to_string(), &allowed));
+                return Err(fields.refuse_present("testable-cost-types", &allowed));
             }
             Some(testable) => testable,
             None => types.clone(),
@@ -296,11 +296,11 @@ fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, 
         (Some(single), None) => Ok((vec![single], false)),
         (None, Some(several)) if several.is_empty() || several.len() > can.max_cost_types => {
             let allowed = format!("this may name 1 to {} types", can.max_cost_types);
-            Err(fields.refuse("multi-cost-types", &several.len().to_string(), &allowed))
+            Err(fields.refuse_present("multi-cost-types", &allowed))
         }
         (None, Some(several)) => Ok((several, true)),
         (Some(_), Some(_)) => {
-            Err(fields.refuse("multi-cost-types", "", "only one of this and cost-type can be asked for"))
+            Err(fields.refuse_present("multi-cost-types", "only one of this and cost-type can be asked for"))
         }
         (None, None) => Err(fields.missing("cost-type")),
     }
@@ -335,7 +335,9 @@ impl Tests<'_> {
         let alternatives = self.fields.list("or-constraints", |element| self.parse_all(element))?;
         let (field, tests) = match (all, alternatives) {
             (Some(_), Some(_)) => {
-                return Err(self.fields.refuse("or-constraints", "", "only one of this and constraints can be there"));
+                return Err(self
+                    .fields
+                    .refuse_present("or-constraints", "only one of this and constraints can be there"));
             }
             (Some(all), None) if all.is_empty() => return Ok(Vec::new()),
             (Some(all), None) => ("constraints", vec![all]),
@@ -349,7 +351,7 @@ impl Tests<'_> {
         let count = tests.iter().map(Vec::len).sum::<usize>();
         if count > MOST_TESTS {
             let most = format!("at most {MOST_TESTS} constraints can be asked for at once");
-            return Err(self.fields.refuse(field, &count.to_string(), &most));
+            return Err(self.fields.refuse_present(field, &most));
         }
         let mut tested = tests.iter().flatten().map(|test| &self.testable[test.index]);
         match tested.find(|tested| !self.can.testable.contains(tested)) {

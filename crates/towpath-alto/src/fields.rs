@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
         Problem::bad_value(self.name(field), value, reason)
     }
 
-    /// The error of that field having the value that it has.
+    /// The error of that field having the value that it has, as a whole.
     pub fn refuse_present(&self, field: &str, reason: &(impl Display + ?Sized)) -> Problem {
         self.refuse(field, &self.members.get(field).map(plain).unwrap_or_default(), reason)
     }

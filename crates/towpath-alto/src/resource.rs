@@ -97,8 +97,8 @@ pub struct Caller<'a> {
 pub const MOST_PAIRS: usize = 500_000;
 
 /// The error of `field` naming so many pairs.
-fn too_many_pairs(fields: Fields<'_>, field: &str, pairs: &str) -> Problem {
-    fields.refuse(field, pairs, &format!("at most {MOST_PAIRS} pairs can be asked for at once"))
+fn too_many_pairs(fields: Fields<'_>, field: &str, pairs: usize) -> Problem {
+    fields.refuse_present(field, &format!("at most {MOST_PAIRS} pairs can be asked for at once, not {pairs}"))
 }
 
 impl Resource {

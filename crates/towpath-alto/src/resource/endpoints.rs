@@ -137,11 +137,11 @@ impl<'a> Endpoints<'a> {
         let side = |field| Ok(filter.texts(field, Endpoint::parse)?.unwrap_or_default());
         let (sources, destinations) = (side("srcs")?, side("dsts")?);
         if sources.is_empty() && destinations.is_empty() {
-            return Err(fields.refuse("endpoints", "{}", "srcs or dsts must name an endpoint"));
+            return Err(fields.refuse_present("endpoints", "srcs or dsts must name an endpoint"));
         }
-        if sources.len().saturating_mul(destinations.len()) > MOST_PAIRS {
-            let pairs = format!("{} x {}", sources.len(), destinations.len());
-            return Err(too_many_pairs(fields, "endpoints", &pairs));
+        let pairs = sources.len().saturating_mul(destinations.len());
+        if pairs > MOST_PAIRS {
+            return Err(too_many_pairs(fields, "endpoints", pairs));
         }
         let place = |endpoints: Vec<Endpoint>| {
             let endpoints = if endpoints.is_empty() { vec![Endpoint(caller.address)] } else { endpoints };

@@ -33,7 +33,7 @@ impl<T: Ord + Copy> Flows<T> {
     ) -> Result<Option<Self>, Problem> {
         let Some(blocks) = fields.list(field, |element| Block::read(element, &read))? else { return Ok(None) };
         if fields.object(mesh)?.is_some() {
-            return Err(fields.refuse(field, "", &format!("only one of this and {mesh} can be asked for")));
+            return Err(fields.refuse_present(field, &format!("only one of this and {mesh} can be asked for")));
         }
         if blocks.is_empty() {
             return Err(fields.refuse(field, "[]", "this must not be empty"));
@@ -41,7 +41,7 @@ impl<T: Ord + Copy> Flows<T> {
         let pairs = blocks.iter().map(|block| block.sources.len().saturating_mul(block.destinations.len()));
         let pairs = pairs.fold(0, usize::saturating_add);
         if pairs > MOST_PAIRS {
-            return Err(too_many_pairs(fields, field, &pairs.to_string()));
+            return Err(too_many_pairs(fields, field, pairs));
         }
         Ok(Some(Self::of(&blocks)))
     }

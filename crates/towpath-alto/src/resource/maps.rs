@@ -115,7 +115,7 @@ impl<'a> Pids<'a> {
         }
         let pairs = pids.sources.len() * pids.destinations.len();
         if pairs > MOST_PAIRS {
-            return Err(too_many_pairs(fields, "pids", &pairs.to_string()));
+            return Err(too_many_pairs(fields, "pids", pairs));
         }
         Ok(pids)
     }

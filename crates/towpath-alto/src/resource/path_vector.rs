@@ -195,7 +195,7 @@ impl<'a> Asked<'a> {
             let ends = way(from, to).filter(|_| passes);
             let path = ends.and_then(|(from, to)| paths.between(from, to));
             let elements = times * path.map_or(0, |path| paths.length(path));
-            room = room.checked_sub(elements).ok_or_else(|| self.too_much(field, passing.pairs().count()))?;
+            room = room.checked_sub(elements).ok_or_else(|| self.too_much(field))?;
             of_pairs.push(path);
         }
         let names: Vec<AneName> = paths.elements().iter().map(Element::name).collect();
@@ -210,9 +210,9 @@ impl<'a> Asked<'a> {
         Ok(self.form.answer(self.resource, meta, &first, |vtag| self.second_part(vtag, elements)))
     }
 
-    fn too_much(&self, field: &str, pairs: usize) -> Problem {
+    fn too_much(&self, field: &str) -> Problem {
         let most = format!("there are more than {MOST_ELEMENTS} elements on these paths: ask for fewer pairs at once");
-        self.fields.refuse(field, &pairs.to_string(), &most)
+        self.fields.refuse_present(field, &most)
     }
 
     /// The properties of the elements on the paths.

@@ -84,7 +84,7 @@ impl Updates {
         let count = added.map_or(0, |added| added.len());
         if count > MOST_SUBSTREAMS {
             let most = format!("a stream follows at most {MOST_SUBSTREAMS} answers: open another for the rest");
-            return Err(fields.refuse("add", &count.to_string(), &most));
+            return Err(fields.refuse_present("add", &most));
         }
         let add = added.into_iter().flatten().map(|(name, asked)| {
             let id = SubstreamId::new(name).map_err(|reason| fields.refuse("add", name, &reason))?;

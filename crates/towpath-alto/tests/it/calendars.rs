@@ -271,8 +271,8 @@ fn k1_what_is_wrong_with_calendared_is_told() {
         let (code, field, value) = site.refused("default-costs", &request);
         format!("{code} {field} {value}")
     };
-    assert_eq!(refused(json!([true])), "E_INVALID_FIELD_VALUE calendared 1");
-    assert_eq!(refused(json!([])), "E_INVALID_FIELD_VALUE calendared 0");
+    assert_eq!(refused(json!([true])), "E_INVALID_FIELD_VALUE calendared [true]");
+    assert_eq!(refused(json!([])), "E_INVALID_FIELD_VALUE calendared []");
     assert_eq!(refused(json!([true, "yes"])), "E_INVALID_FIELD_VALUE calendared yes");
     assert_eq!(refused(json!(true)), "E_INVALID_FIELD_TYPE calendared ");
 }
@@ -292,7 +292,7 @@ fn k1_more_values_than_can_be_told_at_once_are_refused() {
         })
     };
     let (code, field, value) = site.refused("endpoint-costs", &request(51, true));
-    assert_eq!((code, &*field, &*value), ("E_INVALID_FIELD_VALUE", "calendared", "5100000"));
+    assert_eq!((code, &*field, &*value), ("E_INVALID_FIELD_VALUE", "calendared", "[true]"));
     assert!(site.ask("endpoint-costs", &request(51, false)).is_ok(), "it is the calendars that are too much");
     let answer = site.ask("endpoint-costs", &request(1, true)).unwrap();
     assert_eq!(answer["endpoint-cost-map"]["ipv4:10.0.0.0"]["ipv4:10.0.0.99"], json!(vec![5; 1000]));

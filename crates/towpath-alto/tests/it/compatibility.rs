@@ -244,7 +244,8 @@ fn v9_flows_of_too_many_pairs_are_refused() {
             .is_ok()
     );
     let (_, field, value) = site.refused("path-vector", &request(2));
-    assert_eq!((&*field, &*value), ("endpoint-flows", "524288"));
+    assert_eq!(field, "endpoint-flows");
+    assert!(value.starts_with(r#"[{"dsts":["ipv4:192.0.9.0","#), "{value}");
 }
 
 #[test]

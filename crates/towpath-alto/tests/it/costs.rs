@@ -108,6 +108,7 @@ fn e1_what_is_wrong_with_endpoints_is_told() {
         format!("{code} {field} {value}")
     };
     assert_eq!(refused(json!({})), "E_INVALID_FIELD_VALUE endpoints {}");
+    assert_eq!(refused(json!({ "srcs": [] })), "E_INVALID_FIELD_VALUE endpoints {\"srcs\":[]}");
     assert_eq!(refused(json!([])), "E_INVALID_FIELD_TYPE endpoints ");
     assert_eq!(refused(json!({ "srcs": ["192.0.2.1"] })), "E_INVALID_FIELD_VALUE endpoints/srcs 192.0.2.1");
     let missing = site.refused("endpoint-costs", &json!({ "cost-type": kind("routingcost", "numerical") }));
@@ -139,7 +140,8 @@ fn more_pairs_than_can_be_told_at_once_are_refused() {
         "cost-type": kind("routingcost", "numerical"), "endpoints": { "srcs": endpoints, "dsts": endpoints },
     });
     let (code, field, value) = site.refused("endpoint-costs", &request);
-    assert_eq!((code, &*field, &*value), ("E_INVALID_FIELD_VALUE", "endpoints", "708 x 708"));
+    assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "endpoints"));
+    assert!(value.starts_with(r#"{"dsts":["ipv4:10.0.0.0","#) && value.len() == 256, "{value}");
 }
 
 #[test]
@@ -149,8 +151,9 @@ fn x1_more_types_than_can_be_told_at_once_are_refused() {
     assert_eq!(site.directory.find("m-costs").unwrap().capabilities(&site.world)["max-cost-types"], 16);
     let request = |types: usize| json!({ "multi-cost-types": vec![kind("priv:7", "numerical"); types] });
     assert_eq!(site.ask("m-costs", &request(16)).unwrap()["cost-map"], json!({ "P": { "P": vec![7; 16] } }));
-    let refused = site.refused("m-costs", &request(17));
-    assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "multi-cost-types".into(), "17".into()));
+    let (code, field, value) = site.refused("m-costs", &request(17));
+    assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "multi-cost-types"));
+    assert!(value.starts_with("[{"), "{value}");
 }
 
 #[test]

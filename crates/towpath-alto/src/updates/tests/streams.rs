@@ -76,7 +76,9 @@ fn s2_a_stream_follows_128_answers() {
         let add = (0..count).map(|number| (format!("s{number}"), follow("default")));
         json!({ "add": Value::Object(add.collect()) })
     };
-    assert_eq!(refused(&many(129)), (Code::InvalidFieldValue, "add".into(), "129".into()));
+    let (code, field, value) = refused(&many(129));
+    assert_eq!((code, &*field), (Code::InvalidFieldValue, "add"));
+    assert!(value.starts_with("{\""), "{value}");
     let site = Site::of(&example());
     let mut followed = Followed::default();
     let (mut stream, events) = open(&many(128), &site, &mut followed);
