@@ -239,7 +239,10 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{facts::Facts, world::tests::example};
+    use crate::{
+        facts::Facts,
+        world::tests::{EXAMPLE, example},
+    };
 
     fn document(world: &World) -> Value {
         let (directory, _) = Directory::of(world);
@@ -248,8 +251,19 @@ mod tests {
 
     #[test]
     fn i1_names_lead_somewhere() {
-        let document = document(&example());
+        let ways =
+            "[routers.r]\nroutes = [{ prefix = '0.0.0.0/0', next-hop = '192.0.2.9' }]\n[properties.'.ane:L1']\nx = 1";
+        let world = World::of([EXAMPLE, ways].map(|facts| Facts::parse(facts).unwrap()).iter()).unwrap();
+        let document = document(&world);
         let resources = document["resources"].as_object().unwrap();
+        let is_of_a_resource = |name: &str| match name.rsplit_once('.') {
+            Some(("", kind)) => kind == "ane",
+            Some((resource, kind)) => kind == "pid" && resources[resource]["media-type"] == media::NETWORK_MAP,
+            None => true,
+        };
+        let multipart =
+            resources.values().filter(|entry| entry["media-type"].as_str().unwrap().starts_with("multipart"));
+        assert_eq!(multipart.count(), 2, "there are path vectors");
         assert_eq!(document["meta"]["default-alto-network-map"], "default");
         for (id, entry) in resources {
             for used in entry["uses"].as_array().into_iter().flatten() {
@@ -262,6 +276,15 @@ mod tests {
                 "{id}: one or the other"
             );
             assert_eq!(entry["media-type"].as_str().unwrap().matches("boundary").count(), 0, "v1");
+            let properties = capabilities["prop-types"].as_array().into_iter().flatten();
+            for (domain, names) in capabilities["mappings"].as_object().into_iter().flatten() {
+                assert!(is_of_a_resource(domain) || ["ipv4", "ipv6"].contains(&&**domain), "{id}: {domain}");
+                let names = names.as_array().unwrap();
+                assert!(names.iter().all(|name| is_of_a_resource(name.as_str().unwrap())), "{id}: {names:?}");
+            }
+            for name in properties {
+                assert!(is_of_a_resource(name.as_str().unwrap()), "{id}: {name}");
+            }
             for field in ["cost-type-names", "testable-cost-type-names"] {
                 for name in entry["capabilities"][field].as_array().into_iter().flatten() {
                     assert!(document["meta"]["cost-types"].get(name.as_str().unwrap()).is_some(), "{id}: {name}");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_field_and_value() {
+    fn c2_an_error_tells_field_and_value() {
         let problem = Problem::bad_value("cost-metric", "x", "no such metric").within("cost-type");
         let meta = json!({
             "code": "E_INVALID_FIELD_VALUE", "field": "cost-type/cost-metric", "value": "x", "description": "no such metric",

@@ -9,6 +9,7 @@ use towpath_alto::{
     directory::Directory,
     facts::Facts,
     fields, media,
+    problem::{Code, Problem},
     resource::Resource,
     world::World,
 };
@@ -148,13 +149,30 @@ fn check(world: &World, resource: &Resource, request: &Value) {
             let document = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &answer.body);
             assert!(document.is_ok(), "{}: {request}: {document:?}", resource.id);
         }
-        Err(problem) => {
-            let told = problem.document();
-            let code = told["meta"]["code"].as_str().unwrap_or_default();
-            assert!(code.starts_with("E_"), "{told}");
-            assert!(told["meta"]["value"].is_null() || told["meta"]["field"].is_string(), "{told}");
-        }
+        Err(problem) => assert!(is_just(request, &problem), "{}: {request}: {problem:?}", resource.id),
     }
+}
+
+/// Whether that is wrong with a request: a field that is not there is missing, and what is there has a wrong type, or a wrong value, which is told.
+fn is_just(request: &Value, problem: &Problem) -> bool {
+    let Some(field) = &problem.field else {
+        return problem.code == Code::Syntax && !request.is_object() && problem.value.is_none();
+    };
+    let found = field.split('/').try_fold(request, |within, name| within.get(name));
+    match (problem.code, found, &problem.value) {
+        (Code::MissingField, None, None) | (Code::InvalidFieldType, Some(_), None) => true,
+        (Code::InvalidFieldValue, Some(found), Some(value)) => has(found, value),
+        _ => false,
+    }
+}
+
+/// Whether that is the text of a value, or of something in it, as far as errors repeat it.
+fn has(found: &Value, text: &str) -> bool {
+    let whole = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+    let is_within = |within: &Value| has(within, text);
+    whole.chars().take(256).eq(text.chars())
+        || found.as_array().is_some_and(|elements| elements.iter().any(is_within))
+        || found.as_object().is_some_and(|members| members.values().any(is_within))
 }
 
 #[test]
@@ -164,6 +182,43 @@ fn c3_what_garbling_begins_with_is_answered() {
     for resource in directory.resources() {
         let answer = resource.answer(&world, &right_request(resource), IpAddr::from([192, 0, 2, 1]));
         assert!(answer.is_ok(), "{}: {answer:?}", resource.id);
+    }
+}
+
+#[test]
+fn c3_each_damage_has_its_code_and_its_field() {
+    let (world, directory) = world();
+    for resource in directory.resources() {
+        let Some(accepts) = resource.accepts() else { continue };
+        let (needed, list) = match accepts {
+            media::NETWORK_MAP_FILTER => (&["pids"][..], "pids"),
+            media::COST_MAP_FILTER => (&["cost-type"][..], "pids/srcs"),
+            media::ENDPOINT_COST_PARAMS => (&["cost-type", "endpoints"][..], "endpoints/srcs"),
+            media::ENDPOINT_PROPERTIES_PARAMS => (&["properties", "endpoints"][..], "endpoints"),
+            media::PROPERTY_MAP_PARAMS => (&["entities"][..], "entities"),
+            other => panic!("{other}"),
+        };
+        let right = right_request(resource);
+        let told = |request: &Value| {
+            let problem = resource.answer(&world, request, IpAddr::from([192, 0, 2, 1])).unwrap_err();
+            (problem.code, problem.field.unwrap_or_default(), problem.value)
+        };
+        for field in needed {
+            let mut damaged = right.clone();
+            damaged.as_object_mut().unwrap().remove(*field);
+            assert_eq!(told(&damaged), (Code::MissingField, (*field).to_owned(), None), "{}", resource.id);
+            damaged[*field] = json!(7);
+            assert_eq!(told(&damaged), (Code::InvalidFieldType, (*field).to_owned(), None), "{}", resource.id);
+        }
+        let mut damaged = right.clone();
+        *damaged.pointer_mut(&format!("/{list}")).unwrap() = json!(["a b"]);
+        assert_eq!(told(&damaged), (Code::InvalidFieldValue, list.to_owned(), Some("a b".into())), "{}", resource.id);
+        if needed.contains(&"cost-type") {
+            let mut damaged = right.clone();
+            damaged["cost-type"]["cost-metric"] = json!("x");
+            let expected = (Code::InvalidFieldValue, "cost-type/cost-metric".to_owned(), Some("x".to_owned()));
+            assert_eq!(told(&damaged), expected, "{}", resource.id);
+        }
     }
 }
 
@@ -181,10 +236,14 @@ proptest! {
     }
 
     #[test]
-    fn c3_garbled_bytes_are_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[\\[\\]{}:,\"a-z0-9 .-]{0,80}") {
-        for bytes in [bytes.as_slice(), text.as_bytes()] {
-            if let Err(problem) = fields::parse(bytes) {
-                prop_assert_eq!(problem.code.name(), "E_SYNTAX");
+    fn c3_a_request_that_is_cut_is_none(cut in any::<prop::sample::Index>(), tail in "[\\[\\]:,a-z0-9 .-]{0,80}") {
+        let (_, directory) = world();
+        for resource in directory.resources() {
+            let whole = right_request(resource).to_string();
+            let cut = cut.index(whole.len());
+            for bytes in [whole[..cut].to_owned(), format!("{whole}x{tail}"), format!("x{tail}{whole}")] {
+                let problem = fields::parse(bytes.as_bytes()).unwrap_err();
+                prop_assert_eq!((problem.code, problem.field, problem.value), (Code::Syntax, None, None));
             }
         }
     }

@@ -116,6 +116,23 @@ fn r3_malformed_entities_are_errors_and_unknown_ones_are_not() {
 }
 
 #[test]
+fn r3_null_is_told_of_entities_and_left_out_of_endpoints() {
+    let facts = json!({
+        "network-map": { "m": { "P": ["0.0.0.0/0"] } },
+        "properties": { "ipv4:192.0.2.0/24": { "country": "CH" }, "ipv4:192.0.2.1": { "country": null } },
+    });
+    let site = Site::of(&facts.to_string());
+    let addresses = json!(["ipv4:192.0.2.1", "ipv4:192.0.2.2"]);
+    let request = json!({ "entities": addresses, "properties": ["country"] });
+    let expected = json!({ "ipv4:192.0.2.1": { "country": null }, "ipv4:192.0.2.2": { "country": "CH" } });
+    assert_eq!(site.ask("properties-filtered", &request).unwrap()["property-map"], expected);
+    assert_eq!(site.get("properties")["property-map"]["ipv4:192.0.2.1"], json!({ "country": null }));
+    let request = json!({ "endpoints": addresses, "properties": ["country"] });
+    let expected = json!({ "ipv4:192.0.2.1": {}, "ipv4:192.0.2.2": { "country": "CH" } });
+    assert_eq!(site.ask("endpoint-properties", &request).unwrap()["endpoint-properties"], expected);
+}
+
+#[test]
 fn r5_a_prefix_brings_what_differs_beneath_it() {
     let site = Site::example();
     let request = json!({ "entities": ["ipv4:192.0.2.0/24"], "properties": ["country"] });

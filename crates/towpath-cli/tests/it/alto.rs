@@ -1,6 +1,7 @@
 //! The ALTO server as a program: what HTTP and the command line add to the resources.
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_proto::xrootd::handshake::HANDSHAKE;
 use towpath_store::sys::{disk, net};
@@ -101,6 +102,37 @@ async fn c3_what_is_wrong_with_a_request_is_told() {
     expect(&answer, &["400 Bad Request", "application/alto-error+json", "\"code\":\"E_SYNTAX\"", "syntax-error"]);
     let answer = post(r#"{"endpoints": {}}"#).await;
     expect(&answer, &["400 Bad Request", "E_MISSING_FIELD", "\"field\":\"cost-type\""]);
+}
+
+#[tokio::test]
+async fn c2_an_error_has_one_code_with_its_field_and_value() {
+    let directory = directory();
+    let served = serve(&directory);
+    let kind = r#"{"cost-mode": "numerical", "cost-metric": "delay-ow"}"#;
+    for (body, code, field, value) in [
+        (
+            r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "colour"}, "endpoints": {"dsts": ["ipv4:192.0.2.7"]}}"#
+                .to_owned(),
+            "E_INVALID_FIELD_VALUE",
+            "cost-type/cost-metric",
+            Some("colour"),
+        ),
+        (
+            format!(r#"{{"cost-type": {kind}, "endpoints": {{"dsts": ["192.0.2.7"]}}}}"#),
+            "E_INVALID_FIELD_VALUE",
+            "endpoints/dsts",
+            Some("192.0.2.7"),
+        ),
+        (format!(r#"{{"cost-type": {kind}, "endpoints": 7}}"#), "E_INVALID_FIELD_TYPE", "endpoints", None),
+    ] {
+        let answer = ask(&served, "POST /endpoint-costs", &[("content-type", COSTS)], &body).await;
+        expect(&answer, &["400 Bad Request", "content-type: application/alto-error+json"]);
+        let (_, document) = answer.split_once("\r\n\r\n").unwrap();
+        let document: Value = serde_json::from_str(document).unwrap();
+        let meta = &document["meta"];
+        let told = (meta["code"].as_str(), meta["field"].as_str(), meta.get("value").and_then(Value::as_str));
+        assert_eq!(told, (Some(code), Some(field), value), "{document}");
+    }
 }
 
 #[tokio::test]
