@@ -492,7 +492,8 @@ fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
     if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
 }
 
-/// Whether the client takes a media type (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds.
+/// Whether the client takes a media type (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds. Parameters mean nothing: of ranges that
+/// differ in them only it is enough if one is taken.
 fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> =
@@ -500,11 +501,17 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let kind = media_type::essence(offered);
     let every_subtype = format!("{}/*", kind.split('/').next().unwrap_or_default());
     let said = |wanted: &str| {
-        let range = ranges.iter().find(|range| media_type::is(range, wanted))?;
-        let quality = range.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
-        Some(quality.and_then(|quality| quality.parse::<f64>().ok()) != Some(0.0))
+        let mut alike = ranges.iter().filter(|range| media_type::is(range, wanted)).peekable();
+        alike.peek()?;
+        Some(alike.any(|range| quality(range) != Some(0.0)))
     };
     [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty())
+}
+
+/// The weight of a range, if it has one.
+fn quality(range: &str) -> Option<f64> {
+    let mut parameters = range.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
+    parameters.find(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse().ok()
 }
 
 #[cfg(test)]
@@ -545,10 +552,13 @@ mod tests {
             "text/html, application/*;q=0.5",
             "application/alto-networkmap+json,application/alto-error+json",
             "",
+            "application/alto-networkmap+json;x=1;q=0, application/alto-networkmap+json;x=2",
         ] {
             assert!(takes(text), "{text}");
         }
-        for text in ["text/html", "application/json", "*/*;q=0", "application/alto-networkmap+json;q=0, */*"] {
+        for text in
+            ["text/html", "application/json", "*/*;q=0", "*/*;Q=0.0", "application/alto-networkmap+json;q=0, */*"]
+        {
             assert!(!takes(text), "{text}");
         }
     }
