@@ -107,6 +107,14 @@ impl Entity {
         }
     }
 
+    /// The same as `resource` itself calls it: what is `resource.ane:L1` elsewhere is `.ane:L1` there (RFC 9240 §5.1.2).
+    pub(crate) fn within(&self, resource: &str) -> Self {
+        match self {
+            Entity::Ane(Some(named), ane) if named.as_str() == resource => Entity::Ane(None, ane.clone()),
+            entity => entity.clone(),
+        }
+    }
+
     /// The domain that it is in.
     pub fn domain(&self) -> Domain {
         match self {

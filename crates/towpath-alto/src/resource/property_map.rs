@@ -123,7 +123,7 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
     let fields = Fields::of(request)?;
     let offered = offered(world, Offer::Askable);
     let entity = |text: &str| match Entity::parse(text) {
-        Ok(entity) if offered.contains_key(&entity.domain()) => Ok(entity),
+        Ok(entity) if offered.contains_key(&entity.within(PROPERTIES).domain()) => Ok(entity),
         Ok(_) => Err("there is no such domain here".to_owned()),
         Err(error) => Err(error.to_string()),
     };
@@ -140,7 +140,8 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
     };
     // What is named twice is as if named once (RFC 9240 §8.3).
     let wanted = BTreeSet::from_iter(wanted);
-    let (said, held) = (said_in(world), |entity: &_, property: &_| property_of(world, entity, property, delegate));
+    let held = |entity: &Entity, property: &_| property_of(world, &entity.within(PROPERTIES), property, delegate);
+    let said = said_in(world);
     let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match wanted.is_empty() {
         true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), &said),
         false => (with_beneath(world, wanted, names.values()), &held),

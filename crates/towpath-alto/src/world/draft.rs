@@ -59,7 +59,7 @@ impl Draft {
         }
         for (entity, properties) in &facts.properties {
             for (name, value) in properties {
-                self.properties.insert(own(entity), name.clone(), value.clone());
+                self.properties.insert(entity.within(directory::PROPERTIES), name.clone(), value.clone());
             }
         }
         for (name, router) in &facts.routers {
@@ -127,16 +127,6 @@ impl Draft {
             stale,
             property_map,
         })
-    }
-}
-
-/// An entity as the property map itself calls it: its `properties.ane:L1` is `.ane:L1` there.
-fn own(entity: &Entity) -> Entity {
-    match entity {
-        Entity::Ane(Some(resource), name) if resource.as_str() == directory::PROPERTIES => {
-            Entity::Ane(None, name.clone())
-        }
-        entity => entity.clone(),
     }
 }
 

@@ -293,6 +293,10 @@ fn v6_the_example_of_rfc_9275_between_endpoints() {
     let lasting = site.get("properties");
     assert_eq!(lasting["property-map"][format!(".ane:{net1}")], json!({ "priv:servers": "MEC1" }));
     assert_eq!(properties["meta"]["dependent-vtags"][1], lasting["meta"]["vtag"]);
+    let named = json!({ "entities": [found(net1), format!(".ane:{net1}")], "properties": ["priv:servers"] });
+    let told = site.ask("properties-filtered", &named).unwrap()["property-map"].clone();
+    let servers = json!({ "priv:servers": "MEC1" });
+    assert_eq!(told, json!({ found(net1): servers, format!(".ane:{net1}"): servers }), "as it was asked for");
 }
 
 #[test]
