@@ -85,7 +85,7 @@ impl Stream {
     /// Starts and stops to follow: a POST of `request` to the control URI (RFC 8895 §7). Gives the events that tell it.
     ///
     /// # Errors
-    /// [`Refusal::Problem`] as [`Self::open`], or if an unknown substream is to be removed, a name is used again, or everything is to be
+    /// [`Refusal::Problem`] as [`Self::open`], or if a substream is to be removed that no earlier request added, a name is used again, or everything is to be
     /// removed and something added; [`Refusal::TooMany`]. Then nothing changes.
     /// [`Refusal::Unknown`] once the stream is closed.
     pub fn control(
@@ -132,9 +132,12 @@ impl Stream {
         if remove.is_empty() && !asked.add.is_empty() {
             return Err(Problem::bad_value("remove", "[]", "this closes the stream: add nothing, or remove by name"));
         }
-        let is_unknown = |id: &&SubstreamId| !self.substreams.contains_key(*id) && !asked.add.contains_key(*id);
-        match remove.iter().find(is_unknown) {
-            Some(id) => Err(Problem::bad_value("remove", &id.to_string(), "this stream has no such substream")),
+        // Not what the same request adds either (RFC 8895 §7.6).
+        match remove.iter().find(|id| !self.substreams.contains_key(*id)) {
+            Some(id) => {
+                let reason = "no earlier request added such a substream to this stream";
+                Err(Problem::bad_value("remove", &id.to_string(), reason))
+            }
             None => Ok(()),
         }
     }

@@ -335,7 +335,8 @@ pub(super) mod tests {
         let control = |number: usize| {
             let name = format!("s{number}");
             let add = json!({ name.as_str(): { "resource-id": "default" } });
-            streams.control(&key, &json!({ "add": add, "remove": [name] }), || world(1))
+            streams.control(&key, &json!({ "add": add }), || world(1))?;
+            streams.control(&key, &json!({ "remove": [name] }), || world(1))
         };
         assert_eq!((0..MOST_CAUSED).find_map(|number| control(number).err()), Some(Refusal::TooMany));
         tail.look();

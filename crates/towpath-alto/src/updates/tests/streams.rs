@@ -215,10 +215,11 @@ fn s6_a_stream_is_told_to_start_and_to_stop() {
     let mut followed = Followed::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
     let mut control = |request: Value| stream.control(&request, site.present(), &mut followed).unwrap();
-    let events = control(json!({ "add": { "b": follow("default-routingcost") }, "remove": ["map", "b"] }));
-    assert_eq!(told(&events), [json!({ "started": ["b"] }), json!({ "stopped": ["b", "map"] })]);
+    let events = control(json!({ "add": { "b": follow("default-routingcost") }, "remove": ["map"] }));
+    assert_eq!(told(&events), [json!({ "started": ["b"] }), json!({ "stopped": ["map"] })]);
     assert_eq!(names(&events), [UPDATE_STREAM_CONTROL, "application/alto-costmap+json,b", UPDATE_STREAM_CONTROL]);
     assert!(control(json!({ "remove": ["map"] })).is_empty(), "who removes twice is told nothing");
+    assert_eq!(told(&control(json!({ "remove": ["b"] }))), [json!({ "stopped": ["b"] })]);
     assert_eq!(followed.len(), 2, "what is removed is dropped with the next world");
     followed.advance(Site::of(&with_another_prefix(with_other_costs(example()))).present());
     assert_eq!(names(&stream.advance(&followed)).len(), 1);
@@ -233,6 +234,7 @@ fn s6_a_wrong_control_request_changes_nothing() {
     stream.control(&json!({ "remove": ["map"] }), site.present(), &mut followed).unwrap();
     for (request, field, value) in [
         (json!({ "remove": ["a-costs", "other"] }), "remove", Some("other")),
+        (json!({ "remove": ["a-costs", "x"], "add": { "x": follow("default") } }), "remove", Some("x")),
         (json!({ "remove": ["a-costs"], "add": { "a-costs": follow("default") } }), "add", Some("a-costs")),
         (json!({ "remove": ["a-costs"], "add": { "map": follow("default") } }), "add", Some("map")),
         (json!({ "remove": [], "add": { "x": follow("default") } }), "remove", Some("[]")),
@@ -257,8 +259,9 @@ fn s6_names_are_used_once_and_there_is_an_end_of_them() {
     let (mut stream, _) = open(&both(), &site, &mut followed);
     let mut turn = |number: usize| {
         let name = format!("n{number}");
-        let add = json!({ "add": { (name.as_str()): follow("default") }, "remove": [name] });
-        stream.control(&add, site.present(), &mut followed)
+        let add = json!({ "add": { (name.as_str()): follow("default") } });
+        stream.control(&add, site.present(), &mut followed)?;
+        stream.control(&json!({ "remove": [name] }), site.present(), &mut followed)
     };
     assert!((2..MOST_NAMES).all(|number| turn(number).is_ok()));
     assert_eq!(turn(MOST_NAMES).unwrap_err().status(), 400);
