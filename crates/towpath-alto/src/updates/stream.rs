@@ -59,7 +59,7 @@ impl Stream {
         Ok((stream, events))
     }
 
-    /// What is new since this was last called, those answers first on which others depend. What ended is told as stopped.
+    /// What is new since this was last called, those answers first on which others depend. What ended is told as stopped; the stream ends with the last of them.
     pub fn advance(&mut self, followed: &Followed) -> Vec<Event> {
         let mut ended = Vec::new();
         for (id, slot) in &mut self.substreams {
@@ -78,6 +78,7 @@ impl Stream {
         if !ended.is_empty() {
             let reason = "the server no longer knows what this was about: read the directory again";
             events.push(Event::control(&json!({ "stopped": ended, "description": reason })));
+            self.close_if_empty();
         }
         events
     }
@@ -87,7 +88,7 @@ impl Stream {
     /// # Errors
     /// [`Refusal::Problem`] as [`Self::open`], or if a substream is to be removed that no earlier request added, a name is used again, or everything is to be
     /// removed and something added; [`Refusal::TooMany`]. Then nothing changes.
-    /// [`Refusal::Unknown`] once the stream is closed.
+    /// [`Refusal::Unknown`] once the stream is closed, as it is when all that it followed is removed.
     pub fn control(
         &mut self,
         request: &Value,
@@ -108,7 +109,6 @@ impl Stream {
         self.substreams.extend(added);
         events.extend(self.advance(followed));
         if let Some(remove) = asked.remove {
-            self.is_closed = remove.is_empty();
             let removed = self.substreams.iter_mut().filter(|(id, _)| remove.is_empty() || remove.contains(*id));
             let stopped = removed.filter_map(|(id, slot)| slot.take().map(|_| id.to_string()));
             let stopped: Vec<String> = stopped.collect();
@@ -116,12 +116,18 @@ impl Stream {
                 events.push(Event::control(&json!({ "stopped": stopped })));
             }
         }
+        self.close_if_empty();
         Ok(events)
     }
 
-    /// Whether its client closed it. What events are left are sent; nothing comes after them.
+    /// Whether nothing is followed any more. What events are left are sent; nothing comes after them.
     pub fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// No stream is without substreams (RFC 8895 §7.6).
+    fn close_if_empty(&mut self) {
+        self.is_closed = self.substreams.values().all(Option::is_none);
     }
 
     fn check_removal(&self, asked: &Updates) -> Result<(), Problem> {

@@ -73,7 +73,7 @@ struct Tail {
     pieces: VecDeque<Bytes>,
     /// Events to be sent next.
     due: VecDeque<Event>,
-    /// Whether the client closed the stream: nothing comes after what is due.
+    /// Whether the stream is closed: nothing comes after what is due.
     is_closed: bool,
 }
 
@@ -197,7 +197,7 @@ impl Streams {
 }
 
 impl Tail {
-    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None if the client closed the stream, and was told so.
+    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None once the stream is closed, and the client was told so.
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
         if self.pieces.is_empty() {
             match timeout(silence, self.event()).await {

@@ -271,12 +271,24 @@ fn s6_names_are_used_once_and_there_is_an_end_of_them() {
 fn s6_who_removes_all_closes_the_stream() {
     let site = Site::of(&example());
     let mut followed = Followed::default();
+    for remove in [json!([]), json!(["a-costs", "map"])] {
+        let (mut stream, _) = open(&both(), &site, &mut followed);
+        let events = stream.control(&json!({ "remove": remove }), site.present(), &mut followed).unwrap();
+        assert_eq!(told(&events), [json!({ "stopped": ["a-costs", "map"] })]);
+        assert!(stream.is_closed());
+        let again = stream.control(&json!({ "remove": remove }), site.present(), &mut followed);
+        assert_eq!(again.unwrap_err().status(), 404);
+    }
+}
+
+#[test]
+fn s6_who_removes_all_and_adds_something_goes_on() {
+    let site = Site::of(&example());
+    let mut followed = Followed::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
-    let events = stream.control(&json!({ "remove": [] }), site.present(), &mut followed).unwrap();
-    assert_eq!(told(&events), [json!({ "stopped": ["a-costs", "map"] })]);
-    assert!(stream.is_closed());
-    let again = stream.control(&json!({ "remove": [] }), site.present(), &mut followed);
-    assert_eq!(again.unwrap_err().status(), 404);
+    let request = json!({ "remove": ["a-costs", "map"], "add": { "b": follow("default") } });
+    stream.control(&request, site.present(), &mut followed).unwrap();
+    assert!(!stream.is_closed());
 }
 
 #[test]
@@ -289,4 +301,7 @@ fn what_the_world_no_longer_has_stops() {
     let events = stream.advance(&followed);
     assert_eq!(told(&events)[0]["stopped"], json!(["a-costs"]));
     assert!(stream.advance(&followed).is_empty() && !stream.is_closed());
+    followed.advance(Site::of(&json!({})).present());
+    assert_eq!(told(&stream.advance(&followed))[0]["stopped"], json!(["map"]));
+    assert!(stream.is_closed(), "nothing is left to tell of");
 }
