@@ -34,6 +34,17 @@ pub enum Edge {
     NotYet,
 }
 
+/// How much a client has of the last version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// All of it.
+    Bytes,
+    /// What it is about. What else it says may be otherwise, so changes need not fit.
+    Content,
+    /// Nothing, or another one.
+    Nothing,
+}
+
 /// One version of an answer.
 #[derive(Debug)]
 pub(super) struct Version {
@@ -50,10 +61,6 @@ impl Version {
     pub(super) fn new(answer: Answer, version_tag: Option<String>, patches: Option<Vec<Patch>>) -> Self {
         let whole = Some(Content { media_type: answer.media_type, body: answer.body.into() });
         Self { tag: answer.tag, version_tag, whole, patches }
-    }
-
-    fn has_tag(&self, tag: &str) -> bool {
-        self.tag.as_str() == tag || self.version_tag.as_deref() == Some(tag)
     }
 
     /// The change that alone makes it of the version before.
@@ -157,10 +164,20 @@ impl Graph {
         self.last().whole.as_ref().expect("the last version is whole")
     }
 
-    /// The latest version with that tag, which is that of its bytes or the one in its meta.
-    pub(super) fn number_of(&self, tag: &str) -> Option<u64> {
-        let back = self.versions.iter().rev().position(|version| version.has_tag(tag))?;
+    /// The version with the bytes of which that is the tag. The tag in its meta does not tell them: that is one of the map alone.
+    fn number_of(&self, tag: &str) -> Option<u64> {
+        let back = self.versions.iter().rev().position(|version| version.tag.as_str() == tag)?;
         Some(self.end() - back as u64)
+    }
+
+    /// How much who has the version with that tag, which is that of its bytes or the one in its meta, has of the last version.
+    pub(super) fn held(&self, tag: &str) -> Held {
+        let last = self.last();
+        match last.version_tag.as_deref() {
+            _ if last.tag.as_str() == tag => Held::Bytes,
+            Some(version_tag) if version_tag == tag => Held::Content,
+            _ => Held::Nothing,
+        }
     }
 
     /// The changes since the version `seen`, one after another; empty if that is the last. None if not all are kept, or the
@@ -197,7 +214,7 @@ impl Graph {
         }
     }
 
-    /// The edge to take first by who has the version with that tag: the next one, unless all that follows is as long as the
+    /// The edge to take first by who has the version with the bytes of that tag: the next one, unless all that follows is as long as the
     /// last version; else that from 0 to the last version (RFC 9569 §6.2).
     pub(super) fn recommend(&self, tag: Option<&str>) -> (u64, u64) {
         let end = self.end();

@@ -1,11 +1,12 @@
 //! Update streams (RFC 8895).
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, mem, net::IpAddr, sync::Arc};
 
 use serde_json::{Value, json};
 
 use super::{
     Event, Followed, Present, Refusal,
+    graph::Held,
     item::{Item, Key},
     request::{Asked, SubstreamId, Updates},
 };
@@ -33,6 +34,8 @@ struct Substream {
     takes_changes: bool,
     /// The version that the client has.
     seen: Option<u64>,
+    /// Whether it has all the bytes of that, so that changes fit.
+    has_bytes: bool,
 }
 
 impl Stream {
@@ -176,10 +179,10 @@ impl Substream {
     fn new(asked: &Asked, client: IpAddr, present: Present<'_>, followed: &mut Followed) -> Result<Self, Refusal> {
         let key = followed.follow(asked, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
-        let held = asked.tag.as_deref().and_then(|tag| graph.number_of(tag));
         // Who has an older version is told all first (RFC 8895 §6.5).
-        let seen = held.filter(|held| *held == graph.end());
-        Ok(Self { key, takes_changes: asked.takes_changes, seen })
+        let held = asked.tag.as_deref().map_or(Held::Nothing, |tag| graph.held(tag));
+        let seen = (held != Held::Nothing).then(|| graph.end());
+        Ok(Self { key, takes_changes: asked.takes_changes, seen, has_bytes: held == Held::Bytes })
     }
 
     fn advance(&mut self, id: &SubstreamId, item: &Item) -> Vec<Event> {
@@ -188,7 +191,8 @@ impl Substream {
         if seen == Some(graph.end()) {
             return Vec::new();
         }
-        let patches = seen.filter(|_| self.takes_changes).and_then(|seen| graph.patches_since(seen));
+        let has_bytes = mem::replace(&mut self.has_bytes, true);
+        let patches = seen.filter(|_| has_bytes && self.takes_changes).and_then(|seen| graph.patches_since(seen));
         match patches {
             Some(patches) => patches.into_iter().map(|patch| Event::change(id, patch)).collect(),
             None => vec![Event::whole(id, graph.latest())],

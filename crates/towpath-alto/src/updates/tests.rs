@@ -33,6 +33,13 @@ impl Site {
         parts(answer.media_type, &String::from_utf8(answer.body).unwrap())
     }
 
+    /// The tag of the bytes that who asks for a resource by GET gets.
+    fn tag(&self, resource: &str) -> String {
+        let answer = self.directory.find(resource).unwrap().answer(&self.world, &Value::Null, client()).unwrap();
+        answer.tag.to_string()
+    }
+
+    /// The tag of the network map in its meta.
     fn vtag(&self) -> String {
         self.answer("default", &Value::Null)[""]["meta"]["vtag"]["tag"].as_str().unwrap().to_owned()
     }

@@ -102,15 +102,32 @@ fn s3_a_stream_tells_its_control_uri_and_then_all_answers() {
 #[test]
 fn s3_who_has_the_current_version_is_not_told_it() {
     let site = Site::of(&example());
-    let map = site.directory.find("default").unwrap().answer(&site.world, &Value::Null, client()).unwrap();
-    for (tag, events) in [(site.vtag(), 1), (map.tag.to_string(), 1), ("other".to_owned(), 2)] {
+    for (tag, events) in [(site.vtag(), 1), (site.tag("default"), 1), ("other".to_owned(), 2)] {
         let request = json!({ "add": { "map": { "resource-id": "default", "tag": tag } } });
         let mut followed = Followed::default();
         let (mut stream, first) = open(&request, &site, &mut followed);
         assert_eq!(first.len(), events, "{tag}");
         followed.advance(Site::of(&with_another_prefix(example())).present());
-        assert!(names(&stream.advance(&followed))[0].ends_with("-patch+json,map"));
+        let is_change = names(&stream.advance(&followed))[0].ends_with("-patch+json,map");
+        assert_eq!(is_change, tag != site.vtag(), "{tag}: that of the map alone tells nothing of what is beside it");
     }
+}
+
+#[test]
+fn s4_who_names_a_map_with_another_meta_has_what_who_asks_gets() {
+    let mut stale = Site::of(&example());
+    stale.world = stale.world.with_stale([("lhcone".to_owned(), "2026-11-23T21:40:00Z".to_owned())]);
+    let site = Site::of(&example());
+    assert_eq!(stale.vtag(), site.vtag());
+    let request = json!({ "add": { "map": { "resource-id": "default", "tag": stale.vtag() } } });
+    let mut followed = Followed::default();
+    let mut reader = Reader::open(&request, &site, &mut followed);
+    reader.held.insert("map".to_owned(), stale.answer("default", &Value::Null));
+    let next = Site::of(&with_another_prefix(example()));
+    followed.advance(next.present());
+    let events = reader.stream.advance(&followed);
+    reader.read(&events);
+    assert_eq!(reader.held["map"], next.answer("default", &Value::Null));
 }
 
 #[test]
