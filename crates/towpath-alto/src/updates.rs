@@ -4,13 +4,14 @@
 //! new world once ([`Followed::advance`]); what changed is found once, however many follow it. A [`Stream`] tells its client what is new as [`Event`]s. A [`View`] waits to be
 //! asked for an edge of the graph of versions. Both hold what they follow: when the last of them is dropped, its versions go too.
 //!
-//! The life of a stream: [`Stream::open`] gives the first events; after each new world [`Stream::advance`] gives more; [`Stream::control`] starts and stops
+//! The life of a stream: after [`Stream::open`], and after each new world, [`Stream::next`] gives one event after another; [`Stream::control`] starts and stops
 //! parts of it. Who was slow is told what it missed, or all anew if that is no longer known.
 //!
-//! Memory is bounded by what is followed, however many follow it ([`MOST_BYTES`]).
+//! Memory is bounded by what is followed, however many follow it ([`MOST_BYTES`]), and by what is being sent.
 //!
 //! What is not here: connections, waiting, addresses of streams and views, and how many there may be. [`Refusal`] knows the status for each.
 
+mod body;
 mod document;
 mod event;
 mod followed;
@@ -20,8 +21,6 @@ mod request;
 mod stream;
 mod view;
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -29,6 +28,7 @@ use crate::{
 };
 
 pub use self::{
+    body::Body,
     event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece},
     followed::{Followed, MOST_BYTES},
     graph::{Edge, Limits},
@@ -62,7 +62,7 @@ pub struct Content {
     /// Its media type, with the boundary of one that has parts.
     pub media_type: &'static str,
     /// Its bytes.
-    pub body: Arc<[u8]>,
+    pub body: Body,
 }
 
 /// Why a client does not get what it asked for.

@@ -1,10 +1,10 @@
 //! Answers as the JSON documents that they are made of, and what changed between two.
 
-use std::{str, sync::Arc};
+use std::str;
 
 use serde_json::Value;
 
-use super::Content;
+use super::{Content, body::Tally};
 use crate::patch::{Allowed, Change, smallest};
 
 /// A document of an answer.
@@ -26,8 +26,8 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    fn of(part: &Part, change: &Change) -> Self {
-        let body: Arc<[u8]> = change.value().to_string().into_bytes().into();
+    fn of(part: &Part, change: &Change, tally: &Tally) -> Self {
+        let body = tally.body(change.value().to_string().into_bytes());
         Self { part: part.id.clone(), content: Content { media_type: change.media_type(), body } }
     }
 }
@@ -62,12 +62,12 @@ fn part(text: &str) -> Option<Part> {
 
 /// The changes that make the documents `new` of `old`, one for each that changed. None if one of them is best sent whole, or
 /// nothing changed.
-pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed) -> Option<Vec<Patch>> {
+pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed, tally: &Tally) -> Option<Vec<Patch>> {
     if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
         return None;
     }
     let changed = old.iter().zip(new).filter(|(old, new)| old.value != new.value);
-    let patches = changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?)));
+    let patches = changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?, tally)));
     let patches: Vec<Patch> = patches.collect::<Option<_>>()?;
     (!patches.is_empty()).then_some(patches)
 }

@@ -1,10 +1,10 @@
 //! Events of update streams, as they are sent (RFC 8895 §5).
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use serde_json::Value;
 
-use super::{Content, UPDATE_STREAM_CONTROL, document::Patch, request::SubstreamId};
+use super::{Body, Content, UPDATE_STREAM_CONTROL, document::Patch, request::SubstreamId};
 
 /// A comment, which keeps a connection alive (RFC 8895 §6.8).
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
@@ -42,7 +42,7 @@ impl Event {
     }
 
     /// Its document. A copy shares the bytes.
-    pub fn document(&self) -> &Arc<[u8]> {
+    pub fn document(&self) -> &Body {
         &self.content.body
     }
 
@@ -51,7 +51,7 @@ impl Event {
     pub fn pieces(&self) -> Vec<Piece> {
         let data_id = self.data_id.as_ref().map(|data_id| format!(",{data_id}")).unwrap_or_default();
         let mut pieces = vec![Piece::Words(format!("event: {}{data_id}", self.content.media_type))];
-        let body = &**self.document();
+        let body: &[u8] = self.document();
         let mut at = 0;
         for line in body.strip_suffix(b"\r\n").unwrap_or(body).split(|byte| *byte == b'\n') {
             let shown = line.strip_suffix(b"\r").unwrap_or(line);

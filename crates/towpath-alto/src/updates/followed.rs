@@ -4,6 +4,7 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::{
     Present, Refusal, allowed,
+    body::Tally,
     graph::Limits,
     item::{Item, Key},
     request::Asked,
@@ -18,20 +19,22 @@ const LEAST_BYTES: usize = 64 << 10;
 
 /// The answers that streams and views follow, with their versions. Equal ones are shared.
 ///
-/// Memory: [`MOST_BYTES`] and one answer, and as much again of earlier versions, of which each answer has an equal share and not more than its [`Limits`] say. Answers
-/// that grow with the world are not refused.
+/// Memory: [`MOST_BYTES`] and one answer, and as much again of earlier versions, of which each answer has an equal share and not more than its [`Limits`] say. What was taken
+/// to be sent counts until it is sent: nothing new is followed while all that together is there. Answers that grow with the world are not refused.
 #[derive(Debug)]
 pub struct Followed {
     pub(super) allowed: fn(&Resource) -> Allowed,
     pub(super) most_bytes: usize,
     limits: Limits,
     items: HashMap<Arc<Key>, Item>,
+    /// The bytes of all answers and changes that are there, whoever has them.
+    pub(super) tally: Tally,
 }
 
 impl Followed {
     /// Nothing is followed. Of each answer as much is kept as `limits` say.
     pub fn new(limits: Limits) -> Self {
-        Self { allowed, most_bytes: MOST_BYTES, limits, items: HashMap::new() }
+        Self { allowed, most_bytes: MOST_BYTES, limits, items: HashMap::new(), tally: Tally::default() }
     }
 
     /// How many different answers are followed.
@@ -49,7 +52,8 @@ impl Followed {
         self.items.retain(|key, item| {
             item.graph.keep(bytes);
             let resource = present.directory.find(key.resource().as_str());
-            let advanced = resource.map(|resource| item.advance(key, resource, present, (self.allowed)(resource)));
+            let advanced =
+                resource.map(|resource| item.advance(key, resource, present, (self.allowed)(resource), &self.tally));
             match advanced {
                 Some(Ok(has_changed)) => {
                     is_news |= has_changed;
@@ -81,10 +85,11 @@ impl Followed {
         if let Some((held, _)) = self.items.get_key_value(&key) {
             return Ok(Arc::clone(held));
         }
-        if self.bytes() >= self.most_bytes {
+        if self.bytes() >= self.most_bytes || self.tally.bytes() >= 2 * self.most_bytes {
             return Err(Refusal::TooMany);
         }
-        let item = Item::new(&key, resource, present, self.limits).map_err(|problem| problem.within("input"))?;
+        let item = Item::new(&key, resource, present, self.limits, &self.tally);
+        let item = item.map_err(|problem| problem.within("input"))?;
         self.items.insert(Arc::clone(&key), item);
         Ok(key)
     }

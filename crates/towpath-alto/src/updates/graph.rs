@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::{Content, Refusal, document::Patch};
+use super::{Content, Refusal, body::Tally, document::Patch};
 use crate::{names::Tag, resource::Answer};
 
 /// How much of what was is kept of one answer. The latest version is always kept, whatever its size.
@@ -58,8 +58,8 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn new(answer: Answer, version_tag: Option<String>, patches: Option<Vec<Patch>>) -> Self {
-        let whole = Some(Content { media_type: answer.media_type, body: answer.body.into() });
+    pub(super) fn new(answer: Answer, version_tag: Option<String>, patches: Option<Vec<Patch>>, tally: &Tally) -> Self {
+        let whole = Some(Content { media_type: answer.media_type, body: tally.body(answer.body) });
         Self { tag: answer.tag, version_tag, whole, patches }
     }
 
@@ -180,16 +180,17 @@ impl Graph {
         }
     }
 
-    /// The changes since the version `seen`, one after another; empty if that is the last. None if not all are kept, or the
-    /// last version is shorter.
-    pub(super) fn patches_since(&self, seen: u64) -> Option<Vec<&Patch>> {
-        let mut patches: Vec<&Patch> = Vec::new();
+    /// The changes of the version `seen`, which is not the last, that make the next one of it. None if those to the last are not all kept, or the last
+    /// version is shorter than they.
+    pub(super) fn next_patches(&self, seen: u64) -> Option<&[Patch]> {
+        let mut bytes = 0;
         for number in seen + 1..=self.end() {
             // Also of the first version that is kept: who has the one before need not be told all.
-            patches.extend(self.get(number)?.patches.as_ref()?);
+            let version = self.get(number).filter(|version| version.patches.is_some())?;
+            bytes += version.patches_bytes();
         }
-        let bytes: usize = patches.iter().map(|patch| patch.content.body.len()).sum();
-        (bytes < self.latest().body.len()).then_some(patches)
+        let next = self.get(seen + 1)?.patches.as_deref();
+        next.filter(|_| bytes < self.latest().body.len())
     }
 
     /// What is on an edge; that from 0 tells a version whole (RFC 9569 §7.2).
@@ -249,7 +250,7 @@ mod tests {
         let tag = Tag::new(&format!("tag{number}")).unwrap();
         let content = |bytes| Content { media_type: "application/merge-patch+json", body: vec![b' '; bytes].into() };
         let patches = change_bytes.map(|bytes| vec![Patch { part: None, content: content(bytes) }]);
-        Version::new(Answer { media_type: "application/json", tag, body }, None, patches)
+        Version::new(Answer { media_type: "application/json", tag, body }, None, patches, &Tally::default())
     }
 
     fn limits(versions: usize) -> Limits {
@@ -275,7 +276,7 @@ mod tests {
             let graph = graph(bytes);
             assert!(!graph.exceeds() || graph.start == 150, "{bytes}");
             assert!(matches!(graph.edge(0, graph.start), Ok(Edge::Document(_))));
-            assert_eq!(graph.patches_since(149).map(|patches| patches.len()), Some(1), "of the last change all know");
+            assert_eq!(graph.next_patches(149).map(<[Patch]>::len), Some(1), "of the last change all know");
         }
     }
 

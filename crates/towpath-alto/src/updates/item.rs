@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     Present,
+    body::Tally,
     document::{Part, parts, patches},
     graph::{Graph, Limits, Version},
 };
@@ -83,10 +84,16 @@ impl Item {
     ///
     /// # Errors
     /// Those of the resource.
-    pub(super) fn new(key: &Key, resource: &Resource, present: Present<'_>, limits: Limits) -> Result<Self, Problem> {
+    pub(super) fn new(
+        key: &Key,
+        resource: &Resource,
+        present: Present<'_>,
+        limits: Limits,
+        tally: &Tally,
+    ) -> Result<Self, Problem> {
         let answer = key.answer(resource, present)?;
         let version_tag = key.version_tag(&parts(answer.media_type, &answer.body));
-        let version = Version::new(answer, version_tag, None);
+        let version = Version::new(answer, version_tag, None, tally);
         Ok(Self { depth: depth(resource, present), graph: Graph::new(1, version, limits) })
     }
 
@@ -100,6 +107,7 @@ impl Item {
         resource: &Resource,
         present: Present<'_>,
         allowed: Allowed,
+        tally: &Tally,
     ) -> Result<bool, Problem> {
         let answer = key.answer(resource, present)?;
         self.depth = depth(resource, present);
@@ -110,8 +118,8 @@ impl Item {
         let latest = self.graph.latest();
         let old = parts(latest.media_type, &latest.body);
         let new = parts(answer.media_type, &answer.body);
-        let patches = patches(&old, &new, allowed);
-        self.graph.push(Version::new(answer, key.version_tag(&new), patches));
+        let patches = patches(&old, &new, allowed, tally);
+        self.graph.push(Version::new(answer, key.version_tag(&new), patches, tally));
         Ok(true)
     }
 }

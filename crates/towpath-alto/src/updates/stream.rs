@@ -1,13 +1,18 @@
 //! Update streams (RFC 8895).
 
-use std::{collections::BTreeMap, mem, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    net::IpAddr,
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
 use super::{
     Event, Followed, Present, Refusal,
-    graph::Held,
-    item::{Item, Key},
+    graph::{Graph, Held},
+    item::Key,
     request::{Asked, SubstreamId, Updates},
 };
 use crate::problem::Problem;
@@ -24,6 +29,10 @@ pub struct Stream {
     client: IpAddr,
     /// All that were ever followed. None: no longer.
     substreams: BTreeMap<SubstreamId, Option<Substream>>,
+    /// Whose turn it is to be told, one after another, and up to which version.
+    turns: VecDeque<(SubstreamId, u64)>,
+    /// What is told next: of the stream itself, whose names are few, and of one version.
+    due: VecDeque<Event>,
     is_closed: bool,
 }
 
@@ -39,7 +48,7 @@ struct Substream {
 }
 
 impl Stream {
-    /// Opens a stream for a client at `client`: the answer to a POST of `request` (RFC 8895 §6.5). The first event tells `control_uri`, where the stream can be
+    /// Opens a stream for a client at `client`: the answer to a POST of `request` (RFC 8895 §6.5). Its first event tells `control_uri`, where the stream can be
     /// controlled; whoever can guess it can do that. The next ones tell all answers of which the client has not the version that is now, those first on which others depend.
     ///
     /// # Errors
@@ -50,77 +59,87 @@ impl Stream {
         client: IpAddr,
         present: Present<'_>,
         followed: &mut Followed,
-    ) -> Result<(Self, Vec<Event>), Refusal> {
+    ) -> Result<Self, Refusal> {
         let asked = Updates::read(request)?;
         if asked.add.is_empty() {
             return Err(Problem::missing("add").into());
         }
-        let mut stream = Self { client, substreams: BTreeMap::new(), is_closed: false };
+        let due = VecDeque::from([Event::control(&json!({ "control-uri": control_uri }))]);
+        let (substreams, turns) = (BTreeMap::new(), VecDeque::new());
+        let mut stream = Self { client, substreams, turns, due, is_closed: false };
         stream.substreams = stream.follow(&asked.add, present, followed)?;
-        let mut events = vec![Event::control(&json!({ "control-uri": control_uri }))];
-        events.extend(stream.advance(followed));
-        Ok((stream, events))
+        Ok(stream)
     }
 
-    /// What is new since this was last called, those answers first on which others depend. What ended is told as stopped; the stream ends with the last of them.
-    pub fn advance(&mut self, followed: &Followed) -> Vec<Event> {
-        let mut ended = Vec::new();
-        for (id, slot) in &mut self.substreams {
-            if slot.take_if(|substream| followed.item(&substream.key).is_none()).is_some() {
-                ended.push(id.to_string());
+    /// The next event; none until something else is new. Answers on which others depend come first. What ended is told as stopped, and the stream ends with the last of
+    /// them. So that a stream keeps little from being dropped, it holds no more events than those that make one version of one answer.
+    pub fn next(&mut self, followed: &Followed) -> Option<Event> {
+        while self.due.is_empty() {
+            if self.turns.is_empty() {
+                self.look(followed);
+            }
+            let Some((id, until)) = self.turns.front() else { break };
+            let substream = self.substreams.get_mut(id).and_then(Option::as_mut);
+            let behind = substream.filter(|substream| substream.seen.is_none_or(|seen| seen < *until));
+            match behind.and_then(|substream| Some((followed.item(&substream.key)?, substream))) {
+                Some((item, substream)) => self.due.extend(substream.advance(id, &item.graph)),
+                None => drop(self.turns.pop_front()),
             }
         }
-        let following = self.substreams.iter_mut().filter_map(|(id, slot)| {
-            let substream = slot.as_mut()?;
-            Some((followed.item(&substream.key)?, id, substream))
-        });
-        let mut following: Vec<_> = following.collect();
-        following.sort_by_key(|(item, ..)| item.depth);
-        let news = following.into_iter().flat_map(|(item, id, substream)| substream.advance(id, item));
-        let mut events: Vec<Event> = news.collect();
-        if !ended.is_empty() {
-            let reason = "the server no longer knows what this was about: read the directory again";
-            events.push(Event::control(&json!({ "stopped": ended, "description": reason })));
-            self.close_if_empty();
-        }
-        events
+        self.due.pop_front()
     }
 
-    /// Starts and stops to follow: a POST of `request` to the control URI (RFC 8895 §7). Gives the events that tell it.
+    /// Looks for what is new of each answer, and what ended.
+    fn look(&mut self, followed: &Followed) {
+        let (mut ended, mut behind) = (Vec::new(), Vec::new());
+        for (id, slot) in &mut self.substreams {
+            let Some(substream) = slot else { continue };
+            match followed.item(&substream.key) {
+                Some(item) if substream.seen == Some(item.graph.end()) => {}
+                Some(item) => behind.push((item.depth, id.clone(), item.graph.end())),
+                None => {
+                    *slot = None;
+                    ended.push(id.to_string());
+                }
+            }
+        }
+        behind.sort_by_key(|(depth, ..)| *depth);
+        self.turns.extend(behind.into_iter().map(|(_, id, end)| (id, end)));
+        if !ended.is_empty() {
+            let reason = "the server no longer knows what this was about: read the directory again";
+            self.due.push_back(Event::control(&json!({ "stopped": ended, "description": reason })));
+            self.close_if_empty();
+        }
+    }
+
+    /// Starts and stops to follow: a POST of `request` to the control URI (RFC 8895 §7). The next events tell it.
     ///
     /// # Errors
     /// [`Refusal::Problem`] as [`Self::open`], or if a substream is to be removed that no earlier request added, a name is used again, or everything is to be
     /// removed and something added; [`Refusal::TooMany`]. Then nothing changes.
     /// [`Refusal::Unknown`] once the stream is closed, as it is when all that it followed is removed.
-    pub fn control(
-        &mut self,
-        request: &Value,
-        present: Present<'_>,
-        followed: &mut Followed,
-    ) -> Result<Vec<Event>, Refusal> {
+    pub fn control(&mut self, request: &Value, present: Present<'_>, followed: &mut Followed) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Unknown);
         }
         let asked = Updates::read(request)?;
         self.check_removal(&asked)?;
         let added = self.follow(&asked.add, present, followed)?;
-        let mut events = Vec::new();
         if !added.is_empty() {
             let started: Vec<String> = added.keys().map(SubstreamId::to_string).collect();
-            events.push(Event::control(&json!({ "started": started })));
+            self.due.push_back(Event::control(&json!({ "started": started })));
         }
         self.substreams.extend(added);
-        events.extend(self.advance(followed));
         if let Some(remove) = asked.remove {
             let removed = self.substreams.iter_mut().filter(|(id, _)| remove.is_empty() || remove.contains(*id));
             let stopped = removed.filter_map(|(id, slot)| slot.take().map(|_| id.to_string()));
             let stopped: Vec<String> = stopped.collect();
             if !stopped.is_empty() {
-                events.push(Event::control(&json!({ "stopped": stopped })));
+                self.due.push_back(Event::control(&json!({ "stopped": stopped })));
             }
         }
         self.close_if_empty();
-        Ok(events)
+        Ok(())
     }
 
     /// Whether nothing is followed any more. What events are left are sent; nothing comes after them.
@@ -185,17 +204,19 @@ impl Substream {
         Ok(Self { key, takes_changes: asked.takes_changes, seen, has_bytes: held == Held::Bytes })
     }
 
-    fn advance(&mut self, id: &SubstreamId, item: &Item) -> Vec<Event> {
-        let graph = &item.graph;
-        let seen = self.seen.replace(graph.end());
-        if seen == Some(graph.end()) {
-            return Vec::new();
-        }
+    /// What leads on from the version that the client has, which is not the last: to the next one, or to the last.
+    fn advance(&mut self, id: &SubstreamId, graph: &Graph) -> Vec<Event> {
         let has_bytes = mem::replace(&mut self.has_bytes, true);
-        let patches = seen.filter(|_| has_bytes && self.takes_changes).and_then(|seen| graph.patches_since(seen));
-        match patches {
-            Some(patches) => patches.into_iter().map(|patch| Event::change(id, patch)).collect(),
-            None => vec![Event::whole(id, graph.latest())],
+        let seen = self.seen.filter(|_| has_bytes && self.takes_changes);
+        match seen.and_then(|seen| Some((seen, graph.next_patches(seen)?))) {
+            Some((seen, patches)) => {
+                self.seen = Some(seen + 1);
+                patches.iter().map(|patch| Event::change(id, patch)).collect()
+            }
+            None => {
+                self.seen = Some(graph.end());
+                vec![Event::whole(id, graph.latest())]
+            }
         }
     }
 }

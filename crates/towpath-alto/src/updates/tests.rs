@@ -103,6 +103,11 @@ fn take_over(held: &mut Parts, media_type: &str, part: &str, body: &str) {
     held.insert(part.to_owned(), change.apply(old).unwrap());
 }
 
+/// What is new in a stream.
+fn all(stream: &mut Stream, followed: &Followed) -> Vec<Event> {
+    std::iter::from_fn(|| stream.next(followed)).collect()
+}
+
 /// Events as they are sent.
 fn text(events: &[Event]) -> String {
     let mut text = Vec::new();
@@ -169,10 +174,15 @@ struct Reader {
 
 impl Reader {
     fn open(request: &Value, site: &Site, followed: &mut Followed) -> Self {
-        let (stream, events) = Stream::open(request, None, client(), site.present(), followed).unwrap();
+        let stream = Stream::open(request, None, client(), site.present(), followed).unwrap();
         let mut reader = Self { stream, held: BTreeMap::new() };
-        reader.read(&events);
+        reader.advance(followed);
         reader
+    }
+
+    fn advance(&mut self, followed: &Followed) {
+        let events = all(&mut self.stream, followed);
+        self.read(&events);
     }
 
     fn read(&mut self, events: &[Event]) {
@@ -185,8 +195,7 @@ impl Reader {
     }
 
     fn check(&mut self, site: &Site, followed: &Followed) {
-        let events = self.stream.advance(followed);
-        self.read(&events);
+        self.advance(followed);
         for (name, resource, input) in everything() {
             assert_eq!(self.held[name], site.answer(resource, &input), "{name}");
         }
@@ -355,6 +364,24 @@ fn what_is_followed_has_an_end() {
     assert_eq!(refused.status(), 429);
     drop(map);
     assert!(open("properties", &mut followed).is_ok());
+}
+
+#[test]
+fn what_is_being_sent_counts_until_it_is_sent() {
+    let site = Site::of(&example());
+    let mut followed = Followed::default();
+    let bytes = site.answer("default", &Value::Null)[""].to_string().len();
+    followed.most_bytes = bytes;
+    let request = json!({ "add": { "x": { "resource-id": "default" } } });
+    let mut begin = || {
+        let mut stream = Stream::open(&request, None, client(), site.present(), &mut followed)?;
+        Ok(all(&mut stream, &followed))
+    };
+    let (one, other): (Result<_, Refusal>, _) = (begin(), begin());
+    assert!(one.is_ok() && other.is_ok());
+    assert_eq!(begin().unwrap_err(), Refusal::TooMany, "nobody follows it, but it is twice in memory");
+    drop(one);
+    assert!(begin().is_ok());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Update streams (RFC 8895) as the server keeps them: who follows which answers, and where each is told what is new.
 //!
-//! [`Streams::renew`] looks once what a new world changes, however many follow it. Whoever worked with what is followed wakes all streams. Each then looks what is new for
-//! its client, and writes one event after another as the client's connection takes them; who is slow is told later what it missed. A stream lives as long as its
-//! connection: it is dropped with the body of its answer.
+//! [`Streams::renew`] looks once what a new world changes, however many follow it, and wakes all streams. Each then takes one event after another as its client's connection
+//! takes them, so that it keeps but one from being dropped; who is slow is told later what it missed. A stream lives as long as its connection: it is dropped with the
+//! body of its answer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,9 +24,7 @@ use tokio::{
     sync::{RwLock, watch},
     time::timeout,
 };
-use towpath_alto::updates::{
-    Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, MOST_SUBSTREAMS, Piece, Refusal, Stream,
-};
+use towpath_alto::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
 use towpath_store::sys::random;
 
 use super::answers::Served;
@@ -37,15 +35,12 @@ const MOST_STREAMS: usize = 1000;
 /// The longest piece that is sent at once: what a connection takes is bounded by pieces.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Events that a client may cause before it has to take them. Who starts all that a stream may follow causes half of them.
-const MOST_CAUSED: usize = 2 * MOST_SUBSTREAMS;
-
 /// The streams of all clients.
 #[derive(Debug)]
 pub(super) struct Streams {
     /// What is followed. It is held while answers are made, so only threads that may take their time wait for it. Whoever needs a stream's state too takes this first.
     followed: RwLock<Followed>,
-    open: Mutex<HashMap<Key, Arc<Mutex<Follower>>>>,
+    open: Mutex<HashMap<Key, Arc<Mutex<Stream>>>>,
     /// Whether a new world is looked at, which may take its time.
     is_renewing: AtomicBool,
     /// Wakes all streams.
@@ -55,26 +50,16 @@ pub(super) struct Streams {
 /// What nobody can guess: whoever knows it controls a stream, or reads a view.
 pub(super) type Key = String;
 
-/// One client's stream.
-#[derive(Debug)]
-struct Follower {
-    stream: Stream,
-    /// Events that its client caused, and that its [`Tail`] has not taken.
-    caused: Vec<Event>,
-}
-
 /// The far end of a stream, which writes to the client.
 struct Tail {
     streams: Arc<Streams>,
     key: Key,
-    follower: Arc<Mutex<Follower>>,
+    stream: Arc<Mutex<Stream>>,
     news: watch::Receiver<()>,
     /// The rest of the event that is being sent.
     pieces: VecDeque<Bytes>,
-    /// Events to be sent next.
-    due: VecDeque<Event>,
-    /// Whether the stream is closed: nothing comes after what is due.
-    is_closed: bool,
+    /// Whether the stream is closed, and all of it was told.
+    is_over: bool,
 }
 
 impl Streams {
@@ -134,37 +119,27 @@ impl Streams {
             if self.all().len() >= MOST_STREAMS {
                 return Err(Refusal::TooMany);
             }
-            let (stream, events) = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
-            let follower = Arc::new(Mutex::new(Follower { stream, caused: Vec::new() }));
-            self.all().insert(key.clone(), Arc::clone(&follower));
+            let stream = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
+            let stream = Arc::new(Mutex::new(stream));
+            self.all().insert(key.clone(), Arc::clone(&stream));
             let (streams, news) = (Arc::clone(self), self.news.subscribe());
-            let (pieces, due) = (VecDeque::new(), events.into());
-            Ok(Tail { streams, key, follower, news, pieces, due, is_closed: false })
+            Ok(Tail { streams, key, stream, news, pieces: VecDeque::new(), is_over: false })
         })
     }
 
     /// Does what the client of the stream with that key asks for (RFC 8895 §7). To be called by a thread that may take its time.
     ///
     /// # Errors
-    /// Those of [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::TooMany`] if its client does not take what it caused before, [`Refusal::Busy`] while a
-    /// new world is looked at.
+    /// Those of [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new world is looked at.
     pub(super) fn control(
         &self,
         key: &str,
         request: &Value,
         served: impl FnOnce() -> Arc<Served>,
     ) -> Result<(), Refusal> {
-        let follower = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
+        let stream = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
         self.check_time()?;
-        self.work(|followed| {
-            let mut follower = lock(&follower);
-            if follower.caused.len() >= MOST_CAUSED {
-                return Err(Refusal::TooMany);
-            }
-            let events = follower.stream.control(request, served().present(), followed)?;
-            follower.caused.extend(events);
-            Ok(())
-        })
+        self.work(|followed| lock(&stream).control(request, served().present(), followed))
     }
 
     /// Who asks keeps others from being answered, and so does not wait for a new world.
@@ -191,13 +166,13 @@ impl Streams {
         self.news.subscribe()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<Follower>>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<Stream>>>> {
         lock(&self.open)
     }
 }
 
 impl Tail {
-    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None once the stream is closed, and the client was told so.
+    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None once the stream is over.
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
         if self.pieces.is_empty() {
             match timeout(silence, self.event()).await {
@@ -210,25 +185,24 @@ impl Tail {
 
     /// The next event, once there is one. Nothing is lost if this is dropped before.
     async fn event(&mut self) -> Option<Event> {
-        while self.due.is_empty() {
-            if self.is_closed {
+        loop {
+            if let Some(event) = self.look() {
+                return Some(event);
+            }
+            if self.is_over {
                 return None;
             }
             self.news.changed().await.ok()?;
-            self.look();
         }
-        self.due.pop_front()
     }
 
     /// Takes what is new, unless somebody works with what is followed: who does wakes it again. It never waits, because the thread serves other connections too.
-    fn look(&mut self) {
-        let Ok(followed) = self.streams.followed.try_read() else { return };
-        let mut follower = lock(&self.follower);
-        self.due.extend(follower.caused.drain(..));
-        if !follower.stream.is_closed() {
-            self.due.extend(follower.stream.advance(&followed));
-        }
-        self.is_closed = follower.stream.is_closed();
+    fn look(&mut self) -> Option<Event> {
+        let followed = self.streams.followed.try_read().ok()?;
+        let mut stream = lock(&self.stream);
+        let event = stream.next(&followed);
+        self.is_over = event.is_none() && stream.is_closed();
+        event
     }
 }
 
@@ -240,7 +214,7 @@ impl Drop for Tail {
 
 /// An event as it is sent: in one piece, or in some of at most [`PIECE_BYTES`] that share its document with all others who are told the same.
 fn written(event: &Event) -> VecDeque<Bytes> {
-    let document = Bytes::from_owner(Arc::clone(event.document()));
+    let document = Bytes::from_owner(event.document().clone());
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
     for piece in event.pieces() {
         let mut piece = match piece {
@@ -263,6 +237,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::iter;
+
     use serde_json::json;
     use tokio::task::{block_in_place, yield_now};
     use towpath_alto::facts::Facts;
@@ -317,9 +293,9 @@ pub(super) mod tests {
     async fn s4_while_answers_are_made_connections_live_and_what_is_new_comes_then() {
         let streams = Streams::new();
         let mut tail = block_in_place(|| begin(&streams)).unwrap();
-        let making = streams.followed.write().await;
-        assert!(next(&mut tail).await.contains("control-uri"), "what is made waits for nothing");
+        assert!(next(&mut tail).await.contains("control-uri"));
         assert!(next(&mut tail).await.contains(",costs\n"));
+        let making = streams.followed.write().await;
         assert_eq!(tail.next(SHORT).await.as_deref(), Some(KEEP_ALIVE));
         drop(making);
         let swap = || assert!(streams.followed.try_read().is_err(), "no stream begins meanwhile");
@@ -328,21 +304,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_causes_no_more_than_there_is_room_for() {
+    fn a_stream_can_be_controlled_until_its_connection_ends() {
         let streams = Streams::new();
         let mut tail = begin(&streams).unwrap();
         let key = tail.key.clone();
-        let control = |number: usize| {
-            let name = format!("s{number}");
-            let add = json!({ name.as_str(): { "resource-id": "default" } });
-            streams.control(&key, &json!({ "add": add }), || world(1))?;
-            streams.control(&key, &json!({ "remove": [name] }), || world(1))
-        };
-        assert_eq!((0..MOST_CAUSED).find_map(|number| control(number).err()), Some(Refusal::TooMany));
-        tail.look();
-        assert_eq!(control(MOST_CAUSED), Ok(()));
+        let control = |request: Value| streams.control(&key, &request, || world(1));
+        assert_eq!(control(json!({ "add": { "map": { "resource-id": "default" } } })), Ok(()));
+        let events = iter::from_fn(|| tail.look()).map(|event| event.pieces()[0].clone());
+        let names = events.map(|piece| match piece {
+            Piece::Words(words) => words.rsplit([',', ' ']).next().unwrap_or_default().to_owned(),
+            Piece::Document(_) => panic!("a name comes first"),
+        });
+        let control_type = "application/alto-updatestreamcontrol+json";
+        assert_eq!(names.collect::<Vec<_>>(), [control_type, control_type, "map", "costs"]);
         drop(tail);
-        assert_eq!(control(MOST_CAUSED + 1), Err(Refusal::Unknown));
+        assert_eq!(control(json!({ "remove": [] })), Err(Refusal::Unknown));
     }
 
     #[test]
@@ -362,10 +338,10 @@ pub(super) mod tests {
         let served = Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
-        let tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();
-        let counts = tail.due.iter().map(|event| {
-            let text: String = event.pieces().iter().map(|piece| shown(event, piece)).collect();
-            let pieces = written(event);
+        let mut tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();
+        let counts = iter::from_fn(|| tail.look()).map(|event| {
+            let text: String = event.pieces().iter().map(|piece| shown(&event, piece)).collect();
+            let pieces = written(&event);
             assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
             assert_eq!(pieces.iter().flatten().copied().collect::<Vec<u8>>(), text.as_bytes());
             pieces.len()

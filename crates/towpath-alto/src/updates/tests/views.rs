@@ -83,7 +83,7 @@ fn t3_edges_are_snapshots_and_changes() {
     assert_eq!([edge(0, 1).media_type, edge(0, 2).media_type], [media::COST_MAP; 2]);
     let change = Content {
         media_type: MERGE_PATCH,
-        body: (*br#"{"cost-map":{"PID1":{"PID2":9},"PID3":{"PID1":null,"PID3":1}}}"#).into(),
+        body: br#"{"cost-map":{"PID1":{"PID2":9},"PID3":{"PID1":null,"PID3":1}}}"#.to_vec().into(),
     };
     assert_eq!(edge(1, 2), change);
     assert_eq!(view.edge(2, 3, |_| true, &followed), Ok(Edge::NotYet));

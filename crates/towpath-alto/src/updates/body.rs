@@ -1,0 +1,88 @@
+//! The bytes of answers and changes, and how many there are of them.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Bytes that are sent. A copy shares them.
+#[derive(Debug, Clone)]
+pub struct Body(Arc<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    bytes: Box<[u8]>,
+    tally: Tally,
+}
+
+/// How many bytes the bodies have that it made, each until its last copy is dropped. A copy of it counts the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally(Arc<AtomicUsize>);
+
+impl Tally {
+    /// Bytes that count.
+    pub(super) fn body(&self, bytes: Vec<u8>) -> Body {
+        self.0.fetch_add(bytes.len(), Ordering::Relaxed);
+        Body(Arc::new(Counted { bytes: bytes.into(), tally: self.clone() }))
+    }
+
+    /// How many there are now.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.tally.0.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+/// Of bytes that are short, and counted nowhere.
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Tally::default().body(bytes)
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Body {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_until_nobody_has_them() {
+        let tally = Tally::default();
+        let (one, other) = (tally.body(vec![0; 7]), tally.body(vec![0; 100]));
+        let copy = one.clone();
+        assert_eq!(tally.bytes(), 107);
+        drop((one, other));
+        assert_eq!(tally.bytes(), 7);
+        drop(copy);
+        assert_eq!(tally.bytes(), 0);
+    }
+}
