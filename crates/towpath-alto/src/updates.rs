@@ -7,7 +7,7 @@
 //! The life of a stream: after [`Stream::open`], and after each new world, [`Stream::next`] gives one event after another; [`Stream::control`] starts and stops
 //! parts of it. Who was slow is told what it missed, or all anew if that is no longer known.
 //!
-//! Memory is bounded by what is followed, however many follow it ([`MOST_BYTES`]), and by what is being sent.
+//! Memory and time are bounded by what is followed, however many follow it ([`MOST_BYTES`], [`MOST_TIME`]), and memory by what is being sent.
 //!
 //! What is not here: connections, waiting, addresses of streams and views, and how many there may be. [`Refusal`] knows the status for each.
 
@@ -30,7 +30,7 @@ use crate::{
 pub use self::{
     body::Body,
     event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece},
-    followed::{Followed, MOST_BYTES},
+    followed::{Followed, MOST_BYTES, MOST_TIME},
     graph::{Edge, Limits},
     stream::{MOST_NAMES, MOST_SUBSTREAMS, Stream},
     view::{View, edge_numbers},

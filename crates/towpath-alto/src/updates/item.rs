@@ -1,6 +1,9 @@
 //! One answer that is followed.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -75,6 +78,8 @@ fn depends_on_client(resource: &Resource, input: Option<&Value>) -> bool {
 pub(super) struct Item {
     /// How many resources stand one upon another beneath it: what it depends on has less.
     pub(super) depth: usize,
+    /// How long it took to make it last.
+    pub(super) took: Duration,
     /// Its versions.
     pub(super) graph: Graph,
 }
@@ -94,7 +99,7 @@ impl Item {
         let answer = key.answer(resource, present)?;
         let version_tag = key.version_tag(&parts(answer.media_type, &answer.body));
         let version = Version::new(answer, version_tag, None, tally);
-        Ok(Self { depth: depth(resource, present), graph: Graph::new(1, version, limits) })
+        Ok(Self { depth: depth(resource, present), took: Duration::ZERO, graph: Graph::new(1, version, limits) })
     }
 
     /// Adds the answer as it is now, if it is another one; tells whether it is.

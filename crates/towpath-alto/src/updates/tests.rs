@@ -3,7 +3,7 @@
 mod streams;
 mod views;
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{cell::Cell, collections::BTreeMap, net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
 
@@ -364,6 +364,26 @@ fn what_is_followed_has_an_end() {
     assert_eq!(refused.status(), 429);
     drop(map);
     assert!(open("properties", &mut followed).is_ok());
+}
+
+#[test]
+fn what_takes_long_to_make_has_an_end() {
+    thread_local! {
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+    // So each answer takes a second.
+    let clock = || Duration::from_secs(LOOKS.replace(LOOKS.get() + 1));
+    let site = Site::of(&example());
+    let mut followed = Followed::default().timed(clock);
+    let mut open = |number: u64| {
+        let request = json!({ "resource-id": "default-filtered", "input": { "pids": [], "number": number } });
+        View::open(&request, "/view", client(), site.present(), &mut followed)
+    };
+    let mut views: Vec<_> = (0..MOST_TIME.as_secs()).map(|number| open(number).unwrap()).collect();
+    assert_eq!(open(MOST_TIME.as_secs()).unwrap_err(), Refusal::TooMany);
+    assert!(open(0).is_ok(), "what is followed already takes no more time");
+    views.pop();
+    assert!(open(MOST_TIME.as_secs()).is_ok());
 }
 
 #[test]

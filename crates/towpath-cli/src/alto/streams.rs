@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,12 +25,16 @@ use tokio::{
     time::timeout,
 };
 use towpath_alto::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
-use towpath_store::sys::random;
+use towpath_store::sys::{
+    clock::{self, Instant},
+    random,
+};
 
 use super::answers::Served;
 
-/// Clients that follow at once. Each holds a connection, or a part of one.
-const MOST_STREAMS: usize = 1000;
+/// Streams at once, or views, and those of one client among them. Each stream holds a connection, or a part of one.
+const MOST: usize = 1000;
+pub(super) const MOST_OF_ONE: usize = MOST / 10;
 
 /// The longest piece that is sent at once: what a connection takes is bounded by pieces.
 const PIECE_BYTES: usize = 256 << 10;
@@ -40,7 +44,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) struct Streams {
     /// What is followed. It is held while answers are made, so only threads that may take their time wait for it. Whoever needs a stream's state too takes this first.
     followed: RwLock<Followed>,
-    open: Mutex<HashMap<Key, Arc<Mutex<Stream>>>>,
+    open: Mutex<HashMap<Key, Arc<Opened>>>,
     /// Whether a new world is looked at, which may take its time.
     is_renewing: AtomicBool,
     /// Wakes all streams.
@@ -50,11 +54,18 @@ pub(super) struct Streams {
 /// What nobody can guess: whoever knows it controls a stream, or reads a view.
 pub(super) type Key = String;
 
+/// One client's stream.
+#[derive(Debug)]
+struct Opened {
+    client: IpAddr,
+    stream: Mutex<Stream>,
+}
+
 /// The far end of a stream, which writes to the client.
 struct Tail {
     streams: Arc<Streams>,
     key: Key,
-    stream: Arc<Mutex<Stream>>,
+    opened: Arc<Opened>,
     news: watch::Receiver<()>,
     /// The rest of the event that is being sent.
     pieces: VecDeque<Bytes>,
@@ -67,7 +78,7 @@ impl Streams {
     pub(super) fn new() -> Arc<Self> {
         let (news, _) = watch::channel(());
         Arc::new(Self {
-            followed: RwLock::default(),
+            followed: RwLock::new(Followed::default().timed(uptime)),
             open: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             news,
@@ -116,14 +127,14 @@ impl Streams {
         let control_uri = control_uri(&key);
         self.check_time()?;
         self.work(|followed| {
-            if self.all().len() >= MOST_STREAMS {
+            if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
                 return Err(Refusal::TooMany);
             }
             let stream = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
-            let stream = Arc::new(Mutex::new(stream));
-            self.all().insert(key.clone(), Arc::clone(&stream));
+            let opened = Arc::new(Opened { client, stream: Mutex::new(stream) });
+            self.all().insert(key.clone(), Arc::clone(&opened));
             let (streams, news) = (Arc::clone(self), self.news.subscribe());
-            Ok(Tail { streams, key, stream, news, pieces: VecDeque::new(), is_over: false })
+            Ok(Tail { streams, key, opened, news, pieces: VecDeque::new(), is_over: false })
         })
     }
 
@@ -137,9 +148,9 @@ impl Streams {
         request: &Value,
         served: impl FnOnce() -> Arc<Served>,
     ) -> Result<(), Refusal> {
-        let stream = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
+        let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
         self.check_time()?;
-        self.work(|followed| lock(&stream).control(request, served().present(), followed))
+        self.work(|followed| lock(&opened.stream).control(request, served().present(), followed))
     }
 
     /// Who asks keeps others from being answered, and so does not wait for a new world.
@@ -166,7 +177,7 @@ impl Streams {
         self.news.subscribe()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<Stream>>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Opened>>> {
         lock(&self.open)
     }
 }
@@ -199,7 +210,7 @@ impl Tail {
     /// Takes what is new, unless somebody works with what is followed: who does wakes it again. It never waits, because the thread serves other connections too.
     fn look(&mut self) -> Option<Event> {
         let followed = self.streams.followed.try_read().ok()?;
-        let mut stream = lock(&self.stream);
+        let mut stream = lock(&self.opened.stream);
         let event = stream.next(&followed);
         self.is_over = event.is_none() && stream.is_closed();
         event
@@ -230,6 +241,18 @@ fn written(event: &Event) -> VecDeque<Bytes> {
     if is_short { VecDeque::from([pieces.iter().flatten().copied().collect()]) } else { pieces }
 }
 
+/// Whether a client at `client` may open one more, beside those that these clients have.
+pub(super) fn has_room_for(client: IpAddr, open: impl Iterator<Item = IpAddr>) -> bool {
+    let (all, own) = open.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other == client)));
+    all < MOST && own < MOST_OF_ONE
+}
+
+/// The time since the first look at it.
+fn uptime() -> Duration {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(clock::now);
+    clock::now().saturating_duration_since(*BEGIN)
+}
+
 /// Nothing breaks halfway under these locks.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -242,7 +265,6 @@ pub(super) mod tests {
     use serde_json::json;
     use tokio::task::{block_in_place, yield_now};
     use towpath_alto::facts::Facts;
-    use towpath_store::sys::clock;
 
     use super::*;
     use crate::alto::settings::Offer;
@@ -261,8 +283,12 @@ pub(super) mod tests {
 
     /// A stream of the costs.
     fn begin(streams: &Arc<Streams>) -> Result<Tail, Refusal> {
+        begin_at(streams, [192, 0, 2, 1].into())
+    }
+
+    fn begin_at(streams: &Arc<Streams>, client: IpAddr) -> Result<Tail, Refusal> {
         let request = json!({ "add": { "costs": { "resource-id": "default-routingcost" } } });
-        streams.begin(&request, [192, 0, 2, 1].into(), || world(1), str::to_owned)
+        streams.begin(&request, client, || world(1), str::to_owned)
     }
 
     async fn next(tail: &mut Tail) -> String {
@@ -359,10 +385,12 @@ pub(super) mod tests {
     #[test]
     fn so_many_may_follow_at_once() {
         let streams = Streams::new();
-        let mut tails: Vec<Tail> = (0..MOST_STREAMS).map(|_| begin(&streams).unwrap()).collect();
-        assert_eq!(begin(&streams).err(), Some(Refusal::TooMany));
+        let client = |number: usize| IpAddr::from([192, 0, 2, u8::try_from(number / MOST_OF_ONE).unwrap()]);
+        let mut tails: Vec<Tail> = (0..MOST).map(|number| begin_at(&streams, client(number)).unwrap()).collect();
+        assert_eq!(begin_at(&streams, client(MOST)).err(), Some(Refusal::TooMany));
         drop(tails.pop());
-        assert!(begin(&streams).is_ok());
+        assert_eq!(begin_at(&streams, client(0)).err(), Some(Refusal::TooMany), "it has what one may have");
+        assert!(begin_at(&streams, client(MOST)).is_ok());
         drop(tails);
         assert!(streams.all().is_empty());
     }

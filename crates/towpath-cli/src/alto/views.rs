@@ -20,12 +20,8 @@ use towpath_store::sys::{
 
 use super::{
     answers::Served,
-    streams::{Key, Streams, lock},
+    streams::{Key, Streams, has_room_for, lock},
 };
-
-/// Views at once, and those of one client among them.
-const MOST_VIEWS: usize = 1000;
-const MOST_OF_ONE: usize = MOST_VIEWS / 10;
 
 /// Requests that wait for a change at once. Each holds a connection, or a part of one.
 const MOST_WAITING: usize = 1000;
@@ -99,18 +95,13 @@ impl Views {
         // One opens after the other, so that there are no more of them than were counted.
         self.streams.work(|followed| {
             self.forget_idle();
-            if !self.has_room_for(client) {
+            if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
                 return Err(Refusal::TooMany);
             }
             let (view, told) = View::open(request, &uri, client, served().present(), followed)?;
             self.all().insert(key, Arc::new(Opened { view, client, used: Mutex::new(clock::now()) }));
             Ok(told)
         })
-    }
-
-    fn has_room_for(&self, client: IpAddr) -> bool {
-        let open = self.all();
-        open.len() < MOST_VIEWS && open.values().filter(|opened| opened.client == client).count() < MOST_OF_ONE
     }
 
     /// Closes what nobody asked for an hour, and nobody waits for: what it follows takes memory, and time for each new world.
@@ -191,7 +182,7 @@ mod tests {
     use tokio::task::block_in_place;
 
     use super::*;
-    use crate::alto::streams::tests::world;
+    use crate::alto::streams::{MOST_OF_ONE, tests::world};
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
