@@ -1,11 +1,12 @@
 //! Update streams (RFC 8895) as the server keeps them: who follows which answers, and where each is told what is new.
 //!
-//! [`Streams::renew`] looks once what a new world changes, however many follow it, and wakes all streams. Each then takes one event after another as its client's connection
+//! [`Streams::renew`] looks once what a new world changes, however many follow it, and wakes all streams if there is something. Each then takes one event after another as its client's connection
 //! takes them, so that it keeps but one from being dropped; who is slow is told later what it missed. A stream lives as long as its connection: it is dropped with the
 //! body of its answer.
 
 use std::{
     collections::{HashMap, VecDeque},
+    mem,
     net::IpAddr,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError,
@@ -21,7 +22,7 @@ use futures::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::{RwLock, watch},
+    sync::{Notify, RwLock, RwLockReadGuard, watch},
     time::timeout,
 };
 use towpath_alto::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
@@ -47,6 +48,8 @@ pub(super) struct Streams {
     open: Mutex<HashMap<Key, Arc<Opened>>>,
     /// Whether a new world is looked at, which may take its time.
     is_renewing: AtomicBool,
+    /// Whether somebody was turned away while another one worked with what is followed.
+    is_waited_for: Mutex<bool>,
     /// Wakes all streams.
     news: watch::Sender<()>,
 }
@@ -59,6 +62,8 @@ pub(super) type Key = String;
 struct Opened {
     client: IpAddr,
     stream: Mutex<Stream>,
+    /// Wakes this one.
+    news: Notify,
 }
 
 /// The far end of a stream, which writes to the client.
@@ -81,19 +86,23 @@ impl Streams {
             followed: RwLock::new(Followed::default().timed(uptime)),
             open: Mutex::default(),
             is_renewing: AtomicBool::new(false),
+            is_waited_for: Mutex::default(),
             news,
         })
     }
 
     /// Takes a new world. `swap` makes it the present one, and meanwhile no stream begins. To be called by a thread that may take its time.
     pub(super) fn renew(&self, served: &Served, swap: impl FnOnce()) {
-        self.is_renewing.store(true, Ordering::Relaxed);
-        self.work(|followed| {
+        let renewing = Renewing::begin(&self.is_renewing);
+        let is_news = self.work(|followed| {
+            // Over before anybody is woken, who may then come with a question.
+            let _renewing = renewing;
             swap();
-            followed.advance(served.present());
-            // Before anybody is woken, who may then come with a question.
-            self.is_renewing.store(false, Ordering::Relaxed);
+            followed.advance(served.present())
         });
+        if is_news {
+            self.news.send_replace(());
+        }
     }
 
     /// Opens the stream that `request` asks for, for a client at `client` (RFC 8895 §6.5); its bytes, as long as they are read. `served` tells the present world, and
@@ -131,7 +140,7 @@ impl Streams {
                 return Err(Refusal::TooMany);
             }
             let stream = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
-            let opened = Arc::new(Opened { client, stream: Mutex::new(stream) });
+            let opened = Arc::new(Opened { client, stream: Mutex::new(stream), news: Notify::new() });
             self.all().insert(key.clone(), Arc::clone(&opened));
             let (streams, news) = (Arc::clone(self), self.news.subscribe());
             Ok(Tail { streams, key, opened, news, pieces: VecDeque::new(), is_over: false })
@@ -150,7 +159,9 @@ impl Streams {
     ) -> Result<(), Refusal> {
         let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
         self.check_time()?;
-        self.work(|followed| lock(&opened.stream).control(request, served().present(), followed))
+        self.work(|followed| lock(&opened.stream).control(request, served().present(), followed))?;
+        opened.news.notify_one();
+        Ok(())
     }
 
     /// Who asks keeps others from being answered, and so does not wait for a new world.
@@ -158,13 +169,27 @@ impl Streams {
         if self.is_renewing.load(Ordering::Relaxed) { Err(Refusal::Busy) } else { Ok(()) }
     }
 
-    /// Works with what is followed, and wakes all streams then: there may be something new, and those that looked meanwhile were turned away.
+    /// Works with what is followed, and wakes all streams then if some looked meanwhile, and were turned away.
     pub(super) fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
         let mut followed = self.followed.blocking_write();
         let outcome = work(&mut followed);
         drop(followed);
-        self.news.send_replace(());
+        if mem::take(&mut *lock(&self.is_waited_for)) {
+            self.news.send_replace(());
+        }
         outcome
+    }
+
+    /// What is followed, unless somebody works with it: who does wakes all streams then. Nobody waits here.
+    fn look(&self) -> Option<RwLockReadGuard<'_, Followed>> {
+        if let Ok(followed) = self.followed.try_read() {
+            return Some(followed);
+        }
+        let mut is_waited_for = lock(&self.is_waited_for);
+        // Again, because who worked with it may have looked here before this was locked.
+        let followed = self.followed.try_read().ok();
+        *is_waited_for |= followed.is_none();
+        followed
     }
 
     /// What is followed.
@@ -203,17 +228,36 @@ impl Tail {
             if self.is_over {
                 return None;
             }
-            self.news.changed().await.ok()?;
+            tokio::select! {
+                changed = self.news.changed() => changed.ok()?,
+                () = self.opened.news.notified() => {}
+            }
         }
     }
 
     /// Takes what is new, unless somebody works with what is followed: who does wakes it again. It never waits, because the thread serves other connections too.
     fn look(&mut self) -> Option<Event> {
-        let followed = self.streams.followed.try_read().ok()?;
+        let followed = self.streams.look()?;
         let mut stream = lock(&self.opened.stream);
         let event = stream.next(&followed);
         self.is_over = event.is_none() && stream.is_closed();
         event
+    }
+}
+
+/// While it is there, a new world is looked at.
+struct Renewing<'a>(&'a AtomicBool);
+
+impl<'a> Renewing<'a> {
+    fn begin(is_renewing: &'a AtomicBool) -> Self {
+        is_renewing.store(true, Ordering::Relaxed);
+        Self(is_renewing)
+    }
+}
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -260,7 +304,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::iter;
+    use std::{
+        iter,
+        panic::{AssertUnwindSafe, catch_unwind},
+    };
 
     use serde_json::json;
     use tokio::task::{block_in_place, yield_now};
@@ -327,6 +374,31 @@ pub(super) mod tests {
         let swap = || assert!(streams.followed.try_read().is_err(), "no stream begins meanwhile");
         block_in_place(|| streams.renew(&world(2), swap));
         assert!(next(&mut tail).await.contains(",costs\n"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn streams_are_woken_by_what_is_new_and_after_they_were_turned_away() {
+        let streams = Streams::new();
+        let mut tail = block_in_place(|| begin(&streams)).unwrap();
+        assert!(next(&mut tail).await.contains("control-uri"));
+        assert!(next(&mut tail).await.contains(",costs\n"));
+        let mut other = block_in_place(|| begin(&streams)).unwrap();
+        let add = json!({ "add": { "map": { "resource-id": "default" } } });
+        block_in_place(|| streams.control(&other.key, &add, || world(1))).unwrap();
+        block_in_place(|| streams.renew(&world(1), || ()));
+        assert!(!tail.news.has_changed().unwrap(), "none of this is new for it");
+        assert!(next(&mut other).await.contains("control-uri"));
+        assert!(next(&mut other).await.contains("started"));
+        block_in_place(|| streams.work(|_| assert_eq!(tail.look(), None)));
+        assert!(tail.news.has_changed().unwrap(), "it was turned away");
+    }
+
+    #[test]
+    fn a_world_that_cannot_be_looked_at_keeps_nobody_from_coming() {
+        let streams = Streams::new();
+        let failed = catch_unwind(AssertUnwindSafe(|| streams.renew(&world(1), || panic!("it has no world"))));
+        assert!(failed.is_err());
+        assert!(begin(&streams).is_ok());
     }
 
     #[test]
