@@ -12,6 +12,7 @@ use std::{
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 use towpath_alto::updates::{Content, Edge, Refusal, View};
 use towpath_store::sys::{
     clock::{self, Instant},
@@ -43,6 +44,8 @@ struct Opened {
     view: View,
     client: IpAddr,
     used: Mutex<Instant>,
+    /// Ends the waiting for its changes.
+    closed: CancellationToken,
 }
 
 /// What is on an edge of the graph of an answer's versions.
@@ -99,7 +102,10 @@ impl Views {
                 return Err(Refusal::TooMany);
             }
             let (view, told) = View::open(request, &uri, client, served().present(), followed)?;
-            self.all().insert(key, Arc::new(Opened { view, client, used: Mutex::new(clock::now()) }));
+            self.all().insert(
+                key,
+                Arc::new(Opened { view, client, used: Mutex::new(clock::now()), closed: CancellationToken::new() }),
+            );
             Ok(told)
         })
     }
@@ -123,15 +129,17 @@ impl Views {
     /// Those of [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many wait.
     pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
         let opened = self.opened(key)?;
-        // Who works with what is followed may take long.
-        if let Ok(followed) = self.streams.followed().try_read()
-            && let Edge::Document(content) = opened.view.edge(edge.0, edge.1, accepts, &followed)?
-        {
+        let streams = Arc::clone(&self.streams);
+        let Ok(followed) = self.streams.followed().try_read() else {
+            // Who works with it may take long. That ends by itself, so it takes no place of those who wait for a change.
+            return Ok(Change::Later(async move { drop(streams.followed().read().await) }.boxed()));
+        };
+        if let Edge::Document(content) = opened.view.edge(edge.0, edge.1, accepts, &followed)? {
             return Ok(Change::Now(content));
         }
         let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| Refusal::TooMany)?;
         let waiting = Waiting { opened, _place: place };
-        Ok(Change::Later(wait(Arc::clone(&self.streams), waiting, edge).boxed()))
+        Ok(Change::Later(wait(streams, waiting, edge).boxed()))
     }
 
     /// Which change to take next: the answer to a POST of `request` (RFC 9569 §7.4).
@@ -144,12 +152,14 @@ impl Views {
         opened.view.recommend(request, &followed)
     }
 
-    /// Closes the view of that key.
+    /// Closes the view of that key; who waits for a change of it waits no longer (RFC 9569 §4.1).
     ///
     /// # Errors
     /// [`Refusal::Unknown`] if there is no such view.
     pub(super) fn close(&self, key: &str) -> Result<(), Refusal> {
-        self.all().remove(key).map(drop).ok_or(Refusal::Unknown)
+        let opened = self.all().remove(key).ok_or(Refusal::Unknown)?;
+        opened.closed.cancel();
+        Ok(())
     }
 
     fn opened(&self, key: &str) -> Result<Arc<Opened>, Refusal> {
@@ -172,7 +182,10 @@ async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
         if !matches!(edge, Ok(Edge::NotYet)) {
             return;
         }
-        news.changed().await.expect("the streams that tell news live as long as this");
+        tokio::select! {
+            changed = news.changed() => changed.expect("the streams that tell news live as long as this"),
+            () = waiting.opened.closed.cancelled() => return,
+        }
     }
 }
 
@@ -218,6 +231,30 @@ mod tests {
         let Ok(Change::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
         assert_eq!(&*content.body, br#"{"cost-map":{"PID1":{"PID1":2}}}"#);
         assert_eq!(views.waiting.available_permits(), MOST_WAITING);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn t6_who_waits_for_a_change_of_a_view_is_told_when_it_is_closed() {
+        let views = views();
+        let key = block_in_place(|| open(&views, CLIENT)).unwrap();
+        let mut waiting = later(&views, &key);
+        assert!((&mut waiting).now_or_never().is_none());
+        views.close(&key).unwrap();
+        waiting.await;
+        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(Refusal::Unknown));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn t3_a_change_that_is_there_is_told_also_when_nobody_else_may_wait() {
+        let views = views();
+        let key = block_in_place(|| open(&views, CLIENT)).unwrap();
+        let _waiting: Vec<_> = (0..MOST_WAITING).map(|_| later(&views, &key)).collect();
+        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(Refusal::TooMany));
+        let making = views.streams.followed().write().await;
+        let Ok(Change::Later(made)) = views.edge(&key, (0, 1), |_| true) else { panic!("it is not looked at now") };
+        drop(making);
+        made.await;
+        assert!(matches!(views.edge(&key, (0, 1), |_| true), Ok(Change::Now(_))));
     }
 
     #[test]
