@@ -278,6 +278,48 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_ends_a_wait(server):
+def test_any_thread_ends_a_wait(server):
+    changes = alto.Client(server.ird).follow({"costs": "default-routingcost"})
+    rest, is_first = [], threading.Event()
+
+    def take():
+        next(changes)
+        is_first.set()
+        rest.extend(changes)
+
+    waiting = threading.Thread(target=take, daemon=True)
+    waiting.start()
+    assert is_first.wait(LIMIT_S)
+    changes.close()
+    waiting.join(LIMIT_S)
+    assert not waiting.is_alive() and rest == []
+    assert list(changes) == []
+
+
+def test_answers_are_asked_for_as_often_as_that_is_wanted():
+    entry = {"uri": "/map", "media-type": "application/alto-networkmap+json"}
+    answers = {"/directory": ("alto-directory", {"meta": {}, "resources": {"map": entry}})}
+    with answering(answers) as (address, _):
+        client = alto.Client(f"{address}/directory")
+        answers["/map"] = ("alto-networkmap", {"network-map": {}})
+        seen, is_first = [], threading.Event()
+
+        def take():
+            for change in changes:
+                seen.append(change.document.content["network-map"])
+                is_first.set()
+                if len(seen) == 2:
+                    break
+
+        with client.follow({"map": "map"}, every=0.1) as changes:
+            waiting = threading.Thread(target=take, daemon=True)
+            waiting.start()
+            assert is_first.wait(LIMIT_S)
+            answers["/map"] = ("alto-networkmap", {"network-map": {"PID1": {}}})
+            waiting.join(LIMIT_S)
+        assert seen == [{}, {"PID1": {}}]
+
+
     # Also where signals are ignored, as behind `nohup`.
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, server.ird],

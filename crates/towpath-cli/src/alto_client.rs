@@ -148,16 +148,12 @@ impl AltoClient {
         Ok(survey)
     }
 
-    /// Follows answers under names of the follower's own choice, by tasks of the runtime that this is called in. By which means, the directory decides if nobody else does:
-    /// by one update stream, else by a TIPS view each, else by asking once a minute.
+    /// Follows answers under names of the follower's own choice, by tasks of the runtime that this is called in. By which means, the directory decides if nobody else does
+    /// ([`Means::default`]): by one update stream, else by a TIPS view each, else by asking once a minute.
     ///
     /// # Errors
     /// If nothing is to be followed, there is no such resource, it is asked for otherwise, or the server has not these means. All else [`Followed::next`] tells.
-    pub async fn follow(
-        &self,
-        wanted: BTreeMap<String, Wanted>,
-        means: Option<Means>,
-    ) -> Result<Followed, AltoTrouble> {
+    pub async fn follow(&self, wanted: BTreeMap<String, Wanted>, means: Means) -> Result<Followed, AltoTrouble> {
         Followed::begin(self, wanted, means)
     }
 

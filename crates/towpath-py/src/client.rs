@@ -148,14 +148,15 @@ impl Client {
         &self,
         py: Python<'_>,
         wanted: Vec<(String, String, Option<String>)>,
+        let every = duration(every)?;
         means: Option<&str>,
         every: f64,
     ) -> PyResult<Followed> {
         let means = match means {
-            None => None,
-            Some("stream") => Some(Means::Stream),
-            Some("views") => Some(Means::Views),
-            Some("asking") => Some(Means::Asking { every: duration(every)? }),
+            None => Means::Offered { every },
+            Some("stream") => Means::Stream,
+            Some("views") => Means::Views,
+            Some("asking") => Means::Asking { every },
             Some(_) => return Err(PyValueError::new_err("means: one of 'stream', 'views' and 'asking'")),
         };
         let wanted = wanted.into_iter().map(|(name, resource, input)| {

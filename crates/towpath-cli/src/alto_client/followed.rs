@@ -41,6 +41,11 @@ pub enum Means {
     /// One update stream (RFC 8895).
     Stream,
     /// A TIPS view of each answer (RFC 9569).
+    /// The first of the others that the directory has.
+    Offered {
+        /// How often to ask if it has neither streams nor views.
+        every: Duration,
+    },
     Views,
     /// Asking for each again and again.
     Asking {
@@ -52,6 +57,12 @@ pub enum Means {
 /// A change of an answer.
 #[derive(Debug, Clone)]
 pub struct Change {
+impl Default for Means {
+    fn default() -> Self {
+        Self::Offered { every: EVERY }
+    }
+}
+
     /// What its follower calls it.
     pub name: String,
     /// All of it, as it is now.
@@ -74,7 +85,7 @@ impl Followed {
     pub(super) fn begin(
         client: &AltoClient,
         wanted: BTreeMap<String, Wanted>,
-        means: Option<Means>,
+        means: Means,
     ) -> Result<Self, AltoTrouble> {
         if wanted.is_empty() {
             return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
@@ -83,12 +94,15 @@ impl Followed {
         // One that waits to be taken is enough: who reads slowly is told by the server what it missed.
         let (teller, changes) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
-        let chosen = || match () {
-            () if directory.has_stream(&wanted) => Means::Stream,
-            () if directory.has_views(&wanted) => Means::Views,
-            () => Means::Asking { every: EVERY },
-        };
-        match means.unwrap_or_else(chosen) {
+        match means {
+            Means::Offered { every } => {
+                let means = match () {
+                    () if directory.has_stream(&wanted) => Means::Stream,
+                    () if directory.has_views(&wanted) => Means::Views,
+                    () => Means::Asking { every },
+                };
+                return Self::begin(client, wanted, means);
+            }
             Means::Stream => {
                 let following = directory.stream(wanted)?;
                 tasks.spawn(watch(by_stream(client.clone(), following, teller.clone()), teller));

@@ -38,7 +38,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn follow(client: AltoClient, means: Option<Means>) -> Self {
+    async fn follow(client: AltoClient, means: Means) -> Self {
         let wanted = [("the map", "default"), ("costs.now", "default-routingcost")];
         let wanted = wanted.map(|(name, id)| (name.to_owned(), Wanted { resource: id.to_owned(), input: None }));
         let followed = client.follow(wanted.into(), means).await.unwrap();
@@ -68,7 +68,7 @@ impl Reader {
     }
 }
 
-async fn three_changes_come(means: Option<Means>) {
+async fn three_changes_come(means: Means) {
     let directory = directory();
     let served = serve(&directory);
     let mut reader = Reader::follow(client_of(&served).await, means).await;
@@ -85,18 +85,18 @@ async fn three_changes_come(means: Option<Means>) {
 
 #[tokio::test]
 async fn s4_who_follows_by_a_stream_has_what_who_asks_gets() {
-    three_changes_come(Some(Means::Stream)).await;
-    three_changes_come(None).await;
+    three_changes_come(Means::Stream).await;
+    three_changes_come(Means::default()).await;
 }
 
 #[tokio::test]
 async fn t3_who_follows_by_views_has_what_who_asks_gets() {
-    three_changes_come(Some(Means::Views)).await;
+    three_changes_come(Means::Views).await;
 }
 
 #[tokio::test]
 async fn who_asks_again_and_again_has_what_there_is() {
-    three_changes_come(Some(Means::Asking { every: Duration::ZERO })).await;
+    three_changes_come(Means::Asking { every: Duration::ZERO }).await;
 }
 
 /// A server at that address, which looks at its file all the time.
@@ -111,7 +111,7 @@ async fn a_server_that_starts_anew_is_followed_on() {
         let directory = directory();
         let served = serve_at(&directory, "127.0.0.1:0");
         let address = served.address.to_string();
-        let mut reader = Reader::follow(client_of(&served).await, Some(means)).await;
+        let mut reader = Reader::follow(client_of(&served).await, means).await;
         in_time(reader.until("\"PID2\":5")).await;
         drop(served);
         change(&directory, "PID2 = 5", "PID2 = 6");
@@ -126,16 +126,16 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     let served = serve(&directory);
     let client = client_of(&served).await;
     let wanted = |id: &str| BTreeMap::from([("x".to_owned(), Wanted { resource: id.to_owned(), input: None })]);
-    for means in [None, Some(Means::Stream), Some(Means::Views), Some(Means::Asking { every: Duration::ZERO })] {
+    for means in [Means::default(), Means::Stream, Means::Views, Means::Asking { every: Duration::ZERO }] {
         let kind = async |id: &str| client.follow(wanted(id), means).await.unwrap_err().kind();
         assert_eq!(kind("nothing").await, Kind::NotFound, "{means:?}");
         assert_eq!(kind("endpoint-costs").await, Kind::Invalid, "{means:?}");
     }
-    assert_eq!(client.follow(BTreeMap::new(), None).await.unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(client.follow(BTreeMap::new(), Means::default()).await.unwrap_err().kind(), Kind::Invalid);
     let empty = Wanted { resource: "endpoint-costs".into(), input: Some(json!({})) };
     for means in [Means::Stream, Means::Views, Means::Asking { every: Duration::ZERO }] {
         let wanted = BTreeMap::from([("x".to_owned(), empty.clone())]);
-        let mut followed = client.follow(wanted, Some(means)).await.unwrap();
+        let mut followed = client.follow(wanted, means).await.unwrap();
         let refused = in_time(followed.next()).await.unwrap_err();
         assert!(refused.kind() == Kind::Invalid && refused.to_string().contains("cost-type"), "{means:?}: {refused}");
         assert!(in_time(followed.next()).await.is_err(), "nothing is left");
@@ -144,7 +144,7 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     drop(served);
     let gone = open(&format!("http://{address}/directory")).await.unwrap_err();
     assert_eq!(gone.kind(), Kind::Unavailable);
-    let mut followed = client.follow(wanted("default"), None).await.unwrap();
+    let mut followed = client.follow(wanted("default"), Means::default()).await.unwrap();
     assert_eq!(in_time(followed.next()).await.unwrap_err().kind(), Kind::Unavailable);
 }
 
