@@ -110,6 +110,16 @@ impl Document {
         part.content.get("meta")?.get("vtag")?.get("tag")?.as_str()
     }
 
+    /// Whether its second part depends on another version of the first one than that which is there (RFC 9275 §6.2): the rest of a change is still to come.
+    pub(super) fn is_half_told(&self) -> bool {
+        let [first, second, ..] = &self.parts[..] else { return false };
+        let part = |tag: &Json| tag.get("resource-id").cloned();
+        let Some(vtag) = first.content.get("meta").and_then(|meta| meta.get("vtag")) else { return false };
+        let depends = second.content.get("meta").and_then(|meta| meta.get("dependent-vtags")?.as_array());
+        let on_first = depends.into_iter().flatten().find(|tag| part(tag) == part(vtag));
+        on_first.is_some_and(|tag| tag.get("tag") != vtag.get("tag"))
+    }
+
     /// Its document, or the one in its first part.
     pub fn content(&self) -> &Json {
         self.parts.first().map_or(&NOTHING, |part| &part.content)

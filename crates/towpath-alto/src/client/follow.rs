@@ -183,7 +183,8 @@ impl Substream {
                 change.and_then(|change| self.held.change(part, &change))
             }
         };
-        changed.map(|()| true).map_err(unfit)
+        changed.map_err(unfit)?;
+        Ok(self.held.document().is_some_and(|document| !document.is_half_told()))
     }
 }
 

@@ -134,8 +134,7 @@ fn s4_who_follows_a_stream_has_what_who_asks_gets() {
         let site = Site::with(cost, as_path);
         followed.advance(site.present());
         let events = news(&mut stream, &followed);
-        let mut names = take(&mut following, &events);
-        names.dedup();
+        let names = take(&mut following, &events);
         assert_eq!(names, changed, "{cost} over {as_path}");
         expect_answers(&following, &site);
     }
