@@ -138,9 +138,10 @@ impl ClientError {
         Self::Refused { address: shown(address), refusal: Refusal::parse(body) }
     }
 
-    /// That the stream of events from `address` cannot be read.
-    pub fn unreadable(address: &str, error: TooLong) -> Self {
-        Self::Malformed { address: shown(address), what: "stream of events", problem: error.to_string() }
+    /// That the stream of events from `address` is something else, of this media type.
+    pub fn no_events(address: &str, media_type: &str) -> Self {
+        let problem = format!("it is {}", printable(media_type));
+        Self::Malformed { address: shown(address), what: "stream of events", problem }
     }
 
     /// Whether the one who asks is to blame: the statement, the configuration, or the choice of the server. Else the server is.
@@ -153,6 +154,13 @@ impl ClientError {
                 | Self::Unfit { .. }
                 | Self::Stopped { .. }
         )
+    }
+}
+
+/// An answer is told in one event.
+impl From<TooLong> for ClientError {
+    fn from(TooLong(most_bytes): TooLong) -> Self {
+        Self::TooMuch { most_bytes }
     }
 }
 

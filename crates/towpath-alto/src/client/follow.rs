@@ -4,7 +4,7 @@
 //! lost, or a change does not fit, a stream is opened anew by the question that there is then: it names the versions at hand, and what comes whole
 //! takes the place of what was there, so that no change is missed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use serde_json::{Map, Value as Json, json};
 
@@ -12,8 +12,8 @@ use super::{
     MAX_ANSWER_BYTES,
     directory::Entry,
     document::Document,
-    error::{ClientError, printable},
-    held::Held,
+    error::{ClientError, Refusal, printable},
+    held::{Held, Misfit},
     media_type::MediaType,
     sse::Event,
     survey::Question,
@@ -107,6 +107,14 @@ impl Following {
         self.substreams.iter().all(|substream| substream.is_stopped)
     }
 
+    /// The server refuses the last question. Whether that is because of one answer, which then is followed no longer: all others can be.
+    pub fn refused(&mut self, refusal: &Refusal) -> bool {
+        let field = refusal.field.as_deref().and_then(|field| field.strip_prefix("add/"));
+        let number = field.and_then(|field| field.split('/').next()?.parse::<usize>().ok());
+        let substream = number.and_then(|number| self.substreams.get_mut(number));
+        substream.is_some_and(|substream| substream.stop())
+    }
+
     /// An `UpdateStreamReq` (RFC 8895 §6.5).
     fn request(&self) -> Option<Json> {
         let going = self.substreams.iter().enumerate().filter(|(_, substream)| !substream.is_stopped);
@@ -155,9 +163,9 @@ impl Following {
         let numbers = stopped.filter_map(|id| id.as_str()?.parse::<usize>().ok());
         let mut news = Vec::new();
         for number in numbers {
-            if let Some(substream) = self.substreams.get_mut(number).filter(|substream| !substream.is_stopped) {
-                substream.is_stopped = true;
-                substream.held.forget();
+            if let Some(substream) = self.substreams.get_mut(number)
+                && substream.stop()
+            {
                 news.push(News::Stopped { name: substream.name.clone(), reason: reason.clone() });
             }
         }
@@ -166,21 +174,27 @@ impl Following {
 }
 
 impl Substream {
+    /// Follows it no longer; tells whether it was followed before.
+    fn stop(&mut self) -> bool {
+        self.held.forget();
+        !mem::replace(&mut self.is_stopped, true)
+    }
+
     /// Takes all of the answer; tells whether it is another one.
     fn replace(&mut self, address: &str, media_type: &str, data: &str) -> Result<bool, ClientError> {
         let document = Document::parse(&self.wanted.resource, address, media_type, data.as_bytes())?;
         Ok(self.held.replace(document))
     }
 
-    /// Takes a change of that kind; without a kind, all of a part.
+    /// Takes a change of that kind; without a kind, all of a part. Tells whether the answer is another one now, and not half of one.
     fn change(&mut self, kind: Option<&str>, part: Option<&str>, data: &str) -> Result<bool, ClientError> {
-        let unfit = |problem: String| ClientError::Unfit { name: self.name.clone(), problem };
-        let value: Json = serde_json::from_str(data).map_err(|error| unfit(error.to_string()))?;
+        let unfit = |misfit: Misfit| misfit.of(&self.name);
+        let value: Json = serde_json::from_str(data).map_err(|error| unfit(error.to_string().into()))?;
         let changed = match (kind, part) {
             (None, Some(part)) => self.held.replace_part(part, value),
             (kind, part) => {
                 let change = kind.and_then(|kind| Change::of(kind, value)).ok_or_else(|| "it is no change".to_owned());
-                change.and_then(|change| self.held.change(part, &change))
+                change.map_err(Misfit::from).and_then(|change| self.held.change(part, &change))
             }
         };
         changed.map_err(unfit)?;

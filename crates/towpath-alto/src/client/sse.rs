@@ -18,10 +18,10 @@ pub struct Event {
     pub id: Arc<str>,
 }
 
-/// An event is longer than is read; the server's fault.
+/// An event is longer than so many bytes, and not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it has an event of more than {0} bytes")]
-pub struct TooLong(usize);
+#[error("an event has more than {0} bytes")]
+pub struct TooLong(pub(super) usize);
 
 /// Reads a stream of events. Takes memory for one event.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::{
     document::Document,
     error::{ClientError, shown},
     follow::{CHANGES, Wanted},
-    held::Held,
+    held::{Held, Misfit},
     media_type::MediaType,
     survey::Question,
     uri,
@@ -106,6 +106,7 @@ impl Viewing {
     ///
     /// # Errors
     /// [`ClientError::Unfit`] if a change does not fit, and [`ClientError::Malformed`] if an answer is none. The next question leads on.
+    /// [`ClientError::TooMuch`], after which that is of no use.
     pub fn take(&mut self, address: &str, media_type: &str, body: &[u8]) -> Result<Option<Arc<Document>>, ClientError> {
         match self.step.clone() {
             Step::Open => self.opened(address, body).map(|()| None),
@@ -172,12 +173,12 @@ impl Viewing {
         if from == 0 {
             return Err(malformed(address, "it sent a change in place of an answer"));
         }
-        let value = serde_json::from_slice(body).map_err(|error| error.to_string());
+        let value = serde_json::from_slice(body).map_err(|error| Misfit::from(error.to_string()));
         let changed = value.and_then(|value| {
             let change = Change::of(change, value).expect("it is one of those kinds");
             self.held.change(None, &change)
         });
-        changed.map(|()| true).map_err(|problem| ClientError::Unfit { name: self.name.clone(), problem })
+        changed.map(|()| true).map_err(|misfit| misfit.of(&self.name))
     }
 }
 

@@ -6,6 +6,7 @@ use futures::future::join_all;
 use towpath_alto::{
     client::{ClientError, Directory, MAX_ANSWER_BYTES, Question},
     media,
+    updates::EVENT_STREAM,
 };
 use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
 use towpath_proto::url::Url;
@@ -105,6 +106,10 @@ impl Asker {
             let url = subscription.url.clone();
             let body = subscription.whole(MAX_ANSWER_BYTES).await?;
             return Err(ClientError::refused(&url, &body).into());
+        }
+        let media_type = subscription.media_type.split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case(EVENT_STREAM) {
+            return Err(ClientError::no_events(&subscription.url, media_type).into());
         }
         Ok(subscription)
     }

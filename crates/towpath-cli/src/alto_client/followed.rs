@@ -2,7 +2,7 @@
 //!
 //! Each means has its tasks, which tell what changes to the one [`Followed`]; who is slow to take it makes them wait. When a connection is lost, or what came cannot be
 //! used, they begin anew after a pause, the longer the more often that happens in a row: the first time only if something came before. What a server
-//! refuses it refuses again, so that ends it.
+//! refuses it refuses again, so that ends it; but one that had something may have been started again, and have it again in some minutes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,17 +35,20 @@ const WAIT: Duration = Duration::from_secs(25);
 /// How many refusals in a row of a view that never told anything are borne: two views, each asked both ways.
 const MOST_REFUSALS: u32 = 4;
 
+/// How often in a row a server may have no longer what it had: for some minutes.
+const MOST_ABSENCES: u32 = 14;
+
 /// By what means changes are learnt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// One update stream (RFC 8895).
-    Stream,
-    /// A TIPS view of each answer (RFC 9569).
     /// The first of the others that the directory has.
     Offered {
         /// How often to ask if it has neither streams nor views.
         every: Duration,
     },
+    /// One update stream (RFC 8895).
+    Stream,
+    /// A TIPS view of each answer (RFC 9569).
     Views,
     /// Asking for each again and again.
     Asking {
@@ -54,15 +57,15 @@ pub enum Means {
     },
 }
 
-/// A change of an answer.
-#[derive(Debug, Clone)]
-pub struct Change {
 impl Default for Means {
     fn default() -> Self {
         Self::Offered { every: EVERY }
     }
 }
 
+/// A change of an answer.
+#[derive(Debug, Clone)]
+pub struct Change {
     /// What its follower calls it.
     pub name: String,
     /// All of it, as it is now.
@@ -81,7 +84,7 @@ pub struct Followed {
 type Told = Result<Change, AltoTrouble>;
 
 impl Followed {
-    /// Begins to follow, by the means that the directory has unless some are chosen.
+    /// Begins to follow, by these means.
     pub(super) fn begin(
         client: &AltoClient,
         wanted: BTreeMap<String, Wanted>,
@@ -129,8 +132,8 @@ impl Followed {
     /// if this is dropped before it is ready.
     ///
     /// # Errors
-    /// If the server refuses, does not answer from the beginning, or tells no more of an answer. All that its stream was to tell, or that one view or answer, is followed
-    /// no longer; the others are.
+    /// If the server refuses an answer, or tells no more of it: that one is followed no longer; the others are. If the server does not answer from the beginning, or more is
+    /// followed than there is memory for: then that is true of all that one stream was to tell.
     pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
         let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
         self.changes.recv().await.unwrap_or_else(over)
@@ -157,9 +160,16 @@ async fn by_stream(
 ) -> Result<(), AltoTrouble> {
     let mut pauses = Pauses::default();
     while let Some(question) = following.question() {
-        let ended = read_stream(&client, &question, &mut following, &teller, &mut pauses).await;
-        if let Err(trouble) = ended {
-            pauses.bear(trouble).await?;
+        let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await else {
+            continue;
+        };
+        match &trouble {
+            AltoTrouble::Useless(ClientError::Refused { refusal, .. })
+                if !pauses.bears(&trouble) && following.refused(refusal) =>
+            {
+                tell(&teller, Err(trouble)).await;
+            }
+            _ => pauses.bear(trouble).await?,
         }
     }
     Ok(())
@@ -176,7 +186,7 @@ async fn read_stream(
     let mut stream = client.0.asker.subscribe(question).await?;
     let mut reader = EventReader::default();
     while let Some(piece) = stream.next().await? {
-        let events = reader.read(&piece).map_err(|error| ClientError::unreadable(&question.uri, error))?;
+        let events = reader.read(&piece).map_err(ClientError::from)?;
         for event in &events {
             for news in following.take(event)? {
                 pauses.end();
@@ -270,8 +280,10 @@ impl Watched {
             }
             // There was no change, as far as is known.
             Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
-            // What is out of reach has refused nothing.
-            Err(trouble) if !trouble.is_passing() && self.viewing.refused() => Ok(Step::Elsewhere(trouble)),
+            // What is out of reach has refused nothing, and what is too long is so everywhere.
+            Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.refused() => {
+                Ok(Step::Elsewhere(trouble))
+            }
             Err(trouble) => Err(trouble),
         }
     }
@@ -309,6 +321,8 @@ async fn by_asking(
 struct Pauses {
     /// How often it failed since it worked last.
     failures: u32,
+    /// How often in a row it had no longer what it had.
+    absences: u32,
     has_worked: bool,
     /// When it failed last.
     failed: Option<Instant>,
@@ -317,7 +331,7 @@ struct Pauses {
 impl Pauses {
     /// It works.
     fn end(&mut self) {
-        *self = Self { failures: 0, has_worked: true, failed: None };
+        *self = Self { has_worked: true, ..Self::default() };
     }
 
     /// Waits until it is time to begin anew.
@@ -334,7 +348,8 @@ impl Pauses {
 
     /// Whether it is of use to begin anew.
     fn bears(&self, trouble: &AltoTrouble) -> bool {
-        self.has_worked && trouble.is_passing()
+        let is_absent = trouble.is_absence() && self.absences < MOST_ABSENCES;
+        self.has_worked && (trouble.is_passing() || is_absent)
     }
 
     async fn wait(&mut self, trouble: &AltoTrouble) {
@@ -344,6 +359,7 @@ impl Pauses {
             self.failures = 0;
         }
         self.failed = Some(now);
+        self.absences = if trouble.is_absence() { self.absences + 1 } else { 0 };
         let pause = self.next(random::number());
         tracing::warn!("{trouble}; what is followed begins anew in {} ms", pause.as_millis());
         sleep(pause).await;
@@ -380,5 +396,29 @@ mod tests {
         let mut pauses = Pauses::default();
         pauses.end();
         assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.bears(trouble)), [true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_server_has_no_longer_is_waited_for_some_minutes() {
+        let refused = |field: &str| {
+            let body = format!(r#"{{"meta": {{"code": "E_INVALID_FIELD_VALUE", "field": "{field}"}}}}"#);
+            AltoTrouble::from(ClientError::refused("http://h/", body.as_bytes()))
+        };
+        let missing = AltoTrouble::from(Error::new(Fault::NotFound, "it is not there"));
+        let mut pauses = Pauses::default();
+        let absent = [refused("add/1/resource-id"), refused("resource-id"), missing];
+        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)), "it never was there");
+        pauses.end();
+        assert!(absent.iter().all(|trouble| pauses.bears(trouble)));
+        assert!(!pauses.bears(&refused("add/1/input/pids")));
+        // However long it was out of reach before.
+        for _ in 0..2 * MOST_ABSENCES {
+            pauses.bear(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
+        }
+        let begun = clock::now();
+        while pauses.bear(absent[0].clone()).await.is_ok() {}
+        let waited = clock::now() - begun;
+        assert!(Duration::from_secs(5 * 60) < waited && waited < Duration::from_secs(15 * 60), "{waited:?}");
+        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)));
     }
 }

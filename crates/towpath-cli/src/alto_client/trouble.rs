@@ -61,6 +61,27 @@ impl AltoTrouble {
         matches!(self.kind(), Kind::Unavailable | Kind::Corrupt | Kind::Internal)
     }
 
+    /// Whether the server has not what it was asked for, which it may have had before, and have again.
+    pub(super) fn is_absence(&self) -> bool {
+        match self {
+            Self::Unanswered(error) => error.fault() == Fault::NotFound,
+            Self::Useless(ClientError::Refused { refusal, .. }) => {
+                let field = refusal.field.as_deref().and_then(|field| field.rsplit('/').next());
+                refusal.code == "E_INVALID_FIELD_VALUE" && field == Some("resource-id")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there is more than is taken.
+    pub(super) fn is_too_much(&self) -> bool {
+        match self {
+            Self::Unanswered(error) => error.fault() == Fault::TooLarge,
+            Self::Useless(error) => matches!(error, ClientError::TooMuch { .. }),
+            _ => false,
+        }
+    }
+
     /// Whether no answer came in the time allowed.
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.fault() == Fault::TimedOut)

@@ -140,6 +140,10 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
         assert!(refused.kind() == Kind::Invalid && refused.to_string().contains("cost-type"), "{means:?}: {refused}");
         assert!(in_time(followed.next()).await.is_err(), "nothing is left");
     }
+    let wanted_two = wanted("default").into_iter().chain([("y".to_owned(), empty)]).collect();
+    let mut followed = client.follow(wanted_two, Means::Stream).await.unwrap();
+    assert_eq!(in_time(followed.next()).await.unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(in_time(followed.next()).await.unwrap().name, "x", "one that is refused ends no others");
     let address = served.address;
     drop(served);
     let gone = open(&format!("http://{address}/directory")).await.unwrap_err();

@@ -200,6 +200,28 @@ fn a_part_may_be_told_whole() {
 }
 
 #[test]
+fn an_answer_that_grows_too_long_is_told_and_followed_no_longer() {
+    let mut following = costs();
+    let value = json!({ "cost-map": { "A": { "B": "x".repeat(MAX_ANSWER_BYTES) } } });
+    let change = event("application/merge-patch+json,0", &value.to_string());
+    assert_eq!(following.take(&change).unwrap_err(), ClientError::TooMuch { most_bytes: MAX_ANSWER_BYTES });
+}
+
+#[test]
+fn s2_what_the_server_refuses_of_one_answer_leaves_the_others() {
+    let mut following = Site::with(5, "64500").told().stream(wanted()).unwrap();
+    let refusal =
+        |field: &str| Refusal::parse(json!({ "meta": { "code": "x", "field": field } }).to_string().as_bytes());
+    for field in ["add", "add/7/input", "add/x", "remove/0", "0"] {
+        assert!(!following.refused(&refusal(field)), "{field}");
+    }
+    assert!(following.refused(&refusal("add/1/resource-id")));
+    assert!(!following.refused(&refusal("add/1/resource-id")), "it was not asked for again");
+    let asked = following.request().unwrap()["add"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(asked, ["0", "2"]);
+}
+
+#[test]
 fn what_is_about_nothing_that_is_followed_is_passed_over() {
     let mut following = costs();
     for name in ["application/alto-costmap+json,7", "application/alto-costmap+json,a.b", "x", "", ",", "a,b,-1"] {
