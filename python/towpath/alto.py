@@ -122,7 +122,8 @@ class Changes:
     """The changes of answers that are followed: first each as it is, then each time that one is something else.
 
     The iterator goes on until it is closed. When a connection is lost another one is made, and no change is missed by that, though several may come
-    as one. It is for one thread.
+    as one. Where another thread waits for the next change, `close` ends that wait too. Costs, and the map whose PIDs they are between, are changes of their own:
+    `dependent-vtags` in the `meta` of the costs tells of which version of the map they are.
     """
 
     def __init__(self, followed: _towpath.Followed) -> None:
@@ -139,7 +140,7 @@ class Changes:
         return Change(name, _document(answer))
 
     def close(self) -> None:
-        """Follows no longer."""
+        """Follows no longer. Any thread may call it: one that waits for the next change gets none, and its iteration ends."""
         self._followed.close()
 
     def __enter__(self) -> Changes:

@@ -1,12 +1,6 @@
 //! An ALTO server as Python asks it, and what is followed of it.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use pyo3::{
     IntoPyObjectExt as _,
@@ -15,7 +9,10 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use serde_json::Value as Json;
-use tokio::time::timeout;
+use tokio::{
+    sync::{Mutex, watch},
+    time::timeout,
+};
 use towpath_alto::{names::Malformed, order::Value};
 use towpath_cli::alto_client::{
     self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Search, Wanted, configuration,
@@ -148,10 +145,10 @@ impl Client {
         &self,
         py: Python<'_>,
         wanted: Vec<(String, String, Option<String>)>,
-        let every = duration(every)?;
         means: Option<&str>,
         every: f64,
     ) -> PyResult<Followed> {
+        let every = duration(every)?;
         let means = match means {
             None => Means::Offered { every },
             Some("stream") => Means::Stream,
@@ -165,7 +162,8 @@ impl Client {
         });
         let wanted = wanted.collect::<PyResult<BTreeMap<_, _>>>()?;
         let changes = self.wait(py, self.alto.follow(wanted, means))?;
-        Ok(Followed { changes: Mutex::new(Some(changes)), runtime: Arc::clone(&self.runtime) })
+        let (is_closed, _) = watch::channel(false);
+        Ok(Followed { changes: Mutex::new(Some(changes)), is_closed, runtime: Arc::clone(&self.runtime) })
     }
 }
 
@@ -210,26 +208,57 @@ fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) ->
     runtime.client_with(ClientOptions { token, ca_file, ..ClientOptions::default() })
 }
 
-/// What is followed. One thread waits for its changes.
-#[pyclass(module = "towpath._towpath")]
+/// What is followed, until any thread closes it.
+#[pyclass(frozen, module = "towpath._towpath")]
 pub(crate) struct Followed {
-    /// None when it was closed. Nobody locks it: Python's classes have to be safe to share.
+    /// None when it was closed. Who waits for a change holds it.
     changes: Mutex<Option<alto_client::Followed>>,
+    is_closed: watch::Sender<bool>,
     runtime: Arc<Runtime>,
 }
 
 #[pymethods]
 impl Followed {
-    /// The next change: a name, and what is there now. None when this was closed.
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
-        let Some(changes) = self.changes.get_mut().unwrap_or_else(PoisonError::into_inner) else { return Ok(None) };
-        let change = async { changes.next().await.map(|change| (change.name, answer(&change.document))) };
-        self.runtime.wait(py, change)?.map(Some).map_err(|trouble| error::trouble(py, &trouble))
+    /// The next change: a name, and what is there now. None when this is closed, also while it is waited for.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
+        let mut is_closed = self.is_closed.subscribe();
+        let change = async {
+            let change = async {
+                let mut changes = self.changes.lock().await;
+                match changes.as_mut() {
+                    Some(changes) => changes.next().await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = is_closed.wait_for(|is_closed| *is_closed) => Ok(None),
+                change = change => change,
+            }
+        };
+        let change = self.runtime.wait(py, change)?.map_err(|trouble| error::trouble(py, &trouble))?;
+        if *self.is_closed.borrow() {
+            self.release();
+        }
+        Ok(change.map(|change| (change.name, answer(&change.document))))
     }
 
     /// Follows no longer.
-    fn close(&mut self) {
-        let changes = self.changes.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+    fn close(&self) {
+        self.is_closed.send_replace(true);
+        self.release();
+    }
+}
+
+impl Followed {
+    /// Drops what is followed. Where a thread still waits for it, that thread will do so.
+    fn release(&self) {
+        if let Ok(mut changes) = self.changes.try_lock() {
+            self.forget(changes.take());
+        }
+    }
+
+    fn forget(&self, changes: Option<alto_client::Followed>) {
         if !self.runtime.is_of_this_process() {
             // Its tasks are those of the process that this one was forked from, and a thread that is not here may have held what they lock.
             return std::mem::forget(changes);
@@ -241,7 +270,8 @@ impl Followed {
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        self.close();
+        let changes = self.changes.get_mut().take();
+        self.forget(changes);
     }
 }
 
