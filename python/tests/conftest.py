@@ -29,9 +29,9 @@ class AltoServer:
 
 
 @contextmanager
-def serving(binary: Path, directory: Path, facts: str):
-    """A server of these facts, which notices others at once."""
-    (directory / "alto.toml").write_text('[agents.facts]\nkind = "static"\nfile = "facts.toml"\nrefresh = "50ms"\n')
+def serving(binary: Path, directory: Path, facts: str, settings: str = ""):
+    """A server of these facts, which notices others at once, with settings beside them."""
+    (directory / "alto.toml").write_text(settings + '[agents.facts]\nkind = "static"\nfile = "facts.toml"\nrefresh = "50ms"\n')
     server = AltoServer("", directory / "facts.toml")
     server.tell(facts)
     command = [binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"]

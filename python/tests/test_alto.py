@@ -147,7 +147,20 @@ def test_paths_come_with_the_properties_of_their_elements(client):
     assert any("priv:hop" in known for known in elements.values())
 
 
+def test_paths_are_asked_as_rfc_9275_has_them_also_where_openalto_s_form_is_there(binary, tmp_path):
+    with serving(binary, tmp_path, facts(), 'compatibility = "openalto"\n') as running:
+        client = alto.Client(running.ird)
+        assert {"cern-pv", "path-vector"} <= {resource.id for resource in client.resources}
+        for properties in ([], ["priv:hop"]):
+            paths, elements = client.paths([CLIENT], [NEAR], properties)
+            assert any(element.startswith("link:") for element in paths[CLIENT][NEAR])
+        paths, elements = client.paths([CLIENT], [NEAR], ["next_hop"])
+        assert any("next_hop" in known for known in elements.values()), "only that form has it"
+
+
 def test_what_there_is_not_is_not_found(client):
+    with pytest.raises(towpath.NotFound, match="priv:nothing"):
+        client.paths([CLIENT], [NEAR], ["priv:nothing"])
     with pytest.raises(towpath.NotFound, match="no cost map by jitter"):
         client.cost_map("jitter")
     with pytest.raises(towpath.NotFound, match="priv:nothing"):
@@ -265,19 +278,6 @@ def test_waiting_holds_up_no_other_thread(changing):
     assert [change.document.content["cost-map"]["CERN"]["IN2P3"] for change in seen] == [7]
 
 
-INTERRUPTED = """
-import sys
-from towpath import alto
-changes = alto.Client(sys.argv[1]).follow({"costs": "default-routingcost"})
-try:
-    print(next(changes).name, flush=True)
-    next(changes)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-def test_an_interrupt_ends_a_wait(server):
 def test_any_thread_ends_a_wait(server):
     changes = alto.Client(server.ird).follow({"costs": "default-routingcost"})
     rest, is_first = [], threading.Event()
@@ -320,6 +320,19 @@ def test_answers_are_asked_for_as_often_as_that_is_wanted():
         assert seen == [{}, {"PID1": {}}]
 
 
+INTERRUPTED = """
+import sys
+from towpath import alto
+changes = alto.Client(sys.argv[1]).follow({"costs": "default-routingcost"})
+try:
+    print(next(changes).name, flush=True)
+    next(changes)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_a_wait(server):
     # Also where signals are ignored, as behind `nohup`.
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, server.ird],

@@ -45,6 +45,9 @@ _PROPERTIES = "application/alto-propmap+json"
 _PROPERTIES_PARAMS = "application/alto-propmapparams+json"
 _PATHS = "multipart/related;type=" + _ENDPOINT_COSTS
 
+_OPENALTO = {"next_hop", "as_path"}
+"""The properties of elements where paths come in the form of OpenALTO, which is another one than that of RFC 9275."""
+
 _MAX_CONFIG_CHARACTERS = 1 << 20
 """The longest configuration that is read."""
 
@@ -258,11 +261,14 @@ class Client:
         self, srcs: Iterable[Address], dsts: Iterable[Address], properties: Iterable[str] = (), *, resource: str | None = None
     ) -> tuple[dict[Address, dict[Address, list[str]]], dict[str, dict[str, Any]]]:
         """The elements on the way from each source to each destination, and of each element those of the `properties` that are known (RFC 9275)."""
-        services = self._of(_PATHS, _ENDPOINT_COST_PARAMS, lambda found: True)
-        service = resource or _first(services, "path vector between endpoints")
+        names = list(properties)
+        services = self._of(_PATHS, _ENDPOINT_COST_PARAMS, lambda found: set(names) <= _of_elements(found))
+        as_rfc_9275 = [found for found in services if not _OPENALTO <= _of_elements(found)]
+        wanted = f"path vector between endpoints with {', '.join(names)}" if names else "path vector between endpoints"
+        service = resource or _first(as_rfc_9275 or services, wanted)
         ends = _Ends(srcs, dsts)
         question = {"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": ends.asked}
-        document = self.get(service, {**question, "ane-property-names": list(properties)})
+        document = self.get(service, {**question, "ane-property-names": names})
         elements = {entity.partition(".ane:")[2] or entity: known for entity, known in _member(document, "property-map").items()}
         return ends.matrix(_member(document, "endpoint-cost-map")), elements
 
@@ -416,6 +422,12 @@ def _has(resource: Resource, names: Sequence[str]) -> bool:
     of_domains = [mappings.get(domain) for domain in ("ipv4", "ipv6")] if isinstance(mappings, dict) else []
     lists = [told for told in (resource.capabilities.get("prop-types"), *of_domains) if isinstance(told, list)]
     return all(any(name in told for told in lists) for name in names)
+
+
+def _of_elements(resource: Resource) -> set[str]:
+    """The properties of elements on paths that a resource tells."""
+    names = resource.capabilities.get("ane-property-names")
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def _is(media_type: str, wanted: str) -> bool:
