@@ -63,7 +63,8 @@ impl Default for Means {
     }
 }
 
-/// A change of an answer.
+/// A change of an answer. Costs, and the map whose PIDs they are between, change one after the other: `dependent-vtags` in the meta of the costs tells of which
+/// version of the map they are (RFC 7285 §11.2.3.6).
 #[derive(Debug, Clone)]
 pub struct Change {
     /// What its follower calls it.
