@@ -152,13 +152,15 @@ def numbers(rucio) -> dict[tuple[str, str], int]:
 
 @way("3: distances between RSEs, kept up to date by `python -m towpath.rucio distances`")
 def test_distances(package, rucio, ird):
-    """To each destination the best source is at 1; only what differs is written; of what is unknown, nothing."""
-    command = ["-m", "towpath.rucio", "distances", "--ird", ird]
+    """To each destination the best source is at 1001; only what differs is written; of what is unknown, nothing; no way is opened without `--add`."""
+    command = ["-m", "towpath.rucio", "distances", "--ird", ird, "--add"]
     expected = {}
     for destination in ADDRESSES:
         sources = [rse for rse in DELAYS_US if rse not in ("MOON", destination)]
         sources.sort(key=lambda rse: abs(DELAYS_US[rse] - DELAYS_US[destination]))
-        expected |= {(source, destination): place for place, source in enumerate(sources, 1)}
+        expected |= {(source, destination): place for place, source in enumerate(sources, 1001)}
+    careful = rucio.python("-m", "towpath.rucio", "distances", "--ird", ird, "--by", BY, "--once")
+    assert b"0 added" in careful.err and numbers(rucio) == {}
     dry = rucio.python(*command, "--by", BY, "--once", "--dry-run")
     assert len(dry.lines) == len(expected) and numbers(rucio) == {}
     first = rucio.python(*command, "--by", BY, "--once")
@@ -171,7 +173,7 @@ def test_distances(package, rucio, ird):
     third = rucio.python(*command, "--by", f"{BY} DESC", "--once")
     assert b"0 added" in third.err
     most = {destination: max(place for (_, to), place in expected.items() if to == destination) for destination in ADDRESSES}
-    assert numbers(rucio) == {pair: most[pair[1]] + 1 - place for pair, place in expected.items()}
+    assert numbers(rucio) == {pair: most[pair[1]] + 1001 - place for pair, place in expected.items()}
 
 
 @way("3: distances between RSEs, kept up to date by `python -m towpath.rucio distances`")

@@ -66,7 +66,7 @@ def test_who_meets_the_condition_is_better_than_who_does_not():
 def test_the_backup_tells_those_apart_of_which_no_key_is_known():
     values = [{"hops": 1, judgement.BACKUP: 9}, {"hops": 1, judgement.BACKUP: 8}, {"hops": None, judgement.BACKUP: 7}, {judgement.BACKUP: 8}, {}, {"hops": None}]
     ranks = judgement.ranks([place(str(index), about) for index, about in enumerate(values)], ["hops"])
-    assert list(ranks.values()) == [(1, True), (1, True), (2, True), (3, True), (4, False), (4, False)]
+    assert list(ranks.values()) == [(1, True), (1, True), (2, False), (3, False), (4, False), (4, False)]
 
 
 @pytest.mark.parametrize(("statement", "keys"), [
@@ -166,18 +166,19 @@ def storages(*names):
     return [distances.Storage(name, (f"192.0.2.{number}",)) for number, name in enumerate(names, 1)]
 
 
-def run_of(rucio, server, **options):
-    return distances.Run(rucio, server.rank, ("routingcost",), distances.Table(rucio), **options)
+def run_of(rucio, server, adds=True, **options):
+    return distances.Run(rucio, server.rank, ("routingcost",), distances.Table(rucio), adds=adds, **options)
 
 
 COSTS = {"192.0.2.1": 5, "192.0.2.2": 7, "192.0.2.3": 7}
 
 
 def test_ranks_become_distances_of_each_destination_and_nothing_is_written_twice():
-    rucio, server = Rucio({("A", "B"): 9, ("C", "A"): 1}), Server(COSTS)
+    rucio, server = Rucio({("A", "B"): 9, ("C", "A"): 1001}), Server(COSTS)
     summary = (run := run_of(rucio, server)).summary
     run.of_all(storages("A", "B", "C"))
-    assert rucio.table == {("B", "A"): 1, ("C", "A"): 1, ("A", "B"): 1, ("C", "B"): 2, ("A", "C"): 1, ("B", "C"): 2}
+    expected = {("B", "A"): 1, ("C", "A"): 1, ("A", "B"): 1, ("C", "B"): 2, ("A", "C"): 1, ("B", "C"): 2}
+    assert rucio.table == {pair: distances.BASE + rank for pair, rank in expected.items()}
     assert (summary.added, summary.updated, summary.unchanged, summary.is_whole) == (4, 1, 1, True)
     assert [(hosts, client) for hosts, client, _, _ in server.asked] == [
         (["192.0.2.2", "192.0.2.3"], "192.0.2.1"), (["192.0.2.1", "192.0.2.3"], "192.0.2.2"), (["192.0.2.1", "192.0.2.2"], "192.0.2.3")]
@@ -194,24 +195,40 @@ def test_what_nothing_is_known_of_and_what_somebody_closed_stay_as_they_are():
     assert (run.summary.unknown, run.summary.closed, run.summary.added) == (6, 1, 5)
 
 
-def test_no_way_is_opened_where_only_existing_ones_are_wanted():
+def test_two_hops_are_always_farther_than_a_direct_way():
+    best, worst = distances.BASE + 1, distances.BASE + distances.MAX_RSES - 1
+    assert 2 * best > worst, "even if Rucio is told to take no penalty for a hop"
+
+
+def test_where_somebody_is_on_the_globe_makes_no_distance():
+    def rank(urls, client):
+        return [place(url, {"routingcost": None, judgement.BACKUP: 7}) for url in urls]
+
     rucio = Rucio({("A", "B"): 4})
-    run = run_of(rucio, Server(COSTS), existing_only=True)
+    run = distances.Run(rucio, rank, ("routingcost",), distances.Table(rucio), adds=True)
+    run.of_all(storages("A", "B"))
+    assert rucio.written == [] and run.summary.unknown == 2
+
+
+def test_no_way_is_opened_unless_somebody_wants_that():
+    rucio = Rucio({("A", "B"): 4})
+    run = distances.Run(rucio, Server(COSTS).rank, ("routingcost",), distances.Table(rucio))
     run.of_all(storages("A", "B", "C"))
-    assert rucio.written == [("A", "B", 1)] and run.summary.closed == 5
+    assert rucio.written == [("A", "B", 1001)] and run.summary.closed == 5
+    assert not command.parser().parse_args(["distances"]).add and command.parser().parse_args(["distances", "--add"]).add
 
 
 def test_a_dry_run_tells_and_writes_nothing():
     rucio, told = Rucio({("A", "B"): 4}), []
     run_of(rucio, Server(COSTS), is_dry=True, tell=told.append).of_all(storages("A", "B"))
-    assert sorted(told) == ["A B 4 1", "B A - 1"] and rucio.written == []
+    assert sorted(told) == ["A B 4 1001", "B A - 1001"] and rucio.written == []
 
 
 def test_who_may_not_export_reads_one_by_one_and_only_what_may_be_written():
-    rucio = Rucio({("A", "B"): 1, ("A", "C"): 4}, may_export=False)
+    rucio = Rucio({("A", "B"): 1001, ("A", "C"): 4}, may_export=False)
     run = run_of(rucio, Server({"192.0.2.1": 1}))
     run.of_all(storages("A", "B", "C"))
-    assert rucio.read == [("A", "B"), ("A", "C")] and rucio.written == [("A", "C", 1)]
+    assert rucio.read == [("A", "B"), ("A", "C")] and rucio.written == [("A", "C", 1001)]
 
 
 def test_a_pair_that_fails_does_not_end_the_run():
@@ -263,7 +280,7 @@ def test_failures_with_successes_between_them_end_nothing():
         server.error = towpath.Unavailable("now and then") if int(client.rpartition(".")[2]) % 2 else None
         return server.rank(urls, client=client)
 
-    run = distances.Run(rucio, rank, ("routingcost",), distances.Table(rucio))
+    run = distances.Run(rucio, rank, ("routingcost",), distances.Table(rucio), adds=True)
     run.of_all(storages(*names))
     assert run.summary.failed > distances.MAX_PAIRS_FAILED and run.summary.surveys_failed > distances.MAX_SURVEYS_FAILED
     assert run.summary.added == 10 * 9
@@ -273,7 +290,7 @@ def test_two_storages_at_one_host_are_as_far_away_and_asked_for_once():
     two = [distances.Storage(name, ("192.0.2.1",)) for name in ("DISK", "TAPE")]
     rucio, server = Rucio(), Server(COSTS)
     run_of(rucio, server).of_all([*two, distances.Storage("B", ("192.0.2.2",))])
-    assert rucio.table[("DISK", "B")] == rucio.table[("TAPE", "B")] == 1
+    assert rucio.table[("DISK", "B")] == rucio.table[("TAPE", "B")] == 1001
     assert server.asked[-1][0] == ["192.0.2.1"]
 
 

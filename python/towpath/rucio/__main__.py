@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     when.add_argument("--every", type=duration, default=duration("1h"), metavar="DURATION", help="from one run to the next [default: 1h]")
     when.add_argument("--once", action="store_true", help="one run, and its result as the exit code")
     daemon.add_argument("--dry-run", action="store_true", help="print what would be written: SOURCE DESTINATION BEFORE AFTER")
-    daemon.add_argument("--existing-only", action="store_true", help="add no distances: without one Rucio makes no transfers between two RSEs")
+    daemon.add_argument("--add", action="store_true", help="add distances, too: a distance permits transfers between two RSEs")
     return top
 
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             metalink(arguments.dids, client=arguments.client, strict=arguments.strict, fallback=arguments.fallback, **common))
         sys.stdout.buffer.flush()
         return 0
-    wish = distances.Wish(rses=arguments.rses, is_dry=arguments.dry_run, existing_only=arguments.existing_only, **common)
+    wish = distances.Wish(rses=arguments.rses, is_dry=arguments.dry_run, adds=arguments.add, **common)
     if not arguments.once:
         distances.again_and_again(wish, arguments.every)
     return 0 if distances.once(wish).is_whole else EXIT_CODES[distances.GivenUp]

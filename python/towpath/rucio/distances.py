@@ -1,8 +1,9 @@
 """Distances between RSEs in Rucio, by what an ALTO server knows of the ways between them.
 
 For each destination its sources are ranked, as replicas for a client there would be, and the ranks become Rucio's
-distances: 1 is the best source, and Rucio takes the smallest. Only what differs is written. What nothing is known of stays
-as it is, and so does a pair whose distance is null: Rucio makes no transfers between the two, and somebody wanted that.
+distances: 1001 is the best source, and Rucio takes the smallest. Only what differs is written. A pair of which no key of the
+statement is known stays as it is; so does one without a distance unless adding is asked for, because a distance is a
+permission, and one whose distance is null: Rucio makes no transfers between the two, and somebody wanted that.
 
 A run: `storages` finds the RSEs and their addresses, `Table` what Rucio has, `Run.of_all` surveys one destination after the
 other and writes. A pair or a destination that fails is counted and passed over; when one after the other fails, the rest
@@ -26,6 +27,10 @@ LOG = logging.getLogger(__name__)
 
 # A million pairs; the grid has some 600 storages.
 MAX_RSES = 1000
+
+# What stands before ranks, which are below MAX_RSES. Rucio adds up distances over hops: two of them are always more than a
+# direct way, which so stays one.
+BASE = MAX_RSES
 
 # Hosts looked up at once.
 LOOKUPS = 16
@@ -165,7 +170,7 @@ class Run:
     keys: Sequence[str]
     table: Table
     is_dry: bool = False
-    existing_only: bool = False
+    adds: bool = False
     tell: Callable[[str], None] = print
     summary: Summary = field(default_factory=Summary, init=False)
     _failed_in_a_row: int = field(default=0, init=False)
@@ -191,7 +196,7 @@ class Run:
                 self.pair(source.name, destination.name, distances.get(source.name))
 
     def distances(self, sources: Sequence[Storage], destination: Storage) -> dict[str, int]:
-        """The distances from `sources` to `destination`, of those of which something is known."""
+        """The distances from `sources` to `destination`, of those of which a key of the statement is known."""
         client = client_for(destination, sources)
         urls = {source.name: judgement.url_of(source.address_for(client)) for source in sources}
         if not urls:
@@ -199,7 +204,7 @@ class Run:
         places = self.rank(list(dict.fromkeys(urls.values())), client=client)
         ranks = judgement.ranks(places, self.keys)
         known = ((name, ranks.get(url)) for name, url in urls.items())
-        return {name: rank.number for name, rank in known if rank and rank.is_known}
+        return {name: BASE + rank.number for name, rank in known if rank and rank.is_known}
 
     def pair(self, source: str, destination: str, distance: int | None) -> None:
         """Writes the distance of one pair if that differs from what Rucio has."""
@@ -208,7 +213,7 @@ class Run:
             return
         try:
             exists, present = self.table.of(source, destination)
-            is_closed = present is None if exists else self.existing_only
+            is_closed = present is None if exists else not self.adds
             if is_closed:
                 self.summary.closed += 1
             elif exists and present == distance:
@@ -248,14 +253,14 @@ class Wish:
     config: str | None = None
     rses: str | None = None
     is_dry: bool = False
-    existing_only: bool = False
+    adds: bool = False
 
 
 def once(wish: Wish) -> Summary:
     """One run; what it did is logged however it ends."""
     rucio = official.client()
     rank = partial(alto.rank, by=wish.by, ird=wish.ird, config=wish.config)
-    run = Run(rucio, rank, judgement.keys_of(wish.by), Table(rucio), wish.is_dry, wish.existing_only)
+    run = Run(rucio, rank, judgement.keys_of(wish.by), Table(rucio), wish.is_dry, wish.adds)
     try:
         run.of_all(storages(rucio, wish.rses))
     finally:

@@ -1,7 +1,7 @@
 """What is better than what: the places that `towpath.alto.rank` gives, as numbers from 1.
 
-Replicas of which the same is known have the same number. What nothing is known of has the last one, and is told apart,
-because a number says too much about it.
+Replicas of which the same is known have the same number. Those of which the statement knows nothing come behind, by where they
+are on the globe if that is known, and are told apart, because a number says too much about them.
 """
 
 import ipaddress
@@ -30,7 +30,7 @@ class Rank(NamedTuple):
     number: int
     """From 1; equal where nothing sets two apart."""
     is_known: bool
-    """Whether there is anything that it was judged by."""
+    """Whether a key of the statement is known of it. The distance on the globe is none."""
 
 
 def keys_of(statement: str) -> tuple[str, ...]:
@@ -51,8 +51,7 @@ def ranks(places: Iterable[alto.Place], keys: Sequence[str]) -> dict[str, Rank]:
         values = tuple(place.values.get(key) for key in keys)
         is_known = any(value is not None for value in values)
         if not is_known:
-            backup = place.values.get(BACKUP)
-            values, is_known = (*values, backup), backup is not None
+            values = (*values, place.values.get(BACKUP))
         # To meet no condition, and nobody to know, is the same.
         judged = (place.holds is True, values)
         if judged != before:
