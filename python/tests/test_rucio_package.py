@@ -31,10 +31,14 @@ class Server:
     """An ALTO server that knows one number of each host, and remembers what it was asked."""
 
     def __init__(self, costs: dict[str, float], error: Exception | None = None) -> None:
-        self.costs, self.error, self.asked = costs, error, []
+        self.costs, self.error, self.asked, self.opened = costs, error, [], []
 
-    def rank(self, urls, *, by="BY routingcost", ird=None, client=None, config=None, timeout=30.0):
-        self.asked.append((sorted(map(judgement.host_of, urls)), client, by, timeout))
+    def connect(self, ird, *, config=None, timeout=30.0):
+        self.opened.append((ird, config, timeout))
+        return self
+
+    def rank(self, urls, by="BY routingcost", *, client=None):
+        self.asked.append((sorted(map(judgement.host_of, urls)), client, by))
         if self.error:
             raise self.error
         key = judgement.keys_of(by)[0]
@@ -180,7 +184,7 @@ def test_ranks_become_distances_of_each_destination_and_nothing_is_written_twice
     expected = {("B", "A"): 1, ("C", "A"): 1, ("A", "B"): 1, ("C", "B"): 2, ("A", "C"): 1, ("B", "C"): 2}
     assert rucio.table == {pair: distances.BASE + rank for pair, rank in expected.items()}
     assert (summary.added, summary.updated, summary.unchanged, summary.is_whole) == (4, 1, 1, True)
-    assert [(hosts, client) for hosts, client, _, _ in server.asked] == [
+    assert [(hosts, client) for hosts, client, _ in server.asked] == [
         (["192.0.2.2", "192.0.2.3"], "192.0.2.1"), (["192.0.2.1", "192.0.2.3"], "192.0.2.2"), (["192.0.2.1", "192.0.2.2"], "192.0.2.3")]
     rucio.written.clear()
     (again := run_of(rucio, server)).of_all(storages("A", "B", "C"))
@@ -397,7 +401,7 @@ class Site:
     def __init__(self, costs=None, error=None, **settings):
         self.server, self.clock, self.calls = Server(costs or {}, error), Clock(), []
         settings = sorter.Settings(**{"ird": "http://alto/", "config": None, "statement": "BY routingcost", **settings})
-        self.sort = sorter.Sorter(self.original, settings, self.server.rank, Refused, self.clock)
+        self.sort = sorter.Sorter(self.original, settings, self.server.connect, Refused, self.clock)
 
     def original(self, dictreplica, client_location, selection=None):
         self.calls.append(selection)
@@ -411,7 +415,8 @@ BY_HOPS = 'alto;stmt="BY hops"'
 def test_replicas_come_by_what_the_server_knows():
     site = Site({"a": 3, "b": 2, "c": 1}, timeout_s=2.5)
     assert site.sort(replicas(A, B, C), CLIENT, selection=BY_HOPS) == [C, B, A]
-    assert site.server.asked == [(["a", "b", "c"], "192.0.2.7", "BY hops", 2.5)] and site.calls == []
+    assert site.server.asked == [(["a", "b", "c"], "192.0.2.7", "BY hops")] and site.calls == []
+    assert site.server.opened == [("http://alto/", None, 2.5)]
     assert site.sort(replicas(A, B, C), CLIENT, selection="alto") == [C, B, A]
     assert site.server.asked[-1][2] == "BY routingcost"
 
@@ -529,6 +534,16 @@ def test_an_answer_holds_a_minute_for_one_client_one_set_of_hosts_and_one_statem
     site.clock.now += 1
     site.sort(replicas(A, B), CLIENT, BY_HOPS)
     assert asked() == 5
+
+
+def test_the_directory_is_read_once_a_minute():
+    site = Site({"a": 1, "b": 2})
+    for number in range(10):
+        site.sort(replicas(A, B), {"ip": f"192.0.2.{number}"}, BY_HOPS)
+    assert len(site.server.opened) == 1
+    site.clock.now += sorter.CLIENTS_HOLD_S
+    site.sort(replicas(A, B), {"ip": "192.0.2.99"}, BY_HOPS)
+    assert len(site.server.opened) == 2
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes():

@@ -17,6 +17,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use serde_json::Value as Json;
@@ -24,12 +25,13 @@ use towpath_alto::order::Statement;
 use towpath_client::{Client, Outcome, Reply};
 
 use self::{
-    asker::{Asker, PATIENCE},
+    asker::Asker,
     cache::{Cache, Key},
 };
 
 pub(crate) use self::ordering::Judge;
 pub use self::{
+    asker::PATIENCE,
     discover::Search,
     followed::{Change, Followed, Means},
     ordering::{Ordered, OrderedFile, Place, order, rank},
@@ -50,6 +52,8 @@ pub struct AltoClient(Arc<Inner>);
 struct Inner {
     asker: Asker,
     directory: Arc<Directory>,
+    /// How long whoever asks waits for a call.
+    limit: Duration,
     cache: Mutex<Cache>,
 }
 
@@ -61,23 +65,29 @@ impl fmt::Debug for AltoClient {
 
 impl AltoClient {
     /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, and at most four links away. One of those that cannot be
-    /// read is left out, which the log says.
+    /// read is left out, which the log says. `limit` is how long the caller waits for this call, and for each later one: linked directories, and the
+    /// addresses of hosts, are waited for a third of that at most, and what came until then is used.
     ///
     /// # Errors
     /// If the server does not answer, or has no directory there.
-    pub async fn open(client: Arc<Client>, ird: &str) -> Result<Self, AltoTrouble> {
-        Self::begin(Asker::new(client, ird, true)).await
+    pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoTrouble> {
+        Self::begin(Asker::new(client, ird, true), limit).await
     }
 
     /// Finds a server in the DNS (RFC 7286, RFC 8686): the first one that answers of those that the DNS has. It sees no token. The name that has it there is told as well.
+    /// `limit` is as for [`Self::open`].
     ///
     /// # Errors
     /// If none is found, or as [`Self::open`] of the first one if none of them answers.
-    pub async fn discover(client: Arc<Client>, search: &Search) -> Result<(Self, DomainName), AltoTrouble> {
+    pub async fn discover(
+        client: Arc<Client>,
+        search: &Search,
+        limit: Duration,
+    ) -> Result<(Self, DomainName), AltoTrouble> {
         let found = discover::directories(search).await?;
         let mut silent = None;
         for ird in found.directories.iter().take(MOST_TRIED) {
-            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false)).await {
+            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false), limit).await {
                 Ok(server) => return Ok((server, found.name)),
                 Err(trouble) => {
                     tracing::warn!("{} names {ird}, but {trouble}", found.name);
@@ -88,9 +98,9 @@ impl AltoClient {
         Err(silent.expect("the DNS has one at least"))
     }
 
-    async fn begin(asker: Asker) -> Result<Self, AltoTrouble> {
-        let directory = Arc::new(asker.directories().await?);
-        Ok(Self(Arc::new(Inner { asker, directory, cache: Mutex::default() })))
+    async fn begin(asker: Asker, limit: Duration) -> Result<Self, AltoTrouble> {
+        let directory = Arc::new(asker.directories(limit).await?);
+        Ok(Self(Arc::new(Inner { asker, directory, limit, cache: Mutex::default() })))
     }
 
     /// Where its directory is.

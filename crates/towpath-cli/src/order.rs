@@ -19,9 +19,12 @@ use towpath_alto::{
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, sys::disk};
 
-use self::{args::Order, hosts::Hosts};
+use self::{
+    args::Order,
+    hosts::{Hosts, PATIENCE_FOR_ALL},
+};
 use crate::{
-    alto_client::{AltoClient, AltoTrouble, Judge, Search},
+    alto_client::{AltoClient, AltoTrouble, Judge, PATIENCE, Search},
     config,
     failure::{Failure, complain},
     location::{Places, shown},
@@ -37,7 +40,7 @@ pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failur
     let directory = directory(arguments, &configuration)?;
     let list = list(arguments.list.as_deref()).await?;
     let replicas = Replicas::read(list).map_err(|error| Failure::Facts(error.to_string()))?;
-    let hosts = Hosts::find(&replicas, arguments.client).await.map_err(Failure::Facts)?;
+    let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::Facts)?;
     tell_unknown(&hosts);
     let survey = survey(directory, &configuration, &statement, &hosts, arguments, places).await;
     let output = match survey {
@@ -77,7 +80,7 @@ async fn survey(
         return Err(AltoTrouble::no_addresses());
     }
     let client = match directory {
-        Some(directory) => AltoClient::open(places.client(), directory).await?,
+        Some(directory) => AltoClient::open(places.client(), directory, PATIENCE).await?,
         None => found(arguments, places).await?,
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
@@ -90,7 +93,7 @@ async fn survey(
 async fn found(arguments: &Order, places: &Places) -> Result<AltoClient, AltoTrouble> {
     let Order { domain, client: address, dns, .. } = arguments;
     let search = Search { domain: domain.clone(), address: *address, dns: *dns };
-    let found = AltoClient::discover(places.client(), &search).await;
+    let found = AltoClient::discover(places.client(), &search, PATIENCE).await;
     let (client, name) = found.map_err(|trouble| match trouble {
         AltoTrouble::Unfound(problem) => AltoTrouble::Unfound(format!(
             "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {problem}"

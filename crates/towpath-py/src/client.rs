@@ -71,7 +71,8 @@ impl Client {
         let ird = ird.or_else(|| configuration.default_ird.clone()).ok_or_else(|| PyValueError::new_err(none))?;
         let runtime = runtime(py)?;
         let client = client(&runtime, token, ca_file);
-        Self::opened(py, runtime, configuration, limit, AltoClient::open(client, &ird))
+        let limit = duration(limit)?;
+        Self::opened(py, runtime, configuration, limit, AltoClient::open(client, &ird, limit))
     }
 
     /// Finds a server in the DNS, and reads its directory.
@@ -92,7 +93,8 @@ impl Client {
         let configuration = read(py, config)?;
         let runtime = runtime(py)?;
         let client = client(&runtime, None, ca_file);
-        let found = async { AltoClient::discover(client, &search).await.map(|(alto, _)| alto) };
+        let limit = duration(limit)?;
+        let found = async { AltoClient::discover(client, &search, limit).await.map(|(alto, _)| alto) };
         Self::opened(py, runtime, configuration, limit, found)
     }
 
@@ -173,10 +175,9 @@ impl Client {
         py: Python<'_>,
         runtime: Arc<Runtime>,
         configuration: Configuration,
-        limit: f64,
+        limit: Duration,
         opening: impl Future<Output = Result<AltoClient, AltoTrouble>> + Send,
     ) -> PyResult<Self> {
-        let limit = duration(limit)?;
         let opened = runtime.wait(py, within(limit, opening))?;
         let alto = opened.map_err(|trouble| error::trouble(py, &trouble))?;
         Ok(Self { alto, configuration, limit, runtime })

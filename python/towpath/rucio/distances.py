@@ -259,7 +259,8 @@ class Wish:
 def once(wish: Wish) -> Summary:
     """One run; what it did is logged however it ends."""
     rucio = official.client()
-    rank = partial(alto.rank, by=wish.by, ird=wish.ird, config=wish.config)
+    # One client, so that the server's directory is read once a run.
+    rank = partial(alto.Client(wish.ird, config=wish.config).rank, by=wish.by)
     run = Run(rucio, rank, judgement.keys_of(wish.by), Table(rucio), wish.is_dry, wish.adds)
     try:
         run.of_all(storages(rucio, wish.rses))

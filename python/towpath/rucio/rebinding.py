@@ -69,6 +69,6 @@ def build() -> Any:
         return told
 
     check(version_string(), sort_replicas)
-    sorter = Sorter(sort_replicas, Settings.read(os.environ, option), alto.rank, SortingAlgorithmNotSupported)
+    sorter = Sorter(sort_replicas, Settings.read(os.environ, option), alto.Client, SortingAlgorithmNotSupported)
     rebind(sorter, sort_replicas)
     return rest

@@ -41,12 +41,14 @@ WARNINGS_APART_S = 60.0
 # Whoever lists replicas waits, and a process of the server with them.
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 5.0, 60.0
 
+# A client knows the server's directory, which may change.
+CLIENTS_HOLD_S = 60.0
+
 # Behind whatever was judged.
 LAST = judgement.Rank(1 << 32, False)
 
 # How Rucio's function and its replacement are called.
 SortReplicas = Callable[..., list[str]]
-Ranking = Callable[..., Sequence[alto.Place]]
 Value = TypeVar("Value")
 
 
@@ -181,12 +183,13 @@ class Sorter:
         self,
         original: SortReplicas,
         settings: Settings,
-        rank: Ranking,
+        connect: Callable[..., alto.Client],
         refusal: type[Exception] = StatementError,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`original` is Rucio's function, `rank` that of `towpath.alto`, and `refusal` what Rucio answers with status 400."""
-        self._original, self._settings, self._rank, self._refusal = original, settings, rank, refusal
+        """`original` is Rucio's function, `connect` makes an `alto.Client`, and `refusal` is what Rucio answers with status 400."""
+        self._original, self._settings, self._connect, self._refusal = original, settings, connect, refusal
+        self._clients: Recent[alto.Client] = Recent(1, CLIENTS_HOLD_S, clock)
         self._answers: Recent[dict[str, judgement.Rank]] = Recent(ANSWERS, ANSWERS_HOLD_S, clock)
         self._silences: Recent[bool] = Recent(SILENCES, SILENCES_HOLD_S, clock)
         self._failed_in_a_row = 0
@@ -244,12 +247,19 @@ class Sorter:
         return ranks
 
     def _survey(self, client: str, hosts: list[str], statement: str, keys: Sequence[str]) -> dict[str, judgement.Rank]:
-        settings = self._settings
         urls = {judgement.url_of(host): host for host in hosts}
-        places = self._rank(
-            list(urls), by=statement, ird=settings.ird, config=settings.config, client=client, timeout=settings.timeout_s
-        )
+        places = self._client().rank(list(urls), statement, client=client)
         return {urls[url]: rank for url, rank in judgement.ranks(places, keys).items() if url in urls}
+
+    def _client(self) -> alto.Client:
+        """Whom to ask: for a while the same client, but one of this process."""
+        process = os.getpid()
+        client = self._clients.get(process)
+        if client is None:
+            settings = self._settings
+            client = self._connect(settings.ird, config=settings.config, timeout=settings.timeout_s)
+            self._clients.keep(process, client)
+        return client
 
     def _warn(self, why: object) -> None:
         if not self._warned.get(None):

@@ -21,7 +21,10 @@ use towpath_alto::{
 };
 
 use super::settings::rucio::{Name, RucioConfig, Spot};
-use crate::{failure::Failure, order};
+use crate::{
+    failure::Failure,
+    order::{self, hosts::PATIENCE_FOR_ALL},
+};
 
 /// Where it is asked for.
 pub(super) const PATH: &str = "rucio/custom_table.csv";
@@ -124,7 +127,8 @@ impl Rucio {
     /// Looks up all hosts, in a minute at most.
     pub(super) async fn look_up(&self) {
         // IPv4 first, as of PIDs: costs are told between addresses of one family.
-        let found = order::hosts::addresses(self.names(), Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED))).await;
+        let client = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let found = order::hosts::addresses(self.names(), client, PATIENCE_FOR_ALL).await;
         let found = found.into_iter().filter_map(|(name, address)| Some((name, address?)));
         self.hosts.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     }

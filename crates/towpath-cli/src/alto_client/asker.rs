@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use tokio::time::Instant;
 use towpath_alto::{
     client::{ClientError, Directory, MAX_ANSWER_BYTES, Question},
     media,
@@ -14,8 +15,8 @@ use towpath_store::Caller;
 
 use super::AltoTrouble;
 
-/// How long one answer is waited for. Whoever orders replicas waits to read them.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one answer is waited for, and a call in all if nobody says how long. Whoever orders replicas waits to read them.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a stream may say nothing: it should send a comment every 15 s (RFC 8895 §6.8).
 const SILENCE: Duration = Duration::from_secs(60);
@@ -27,8 +28,8 @@ const MOST_LINKS: usize = 4;
 /// The longest linked directory that is read, in bytes: thousands of resources. All of them together have no more than the first may.
 const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MOST_DIRECTORIES;
 
-/// How long a linked directory is waited for: other servers than the one that was named should not hold that up.
-const PATIENCE_WITH_LINKED: Duration = Duration::from_secs(10);
+/// All linked directories together are waited for this part of the time that a call may take: other servers than the one that was named should not use it up.
+const SHARE_OF_LINKED: u32 = 3;
 
 /// What asks one server, and those to which it refers.
 pub(super) struct Asker {
@@ -50,9 +51,10 @@ impl Asker {
         &self.ird
     }
 
-    /// The directory, with all that are linked from it, each once.
-    pub(super) async fn directories(&self) -> Result<Directory, AltoTrouble> {
+    /// The directory, with all that are linked from it, each once, as far as they come in their share of `limit`.
+    pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, PATIENCE).await?;
+        let end = Instant::now() + limit.min(PATIENCE) / SHARE_OF_LINKED;
         let mut met = BTreeSet::from([self.ird.clone()]);
         let mut left = MOST_DIRECTORIES - 1;
         for _ in 0..MOST_LINKS {
@@ -62,7 +64,8 @@ impl Asker {
                 break;
             }
             left -= new.len();
-            let read = new.iter().map(|uri| self.directory(uri, MAX_LINKED_BYTES, PATIENCE_WITH_LINKED));
+            let patience = end.saturating_duration_since(Instant::now());
+            let read = new.iter().map(|uri| self.directory(uri, MAX_LINKED_BYTES, patience));
             for linked in join_all(read).await {
                 add(&mut directory, linked);
             }

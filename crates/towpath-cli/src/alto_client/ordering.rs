@@ -12,6 +12,9 @@ use towpath_alto::{
 use super::{AltoClient, AltoTrouble};
 use crate::order::hosts::Hosts;
 
+/// Hosts are looked up in this part of the time that a call may take: one that a name server is silent about should not use it up.
+const SHARE_OF_HOSTS: u32 = 3;
+
 /// A list of replicas in its new order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ordered {
@@ -57,7 +60,8 @@ pub async fn order(
     strict: bool,
 ) -> Result<Ordered, AltoTrouble> {
     let replicas = Replicas::read(list).map_err(|error| AltoTrouble::Unusable(error.to_string()))?;
-    let hosts = Hosts::find(&replicas, from).await.map_err(AltoTrouble::Unusable)?;
+    let limit = client.0.limit / SHARE_OF_HOSTS;
+    let hosts = Hosts::find(&replicas, from, limit).await.map_err(AltoTrouble::Unusable)?;
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
     }

@@ -17,9 +17,9 @@ const MAX_HOSTS: usize = 10_000;
 /// Hosts looked up at once.
 const LOOKUPS: usize = 64;
 
-/// How long the address of one is waited for, and those of all.
+/// How long the address of one is waited for, and how long those of all where nobody waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 
 /// The hosts of a list, by name.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub(crate) struct Hosts(HashMap<String, Option<IpAddr>>);
 
 impl Hosts {
     /// Looks up the hosts of all replicas, each once. Of several addresses the first one of the client's family is taken, if that is known, else the one
-    /// that the system would try first.
+    /// that the system would try first. Those that are not found within `limit` have none.
     ///
     /// # Errors
     /// If there are too many.
-    pub(crate) async fn find(replicas: &Replicas, client: Option<IpAddr>) -> Result<Self, String> {
+    pub(crate) async fn find(replicas: &Replicas, client: Option<IpAddr>, limit: Duration) -> Result<Self, String> {
         let all = replicas.files().iter().flat_map(|file| &file.replicas);
         let mut names: BTreeSet<String> = BTreeSet::new();
         for host in all.filter_map(|replica| host_of(&replica.url)) {
@@ -40,7 +40,7 @@ impl Hosts {
                 return Err(format!("the list names more than {MAX_HOSTS} hosts: split it"));
             }
         }
-        Ok(Self(addresses(names, client).await))
+        Ok(Self(addresses(names, client, limit).await))
     }
 
     /// Where the replica at `url` is, as far as that is known.
@@ -65,14 +65,18 @@ impl Hosts {
     }
 }
 
-/// The addresses of hosts, as far as they have some: of the family of `client` if it has one of it.
-pub(crate) async fn addresses(names: BTreeSet<String>, client: Option<IpAddr>) -> HashMap<String, Option<IpAddr>> {
+/// The addresses of hosts, as far as they are found within `limit`: of the family of `client` if there is one of it.
+pub(crate) async fn addresses(
+    names: BTreeSet<String>,
+    client: Option<IpAddr>,
+    limit: Duration,
+) -> HashMap<String, Option<IpAddr>> {
     let mut hosts: HashMap<String, Option<IpAddr>> = names.iter().map(|name| (name.clone(), None)).collect();
     let found = stream::iter(names).map(|name| async move {
         let address = look_up(&name, client).await;
         (name, address)
     });
-    let in_time = found.buffer_unordered(LOOKUPS).take_until(sleep(PATIENCE_FOR_ALL));
+    let in_time = found.buffer_unordered(LOOKUPS).take_until(sleep(limit.min(PATIENCE_FOR_ALL)));
     hosts.extend(in_time.collect::<Vec<_>>().await);
     hosts
 }

@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::time::timeout;
 use towpath_alto::order::Value;
 use towpath_cli::alto_client::{
-    AltoClient, AltoTrouble, Document, Followed, Means, Wanted, configuration, order, rank,
+    AltoClient, AltoTrouble, Document, Followed, Means, PATIENCE, Wanted, configuration, order, rank,
 };
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_store::Kind;
+use towpath_store::{Kind, sys::net};
 
 use super::{
     alto::{CONFIG, directory},
@@ -19,7 +19,7 @@ use super::{
 
 async fn open(ird: &str) -> Result<AltoClient, AltoTrouble> {
     let options = ClientOptions { token: TokenSource::Nothing, retries: 1, ..ClientOptions::default() };
-    AltoClient::open(Arc::new(Client::new(Arc::new(options))), ird).await
+    AltoClient::open(Arc::new(Client::new(Arc::new(options))), ird, PATIENCE).await
 }
 
 async fn client_of(served: &Served) -> AltoClient {
@@ -198,6 +198,28 @@ async fn i3_what_linked_directories_have_is_asked_too() {
     assert!(costs.content().to_string().contains("\"PID2\":5"), "{costs:?}");
     let map = client.ask("default", None).await.unwrap();
     assert!(map.network_map().unwrap().contains_key("its own"), "of one name the first holds");
+}
+
+#[tokio::test]
+async fn i3_a_linked_directory_that_does_not_come_leaves_time_for_the_others() {
+    // Connections to it are made, and nothing is said.
+    let silent = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    let link = |uri: String| json!({ "uri": uri, "media-type": "application/alto-directory+json" });
+    let directory = directory();
+    let served = serve(&directory);
+    let resources = json!({
+        "first": link(format!("http://{}/directory", silent.local_addr().unwrap())),
+        "second": link(format!("http://{}/directory", served.address)),
+    });
+    let files = Directory::new();
+    files.put("ird.json", &json!({ "resources": resources }).to_string());
+    let first = Served::start(&files.host("."));
+    let limit = Duration::from_secs(6);
+    let options = ClientOptions { token: TokenSource::Nothing, retries: 1, ..ClientOptions::default() };
+    let client = Arc::new(Client::new(Arc::new(options)));
+    let ird = format!("http://{}/ird.json", first.address);
+    let opened = timeout(limit, AltoClient::open(client, &ird, limit)).await.expect("it takes a third of that").unwrap();
+    assert!(opened.directory().resources().any(|entry| entry.id == "default-routingcost"));
 }
 
 #[tokio::test]

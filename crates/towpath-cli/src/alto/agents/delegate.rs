@@ -28,7 +28,7 @@ use crate::{
         settings::delegate::{DelegateConfig, Whom},
         sources::Knowledge,
     },
-    alto_client::AltoClient,
+    alto_client::{AltoClient, PATIENCE},
 };
 
 /// How many questions of a round another server is asked at a time.
@@ -96,7 +96,7 @@ impl Delegated {
     async fn open(&self, name: &Arc<str>) -> Result<Source, String> {
         match self.config.whom()? {
             Whom::Server(url) => {
-                let opened = AltoClient::open(Arc::clone(&self.client), url).await;
+                let opened = AltoClient::open(Arc::clone(&self.client), url, PATIENCE).await;
                 opened.map(Source::Server).map_err(|trouble| trouble.to_string())
             }
             Whom::Program(command) => Dialogue::open(command, name).map(Box::new).map(Source::Program),
