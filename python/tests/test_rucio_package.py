@@ -479,6 +479,26 @@ def test_a_name_that_the_server_does_not_have_is_refused_unless_nobody_chose_it(
     assert site.sort(replicas(A, B), CLIENT, "alto") == [B, A] and "delai" in caplog.text
 
 
+def test_a_default_that_the_server_does_not_have_silences_no_other_statement():
+    site = Site({"a": 1, "b": 2}, error=towpath.Invalid("`delai` is nothing that it has"))
+    clients = [{"ip": f"192.0.2.{number}"} for number in range(10)]
+    for client in clients:
+        assert site.sort(replicas(A, B), client, "alto") == [B, A]
+        with pytest.raises(Refused):
+            site.sort(replicas(A, B), client, 'alto;stmt="BY delai"')
+    assert [by for _, _, by in site.server.asked].count("BY routingcost") == 1, "for others it is no better"
+    site.server.error = None
+    assert site.sort(replicas(A, B), clients[0], BY_HOPS) == [A, B]
+
+
+def test_hosts_that_nobody_can_look_up_are_an_answer_for_that_list():
+    site = Site({"a": 1, "b": 2})
+    for number in range(10):
+        nowhere = replicas(*(f"root://{letter}{number}.invalid//f" for letter in "xy"))
+        assert site.sort(nowhere, CLIENT, BY_HOPS) == list(reversed(nowhere)), "Rucio's order"
+    assert site.sort(replicas(A, B), CLIENT, BY_HOPS) == [A, B]
+
+
 def test_without_the_server_replicas_come_in_rucios_order_and_it_is_said_once_a_minute(caplog):
     site = Site(error=towpath.Unavailable("it does not answer"))
     with caplog.at_level(logging.WARNING):
@@ -497,7 +517,7 @@ def test_without_the_server_replicas_come_in_rucios_order_and_it_is_said_once_a_
 
 
 def test_what_fails_for_one_client_does_not_fail_for_others_unless_it_fails_for_all():
-    site = Site({"a": 1, "b": 2}, towpath.Unavailable("none of the hosts has an address"))
+    site = Site({"a": 1, "b": 2}, towpath.Unavailable("it does not answer in time"))
     clients = [{"ip": f"192.0.2.{number}"} for number in range(10)]
     site.sort(replicas(A, B), clients[0], BY_HOPS)
     site.server.error = None

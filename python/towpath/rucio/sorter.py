@@ -32,10 +32,10 @@ MAX_SELECTION = 4200
 # wait for it 10,000 times.
 ANSWERS, ANSWERS_HOLD_S = 1000, 60.0
 SILENCES, SILENCES_HOLD_S = 1000, 30.0
-# So many failures without an answer between them, and it is not asked for anybody: one host that nobody can look up is not
-# enough for that.
+# So many failures without an answer between them, and it is not asked for anybody.
 MAX_FAILED_IN_A_ROW = 5
-EVERYBODY = ("", "")
+# In place of a client, and of a statement.
+ANY = ""
 WARNINGS_APART_S = 60.0
 
 # Whoever lists replicas waits, and a process of the server with them.
@@ -231,20 +231,26 @@ class Sorter:
             return None
         asked = (client, names, statement)
         ranks = self._answers.get(asked)
-        if ranks is None and not self._silences.get((client, statement)) and not self._silences.get(EVERYBODY):
+        if ranks is None and not any(map(self._silences.get, [(client, statement), (ANY, statement), (ANY, ANY)])):
             try:
                 ranks = self._survey(client, sorted(names), statement, keys)
                 self._answers.keep(asked, ranks)
                 self._failed_in_a_row = 0
-            except (towpath.Error, OSError, ValueError) as error:  # the last two: of settings that do not hold any more
+            except towpath.Invalid as error:
                 # Who asks by what the server does not have is to know; but nobody chose the default.
-                if isinstance(error, towpath.Invalid) and statement != self._settings.statement:
+                if statement != self._settings.statement:
                     raise StatementError(f"alto: {error}") from error
+                self._be_silent(ANY, statement, error)
+            except (towpath.Error, OSError, ValueError) as error:  # the last two: of settings that do not hold any more
                 self._failed_in_a_row += 1
-                everybody = self._failed_in_a_row >= MAX_FAILED_IN_A_ROW
-                self._silences.keep(EVERYBODY if everybody else (client, statement), True)
-                self._warn(error)
+                is_for_all = self._failed_in_a_row >= MAX_FAILED_IN_A_ROW
+                self._be_silent(*((ANY, ANY) if is_for_all else (client, statement)), error)
         return ranks
+
+    def _be_silent(self, client: str, statement: str, why: Exception) -> None:
+        """Asks nothing more of that client by that statement for a while."""
+        self._silences.keep((client, statement), True)
+        self._warn(why)
 
     def _survey(self, client: str, hosts: list[str], statement: str, keys: Sequence[str]) -> dict[str, judgement.Rank]:
         urls = {judgement.url_of(host): host for host in hosts}

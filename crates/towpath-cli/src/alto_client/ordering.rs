@@ -59,26 +59,17 @@ pub async fn order(
     from: Option<IpAddr>,
     strict: bool,
 ) -> Result<Ordered, AltoTrouble> {
-    let replicas = Replicas::read(list).map_err(|error| AltoTrouble::Unusable(error.to_string()))?;
-    let limit = client.0.limit / SHARE_OF_HOSTS;
-    let hosts = Hosts::find(&replicas, from, limit).await.map_err(AltoTrouble::Unusable)?;
+    let (replicas, hosts) = read(client, list, from).await?;
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
     }
-    let ends = Ends { client: from, replicas: hosts.addresses() };
-    let statement = &client.directory().completed(statement);
-    let survey = client.survey(configuration, statement, ends).await?;
-    let judge = Judge { statement, configuration, known: survey.known(), hosts: &hosts, strict };
-    let ranks = judge.ranks(&replicas);
-    let files = replicas.files().iter().zip(&ranks);
-    let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: judge.places(file, ranks) });
-    Ok(Ordered { files: files.collect(), bytes: judge.write(&replicas, &ranks) })
+    judged(client, &replicas, &hosts, statement, configuration, from, strict).await
 }
 
-/// Ranks the replicas at these URLs: all of them, the best first.
+/// Ranks the replicas at these URLs: all of them, the best first. Where no host has an address, nothing is known of any.
 ///
 /// # Errors
-/// As [`order()`].
+/// If there are too many hosts, or as [`AltoClient::survey`].
 pub async fn rank(
     client: &AltoClient,
     urls: &[String],
@@ -89,9 +80,36 @@ pub async fn rank(
     if urls.is_empty() {
         return Ok(Vec::new());
     }
-    let list = json!(urls).to_string().into_bytes();
-    let ordered = order(client, list, statement, configuration, from, false).await?;
+    let (replicas, hosts) = read(client, json!(urls).to_string().into_bytes(), from).await?;
+    let ordered = judged(client, &replicas, &hosts, statement, configuration, from, false).await?;
     Ok(ordered.files.into_iter().flat_map(|file| file.places).collect())
+}
+
+/// A list, and where its hosts are.
+async fn read(client: &AltoClient, list: Vec<u8>, from: Option<IpAddr>) -> Result<(Replicas, Hosts), AltoTrouble> {
+    let replicas = Replicas::read(list).map_err(|error| AltoTrouble::Unusable(error.to_string()))?;
+    let limit = client.0.limit / SHARE_OF_HOSTS;
+    let hosts = Hosts::find(&replicas, from, limit).await.map_err(AltoTrouble::Unusable)?;
+    Ok((replicas, hosts))
+}
+
+async fn judged(
+    client: &AltoClient,
+    replicas: &Replicas,
+    hosts: &Hosts,
+    statement: &Statement,
+    configuration: &Configuration,
+    from: Option<IpAddr>,
+    strict: bool,
+) -> Result<Ordered, AltoTrouble> {
+    let ends = Ends { client: from, replicas: hosts.addresses() };
+    let statement = &client.directory().completed(statement);
+    let survey = client.survey(configuration, statement, ends).await?;
+    let judge = Judge { statement, configuration, known: survey.known(), hosts, strict };
+    let ranks = judge.ranks(replicas);
+    let files = replicas.files().iter().zip(&ranks);
+    let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: judge.places(file, ranks) });
+    Ok(Ordered { files: files.collect(), bytes: judge.write(replicas, &ranks) })
 }
 
 /// Judges the replicas of one file after the other.

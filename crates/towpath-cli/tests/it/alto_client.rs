@@ -241,6 +241,13 @@ async fn replicas_are_ranked_with_what_put_them_there() {
     let left_out: Vec<bool> = ordered.files[0].places.iter().map(|place| place.is_left_out).collect();
     assert_eq!(left_out, [false, true]);
     assert!(rank(&client, &[], &statement, &configuration, None).await.unwrap().is_empty());
+    let lost = ["root://b.invalid//f", "root://a.invalid//f"].map(str::to_owned);
+    let places = rank(&client, &lost, &statement, &configuration, None).await.unwrap();
+    let told: Vec<_> = places.iter().map(|place| (place.url.as_str(), place.values.clone(), place.holds)).collect();
+    assert_eq!(told, lost.each_ref().map(|url| (url.as_str(), delay(None), None)), "nothing is known of them");
+    let list = lost.join("\n").into_bytes();
+    let unfound = order(&client, list, &statement, &configuration, None, false).await.unwrap_err();
+    assert_eq!(unfound.kind(), Kind::Unavailable, "it is not passed off as judged");
     let unreadable = order(&client, b"no list".to_vec(), &statement, &configuration, None, false).await.unwrap_err();
     assert_eq!(unreadable.kind(), Kind::Invalid);
 }
