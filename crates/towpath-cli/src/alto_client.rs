@@ -152,7 +152,7 @@ impl AltoClient {
     ) -> Result<Survey, AltoTrouble> {
         let mut survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
         while let Some(question) = survey.question() {
-            let reply = self.0.asker.ask(&question, None, PATIENCE).await?;
+            let reply = self.0.asker.ask(&question, None, PATIENCE).await.map_err(AltoTrouble::of_survey)?;
             survey.take(&reply.media_type, &reply.body)?;
         }
         Ok(survey)

@@ -29,6 +29,16 @@ impl AltoTrouble {
         Self::Unanswered(Error::new(Fault::Unavailable, message))
     }
 
+    /// The same of a question that a statement made. It is well-formed, so who refuses it is to blame, as one that does not answer is.
+    pub(super) fn of_survey(self) -> Self {
+        match self {
+            Self::Useless(refused @ ClientError::Refused { .. }) => {
+                Self::Unanswered(Error::new(Fault::Unavailable, refused.to_string()))
+            }
+            other => other,
+        }
+    }
+
     /// Whether the server or the network is to blame, and not the one who asks.
     pub fn is_servers(&self) -> bool {
         match self {

@@ -195,6 +195,15 @@ fn what_makes_no_sense_is_told() {
 }
 
 #[test]
+fn a_server_that_refuses_a_question_is_as_one_that_does_not_answer() {
+    let (directory, served) = scene(&lines());
+    directory.put("client.toml", "[metrics.x]\nresource-type = 'path-vector'\nprop-name = 'no-such-property'\n");
+    let outcome = order(&directory, &served, &["--by", "BY x"]).expect(8);
+    assert!(outcome.stdout.is_empty() && outcome.stderr.contains("refuses the question"), "{outcome:?}");
+    assert_eq!(order(&directory, &served, &["--by", "BY x", "--fallback"]).expect(0).stdout, lines());
+}
+
+#[test]
 fn a_list_without_any_address_is_not_passed_off_as_judged() {
     let list = "root://a.invalid//f\nroot://b.invalid//f\n";
     let (directory, served) = scene(list);
