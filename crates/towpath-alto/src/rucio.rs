@@ -1,7 +1,7 @@
 //! Rucio's table of distances: in which order the clients of each site should try the storages, by an ordering [`Statement`].
 //!
 //! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header, and takes 1 for what is not in it
-//! (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The statement is put once for each site, to the same resources that are asked over
+//! (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41), after it read the whole table again. So every pair is in it. The statement is put once for each site, to the same resources that are asked over
 //! the network, so that its names mean here what they mean to `towpath order`.
 
 use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
@@ -19,6 +19,9 @@ use crate::{
 /// Where the resources would be if they were asked over the network. Nobody asks there (RFC 6761 §6.4).
 const BASE: &str = "http://towpath.invalid/";
 
+/// The most values that are looked up for one table: those of four names for the most pairs.
+const MOST_VALUES: usize = 4 * MOST_PAIRS;
+
 /// Why there is no table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableFault {
@@ -33,6 +36,14 @@ pub enum TableFault {
         /// How many storages there are.
         storages: usize,
     },
+    /// The statement looks at too many names for so many pairs; the fault of who wrote it.
+    #[error("{names} names for {pairs} pairs of sites and storages make more than {MOST_VALUES} values: name fewer")]
+    TooManyNames {
+        /// How many names there are in the statement.
+        names: usize,
+        /// How many pairs there are.
+        pairs: usize,
+    },
 }
 
 /// What the table follows from.
@@ -46,11 +57,11 @@ pub struct Source<'a> {
     pub delegate: &'a dyn Delegate,
 }
 
-/// Sites, or storages, with an address of each.
-pub type Addresses = BTreeMap<String, IpAddr>;
+/// Sites, or storages, with an address of each; none if it is nowhere.
+pub type Addresses = BTreeMap<String, Option<IpAddr>>;
 
 /// The table, with a line for each pair. The distance of a storage is the share of the storages that come before it; those that are equally good have the same.
-/// Memory: some 50 bytes a pair, of which there are at most [`MOST_PAIRS`].
+/// Who is nowhere is at 1, behind all others. Memory: some 50 bytes a pair, of which there are at most [`MOST_PAIRS`].
 ///
 /// # Errors
 /// [`TableFault`].
@@ -61,16 +72,27 @@ pub fn table(
     sites: &Addresses,
     storages: &Addresses,
 ) -> Result<String, TableFault> {
-    if sites.len().saturating_mul(storages.len()) > MOST_PAIRS {
+    let pairs = sites.len().saturating_mul(storages.len());
+    if pairs > MOST_PAIRS {
         return Err(TableFault::TooLarge { sites: sites.len(), storages: storages.len() });
+    }
+    let names = statement.names().count();
+    if names.saturating_mul(pairs) > MOST_VALUES {
+        return Err(TableFault::TooManyNames { names, pairs });
     }
     let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
     let offered = Arc::new(client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
+    let located: Vec<(&String, IpAddr)> =
+        storages.iter().filter_map(|(name, address)| Some((name, (*address)?))).collect();
     let mut table = String::new();
     let mut before: Option<Survey> = None;
     for (site, client) in sites {
-        let ends = Ends { client: Some(*client), replicas: storages.values().copied().collect() };
+        let Some(client) = client else {
+            far(&mut table, site, storages.keys());
+            continue;
+        };
+        let ends = Ends { client: Some(*client), replicas: located.iter().map(|(_, address)| *address).collect() };
         let mut survey = Survey::new(configuration, Arc::clone(&offered), statement, ends)?;
         if let Some(before) = &before {
             survey = survey.after(before);
@@ -80,16 +102,23 @@ pub fn table(
             survey.take(answer.media_type, &answer.body)?;
         }
         let candidates: Vec<Candidate<'_>> =
-            storages.values().map(|address| survey.known().at(Some(*address))).collect();
+            located.iter().map(|(_, address)| survey.known().at(Some(*address))).collect();
         let direction = |name: &str| survey.known().direction(name, configuration);
         let ranks = statement.order(&candidates, &direction, Where::Demote);
-        let names: Vec<&String> = storages.keys().collect();
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
-            let _ = writeln!(table, "{site},{},{distance:.6}", names[ranked.index]);
+            let _ = writeln!(table, "{site},{},{distance:.6}", located[ranked.index].0);
         }
+        far(&mut table, site, storages.iter().filter(|(_, address)| address.is_none()).map(|(name, _)| name));
         before = Some(survey);
     }
     Ok(table)
+}
+
+/// Lines of storages that are as far from `site` as can be.
+fn far<'a>(table: &mut String, site: &str, storages: impl Iterator<Item = &'a String>) {
+    for storage in storages {
+        let _ = writeln!(table, "{site},{storage},1.000000");
+    }
 }
 
 /// What the server itself answers to a question.
@@ -135,7 +164,7 @@ mod tests {
     "#;
 
     fn addresses(named: &[(&str, &str)]) -> Addresses {
-        named.iter().map(|(name, address)| ((*name).to_owned(), address.parse().unwrap())).collect()
+        named.iter().map(|(name, address)| ((*name).to_owned(), address.parse().ok())).collect()
     }
 
     fn told(statement: &str, sites: &Addresses) -> Result<String, TableFault> {
@@ -159,6 +188,21 @@ mod tests {
             CERN,CERN_DISK,0.000000\nCERN,CERN_TAPE,0.000000\nCERN,LYON,0.500000\nCERN,FAR,0.750000\n\
             IN2P3,LYON,0.000000\nIN2P3,CERN_DISK,0.250000\nIN2P3,CERN_TAPE,0.250000\nIN2P3,FAR,0.750000\n";
         assert_eq!(told("BY routingcost", &sites).unwrap(), expected);
+    }
+
+    #[test]
+    fn who_is_nowhere_is_as_far_away_as_can_be() {
+        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&world);
+        let storages = addresses(&[("LOST", "nowhere"), ("LYON", "134.158.84.1"), ("NEAR", "137.138.0.1")]);
+        let sites = addresses(&[("CERN", "137.138.7.7"), ("GONE", "nowhere")]);
+        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let statement = "BY routingcost".parse().unwrap();
+        let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
+        let expected = "\
+            CERN,NEAR,0.000000\nCERN,LYON,0.500000\nCERN,LOST,1.000000\n\
+            GONE,LOST,1.000000\nGONE,LYON,1.000000\nGONE,NEAR,1.000000\n";
+        assert_eq!(told, expected);
     }
 
     #[test]
@@ -195,8 +239,13 @@ mod tests {
     fn what_there_is_no_table_of_is_told() {
         let fault = told("BY delay_ow", &addresses(&[("CERN", "137.138.7.7")])).unwrap_err();
         assert!(matches!(&fault, TableFault::Statement(error) if error.is_askers()), "{fault}");
-        let many = (0..=MOST_PAIRS / 4).map(|number| (format!("S{number}"), IpAddr::from([10, 0, 0, 1])));
-        let fault = told("BY routingcost", &many.collect()).unwrap_err();
+        let many = (0..=MOST_PAIRS / 4).map(|number| (format!("S{number}"), Some(IpAddr::from([10, 0, 0, 1]))));
+        let mut many: Addresses = many.collect();
+        let fault = told("BY routingcost", &many).unwrap_err();
         assert_eq!(fault, TableFault::TooLarge { sites: MOST_PAIRS / 4 + 1, storages: 4 });
+        many.pop_first();
+        let names: Vec<String> = (0..5).map(|number| format!("name{number}")).collect();
+        let fault = told(&format!("BY {}", names.join(",")), &many).unwrap_err();
+        assert_eq!(fault, TableFault::TooManyNames { names: 5, pairs: MOST_PAIRS });
     }
 }

@@ -96,12 +96,12 @@ impl Rucio {
         };
         let table = rucio::table(source, &self.configuration, statement, &sites, &storages);
         table.map_err(|fault| match fault {
-            TableFault::Statement(error) => Refused::Statement(error.to_string()),
-            fault @ TableFault::TooLarge { .. } => Refused::Table(fault),
+            TableFault::TooLarge { .. } => Refused::Table(fault),
+            TableFault::Statement(_) | TableFault::TooManyNames { .. } => Refused::Statement(fault.to_string()),
         })
     }
 
-    /// Where these are; who is nowhere is left out, which Rucio takes for as far away as can be.
+    /// Where these are, as far as that is known.
     fn places(&self, named: &BTreeMap<Name, Spot>, map: Option<&NetworkMap>) -> Addresses {
         let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
         let address = |spot: &Spot| match spot {
@@ -111,7 +111,7 @@ impl Rucio {
                 pid.or_else(|| hosts.get(&name.to_ascii_lowercase()).copied())
             }
         };
-        named.iter().filter_map(|(name, spot)| Some((name.as_str().to_owned(), address(spot)?))).collect()
+        named.iter().map(|(name, spot)| (name.as_str().to_owned(), address(spot))).collect()
     }
 
     /// The names that may be those of hosts.
@@ -138,7 +138,7 @@ impl Rucio {
         let map = source.world.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
             let known = self.places(named, map);
-            let lost = named.iter().filter(|(name, _)| !known.contains_key(name.as_str()));
+            let lost = named.iter().filter(|(name, _)| known[name.as_str()].is_none());
             let told = lost.map(|(name, spot)| {
                 format!(
                     "rucio: {} is nowhere: {spot} is no PID of the default map, and no host with an address",
@@ -172,9 +172,7 @@ fn of_pid(map: &NetworkMap, number: u32) -> Option<IpAddr> {
 
 /// Where all PIDs are.
 fn of_pids(map: &NetworkMap) -> Addresses {
-    let places =
-        (0..).zip(map.pids()).map(|(number, (name, _))| Some((name.as_str().to_owned(), of_pid(map, number)?)));
-    places.flatten().collect()
+    (0..).zip(map.pids()).map(|(number, (name, _))| (name.as_str().to_owned(), of_pid(map, number))).collect()
 }
 
 #[cfg(test)]
@@ -203,11 +201,12 @@ mod tests {
     #[test]
     fn sites_are_the_pids_unless_others_are_named() {
         let storages = "rses = { HERE = '137.138.0.1', THERE = 'LYON', LOST = 'se.invalid' }\n";
-        let expected = "CERN,HERE,0.000000\nCERN,THERE,0.500000\nLYON,THERE,0.000000\nLYON,HERE,0.500000\n";
-        let expected = format!("{expected}elsewhere,HERE,0.000000\nelsewhere,THERE,0.000000\n");
+        let expected = "CERN,HERE,0.000000\nCERN,THERE,0.500000\nCERN,LOST,1.000000\n\
+                        LYON,THERE,0.000000\nLYON,HERE,0.500000\nLYON,LOST,1.000000\n\
+                        elsewhere,HERE,0.000000\nelsewhere,THERE,0.000000\nelsewhere,LOST,1.000000\n";
         assert_eq!(table(storages, Some("stmt=BY+routingcost")).unwrap(), expected);
         let one = format!("{storages}sites = {{ T2 = '134.158.84.9' }}");
-        let expected = "T2,HERE,0.000000\nT2,THERE,0.500000\n";
+        let expected = "T2,HERE,0.000000\nT2,THERE,0.500000\nT2,LOST,1.000000\n";
         assert_eq!(table(&one, Some("x=1&stmt=BY%20routingcost%20DESC")).unwrap(), expected);
     }
 
