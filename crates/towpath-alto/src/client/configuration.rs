@@ -11,13 +11,14 @@
 //! resource-type = "endpoint-cost"
 //! ```
 //!
-//! Known is also the form that the talk shows: a section `[client]` with `default_ird = ADDRESS` and `metrics = JSON`.
+//! Keys may have `_` for `-`. Known is also the form that the talk shows: a section `[client]` with `default_ird = ADDRESS` and `metrics = JSON`.
 
 mod printed;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Map, Value as Json};
 
 use crate::{
     cost::is_more_better,
@@ -33,8 +34,10 @@ pub const MAX_CONFIGURATION_BYTES: u64 = 1 << 20;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Configuration {
     /// The address of the directory that is asked if no other is named.
+    #[serde(alias = "default_ird")]
     pub default_ird: Option<String>,
     /// Metrics by their names in statements.
+    #[serde(deserialize_with = "spelled")]
     pub metrics: BTreeMap<String, Metric>,
 }
 
@@ -97,6 +100,22 @@ pub enum Metric {
         /// Which values are the better ones; if it is left out, those that usually are.
         order: Option<Direction>,
     },
+}
+
+/// A metric in whose keys `_` may stand for `-`.
+struct Spelled(Metric);
+
+impl<'de> Deserialize<'de> for Spelled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = Map::<String, Json>::deserialize(deserializer)?;
+        let keys = keys.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect();
+        serde_json::from_value(Json::Object(keys)).map(Self).map_err(D::Error::custom)
+    }
+}
+
+fn spelled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Metric>, D::Error> {
+    let metrics = BTreeMap::<String, Spelled>::deserialize(deserializer)?;
+    Ok(metrics.into_iter().map(|(name, Spelled(metric))| (name, metric)).collect())
 }
 
 /// A configuration that cannot be read; the fault of who wrote it.
@@ -218,6 +237,15 @@ mod tests {
         };
         assert_eq!(metric.as_str(), "tput");
         assert_eq!(Configuration::parse("").unwrap(), Configuration::default());
+        let underscored: String = TOML
+            .lines()
+            .map(|line| match line.split_once(" = ") {
+                Some((key, value)) => format!("{} = {value}\n", key.replace('-', "_")),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        assert!(underscored.contains("resource_type") && underscored.contains("default_ird"));
+        assert_eq!(Configuration::parse(&underscored).unwrap(), configuration);
     }
 
     #[test]

@@ -9,12 +9,12 @@
 //! }
 //! ```
 //!
-//! Keys have `_` where the other form has `-`. The slide explains one line in words beside it; such words, behind a comma and at least two
+//! The slide explains one line in words beside it; such words, behind a comma and at least two
 //! blanks, are passed over. JSON has nothing that looks like them, so nothing that means something is lost.
 
 use serde_json::{Deserializer, Map, Value as Json};
 
-use super::{Configuration, ConfigurationError, Metric};
+use super::{Configuration, ConfigurationError, Spelled};
 
 const SECTION: &str = "[client]";
 
@@ -55,7 +55,8 @@ pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
                 let value = &rest[key.len() + "=".len()..];
                 let (metrics, length) = json_object(value).map_err(&invalid)?;
                 for (name, metric) in metrics {
-                    let metric = read_metric(metric).map_err(|error| invalid(format!("metric {name}: {error}")))?;
+                    let read = serde_json::from_value(metric);
+                    let Spelled(metric) = read.map_err(|error| invalid(format!("metric {name}: {error}")))?;
                     configuration.metrics.insert(name, metric);
                 }
                 rest = &value[length..];
@@ -82,14 +83,6 @@ fn json_object(text: &str) -> Result<(Map<String, Json>, usize), String> {
         Some(Err(error)) => Err(format!("`metrics` is no JSON object: {error}")),
         None => Err("`metrics` has no value".to_owned()),
     }
-}
-
-fn read_metric(metric: Json) -> Result<Metric, serde_json::Error> {
-    let metric = match metric {
-        Json::Object(keys) => keys.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect(),
-        other => other,
-    };
-    serde_json::from_value(metric)
 }
 
 #[cfg(test)]
