@@ -13,7 +13,7 @@ use std::{ffi::OsStr, io::Write as _, path::Path};
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
     client::{Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey},
-    order::Statement,
+    order::{Ranked, Statement},
     replicas::{MAX_BYTES, Replicas},
 };
 use towpath_proto::url::{Family, Url};
@@ -48,6 +48,7 @@ pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failur
             let (statement, configuration, known) = (&statement, &configuration, survey.known());
             let judge = Judge { statement, configuration, known, hosts: &hosts, strict: arguments.strict };
             let ranks = judge.ranks(&replicas);
+            tell_unjudged(&ranks, arguments.strict);
             if arguments.explain {
                 for (file, ranks) in replicas.files().iter().zip(&ranks) {
                     explain::tell(file, &judge.places(file, ranks), &statement.names().collect::<Vec<_>>());
@@ -143,6 +144,21 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     match error.raw_os_error() {
         Some(errno) => Error::from_errno(errno, &doing).into(),
         None => Failure::Usage(format!("{doing}: {error}")),
+    }
+}
+
+/// Says so if the order follows from nothing, or nothing is left.
+fn tell_unjudged(ranks: &[Vec<Ranked>], strict: bool) {
+    let count = ranks.iter().flatten().count();
+    let met = ranks.iter().flatten().filter(|ranked| ranked.holds == Some(true)).count();
+    let is_unknown = ranks.iter().flatten().all(|ranked| ranked.keys.iter().all(Option::is_none));
+    if count == 0 {
+        complain("the list has no replicas");
+    } else if strict && met == 0 {
+        complain("no replica meets the condition: all are left out");
+    } else if is_unknown && (met == 0 || met == count) {
+        let ways = format!("the ways to any of {count} replicas");
+        complain(format_args!("nothing is known of {ways}; they are in their old order"));
     }
 }
 

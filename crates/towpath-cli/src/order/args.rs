@@ -18,10 +18,10 @@ pub(crate) struct Order {
     #[arg(long, value_name = "STATEMENT", default_value = "BY routingcost")]
     pub by: String,
     /// Metrics, and the server to ask (TOML).
-    #[arg(long, value_name = "FILE", env = "TOWPATH_ORDER_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "TOWPATH_ALTO_CONFIG")]
     pub config: Option<PathBuf>,
     /// The directory of the ALTO server to ask [default: default-ird in the file of --config, else the one that the DNS has for --client or for this machine].
-    #[arg(long, value_name = "URL", env = "TOWPATH_ORDER_IRD")]
+    #[arg(long, value_name = "URL", env = "TOWPATH_ALTO_IRD")]
     pub ird: Option<String>,
     /// Ask the ALTO server that the DNS has for this domain (RFC 7286), whatever else is configured.
     #[arg(long, value_name = "NAME")]

@@ -1,5 +1,6 @@
 //! Lists of replicas, put into order by a real ALTO server.
 
+use serde_json::json;
 use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome, Served};
@@ -32,6 +33,13 @@ const FACTS: &str = r#"
         { prefix = "192.0.2.0/24", next-hop = "10.0.0.1", as-path = "64500 64501 64502" },
         { prefix = "198.51.100.0/24", next-hop = "10.0.0.1", as-path = "64500 64503" },
     ]
+"#;
+
+/// Delays between the PIDs.
+const DELAYS: &str = r#"
+    [cost-map.default.delay-ow]
+    near = { here = 400 }
+    far = { here = 80000 }
 "#;
 
 const SERVER: &str = "listen = ['127.0.0.1:0']\n[agents.sites]\nkind = 'static'\nfile = 'facts.toml'\nrefresh = '1h'\n";
@@ -83,11 +91,54 @@ fn lines_are_ordered_by_the_talks_statement() {
 }
 
 #[test]
+fn the_configuration_of_the_talk_works_with_four_changes() {
+    const SLIDE: &str = r#"
+[client]
+# ALTO server
+default_ird = https://alto.example.org/directory/default
+metrics = {
+    "as_hopcount": {
+        "resource_type": "path-vector",
+        "resource_id": "cern-pv",           Map properties of ANEs
+        "prop_name": "as_path",
+        "prop_transformer": "tolist | len",
+        "aggr_transformer": "sum"
+    },
+    "delay_ow": {
+        "resource_type": "cost-map",
+        "resource_id": "delay-ow",
+        "dependent_network_map": "default-networkmap"
+    }
+}
+"#;
+    let (directory, served) = scene(&lines());
+    drop(served);
+    directory.put("facts.toml", &format!("{FACTS}\n{DELAYS}"));
+    directory.put("alto.toml", &format!("compatibility = 'openalto'\n{SERVER}"));
+    let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
+    let changes = [
+        // Where the server is, and what its resources are called.
+        ("https://alto.example.org/directory/default", format!("http://{}/directory", served.address)),
+        ("\"delay-ow\"", "\"default-delay-ow\"".to_owned()),
+        ("default-networkmap", "default".to_owned()),
+        // The routes that are known are those from the client.
+        ("\"sum\"", "\"sum\", \"reverse\": true".to_owned()),
+    ];
+    let changed = changes.iter().fold(SLIDE.to_owned(), |text, (from, to)| text.replace(from, to));
+    directory.put("client.conf", &changed);
+    let command = ["order", "--config", "client.conf", "--client", "127.0.0.1", "--by", TALK, "--explain", "list"];
+    let outcome = Outcome::from(directory.command(command).output().unwrap()).expect(0);
+    assert_eq!(outcome.stdout, format!("# replicas of f\n{NEAR}\n{FAR}\n{UNKNOWN}\n"));
+    let row = outcome.stderr.lines().find(|line| line.contains(NEAR)).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["1", NEAR, "3", "400", "EU", "met"]);
+}
+
+#[test]
 fn without_a_statement_the_routing_cost_counts() {
     let (directory, served) = scene(&lines());
     let ird = format!("http://{}", served.address);
     let mut command = directory.command(["order"]);
-    command.env("TOWPATH_ORDER_IRD", ird).stdin(disk::open(&directory.host("list")).unwrap());
+    command.env("TOWPATH_ALTO_IRD", ird).stdin(disk::open(&directory.host("list")).unwrap());
     let outcome = Outcome::from(command.output().unwrap()).expect(0);
     assert_eq!(outcome.stdout, format!("# replicas of f\n{NEAR}\n{FAR}\n{UNKNOWN}\n"));
 }
@@ -195,12 +246,47 @@ fn what_makes_no_sense_is_told() {
 }
 
 #[test]
+fn an_order_that_follows_from_nothing_is_told() {
+    let (directory, served) = scene(&format!("{UNKNOWN}\n"));
+    let unknown = "nothing is known of the ways to any of 1 replicas; they are in their old order";
+    for (arguments, told) in [
+        (&["--by", "BY delay_ow"][..], unknown),
+        (&["--by", TALK], unknown),
+        (&["--by", TALK, "--strict"], "no replica meets the condition"),
+    ] {
+        let outcome = order(&directory, &served, arguments).expect(0);
+        assert!(outcome.stderr.contains(told), "{arguments:?}: {outcome:?}");
+    }
+    directory.put("list", "# none\n");
+    let outcome = order(&directory, &served, &[]).expect(0);
+    assert!(outcome.stderr.contains("the list has no replicas") && outcome.stdout == "# none\n", "{outcome:?}");
+    directory.put("list", &lines());
+    assert_eq!(order(&directory, &served, &["--by", "BY delay_ow"]).expect(0).stderr, "", "something is known");
+}
+
+#[test]
 fn a_server_that_refuses_a_question_is_as_one_that_does_not_answer() {
     let (directory, served) = scene(&lines());
-    directory.put("client.toml", "[metrics.x]\nresource-type = 'path-vector'\nprop-name = 'no-such-property'\n");
-    let outcome = order(&directory, &served, &["--by", "BY x"]).expect(8);
+    // A directory that promises a metric which the service does not have.
+    let promises = json!({
+        "meta": { "cost-types": { "gone": { "cost-mode": "numerical", "cost-metric": "priv:gone" } } },
+        "resources": { "costs": {
+            "uri": format!("http://{}/endpoint-costs", served.address),
+            "media-type": "application/alto-endpointcost+json",
+            "accepts": "application/alto-endpointcostparams+json",
+            "capabilities": { "cost-type-names": ["gone"] },
+        } },
+    });
+    directory.put("ird.json", &promises.to_string());
+    let files = Served::start(&directory.host("."));
+    let ird = format!("http://{}/ird.json", files.address);
+    let run = |more: &[&str]| {
+        let mut command = directory.command(["order", "--ird", ird.as_str(), "--by", "BY priv:gone", "list"]);
+        Outcome::from(command.args(more).output().unwrap())
+    };
+    let outcome = run(&[]).expect(8);
     assert!(outcome.stdout.is_empty() && outcome.stderr.contains("refuses the question"), "{outcome:?}");
-    assert_eq!(order(&directory, &served, &["--by", "BY x", "--fallback"]).expect(0).stdout, lines());
+    assert_eq!(run(&["--fallback"]).expect(0).stdout, lines());
 }
 
 #[test]
