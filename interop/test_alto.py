@@ -1,14 +1,12 @@
-"""The ALTO server: the commands of docs/alto.md as they stand there, and its answers read by programs that are not ours."""
+"""The ALTO server: the commands of docs/alto.md and docs/order.md as they stand there, and its answers read by programs that are not ours."""
 
 import contextlib
 import email.parser
 import email.policy
 import json
 import re
-import shutil
 import subprocess
 import urllib.request
-from pathlib import Path
 
 import json_merge_patch
 import jsonpatch
@@ -18,17 +16,17 @@ import sseclient
 from servers import HOST
 from test_docs import COMMAND_LIMIT_S, DOCS, commands
 
-PAGE = "alto.md"
+PAGES = ["alto.md", "order.md"]
 PORT = 8096
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """A directory with the files that the page shows, each of which begins with its name, and a list of replicas."""
+    """A directory with the files that the pages show, each of which begins with its name."""
     here = tmp_path_factory.mktemp("alto")
-    for text in re.findall(r"```toml\n(# (\S+)\n.*?)```", (DOCS / PAGE).read_text(), re.DOTALL):
-        (here / text[1]).write_text(text[0])
-    shutil.copy(Path(__file__).parent / "replicas/replicas.meta4", here)
+    for page in PAGES:
+        for text in re.findall(r"```\w+\n(# (\S+\.\w+)\n.*?)```", (DOCS / page).read_text(), re.DOTALL):
+            (here / text[1]).write_text(text[0])
     return here
 
 
@@ -48,17 +46,20 @@ def alto(binary, settings):
         yield address
 
 
-def test_commands(alto, binary, settings):
-    """Each command of the page prints what the page shows."""
-    shown = commands(PAGE)
-    assert len(shown) > 5
+@pytest.mark.parametrize("page", PAGES)
+def test_commands(page, alto, binary, settings):
+    """Each command of the page prints what the page shows, in that order."""
+    shown = commands(page)
+    assert shown
     for command, lines in shown:
         if command == "towpath alto --config alto.toml":
             continue  # the fixture did that
         real = command.replace(f"127.0.0.1:{PORT}", alto).replace("towpath ", f"{binary} ", 1)
         done = subprocess.run(real, shell=True, cwd=settings, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert done.stdout and set(lines) <= set(done.stdout.splitlines()), f"{command} printed {done.stdout}"
+        # What is explained stands before the list that it explains.
+        printed = (done.stderr + done.stdout).splitlines()
+        assert done.stdout and [line for line in printed if line in lines] == lines, f"{command} printed {printed}"
 
 
 def test_path_vector(alto):
