@@ -85,6 +85,24 @@ def test_path_vector(alto):
     assert set(properties["property-map"]) == named
 
 
+def test_the_stream_of_the_page(binary, settings, tmp_path):
+    """What docs/alto.md shows of a stream is what curl prints, up to the change that the page tells of."""
+    block = re.search(r"```text\n\$ (curl -sN [^\n]+)\n(.*?)```", (DOCS / "alto.md").read_text(), re.DOTALL)
+    facts = (settings / "facts.toml").read_text()
+    (tmp_path / "facts.toml").write_text(facts)
+    (tmp_path / "alto.toml").write_text('[agents.sites]\nkind = "static"\nfile = "facts.toml"\nrefresh = "100ms"\n')
+    with serving(binary, tmp_path) as address:
+        command = block[1].replace(f"127.0.0.1:{PORT}", address)
+        with subprocess.Popen(["timeout", str(COMMAND_LIMIT_S), "sh", "-c", f"exec {command}"], stdout=subprocess.PIPE, text=True) as follower:
+            for shown in block[2].splitlines():
+                if shown.startswith("event: application/merge-patch+json"):
+                    (tmp_path / "facts.new").write_text(facts.replace("IN2P3 = 2,", "IN2P3 = 3,", 1))
+                    (tmp_path / "facts.new").rename(tmp_path / "facts.toml")
+                printed = follower.stdout.readline().removesuffix("\n")
+                assert re.fullmatch(re.escape(shown).replace("…", ".*"), printed), f"{printed!r} is not {shown!r}"
+            follower.terminate()
+
+
 CHANGE_KINDS = {
     "application/merge-patch+json": json_merge_patch.merge,
     "application/json-patch+json": jsonpatch.apply_patch,
