@@ -218,7 +218,8 @@ async fn i3_a_linked_directory_that_does_not_come_leaves_time_for_the_others() {
     let options = ClientOptions { token: TokenSource::Nothing, retries: 1, ..ClientOptions::default() };
     let client = Arc::new(Client::new(Arc::new(options)));
     let ird = format!("http://{}/ird.json", first.address);
-    let opened = timeout(limit, AltoClient::open(client, &ird, limit)).await.expect("it takes a third of that").unwrap();
+    let opened =
+        timeout(limit, AltoClient::open(client, &ird, limit)).await.expect("it takes a third of that").unwrap();
     assert!(opened.directory().resources().any(|entry| entry.id == "default-routingcost"));
 }
 
