@@ -259,9 +259,10 @@ class Wish:
 def once(wish: Wish) -> Summary:
     """One run; what it did is logged however it ends."""
     rucio = official.client()
+    table = Table(rucio)
     # One client, so that the server's directory is read once a run.
     rank = partial(alto.Client(wish.ird, config=wish.config).rank, by=wish.by)
-    run = Run(rucio, rank, judgement.keys_of(wish.by), Table(rucio), wish.is_dry, wish.adds)
+    run = Run(rucio, rank, judgement.keys_of(wish.by), table, wish.is_dry, wish.adds)
     try:
         run.of_all(storages(rucio, wish.rses))
     finally:
