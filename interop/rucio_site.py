@@ -4,6 +4,7 @@
 is one release of Rucio with what it knows of them. interop/peers has the releases; TOWPATH_RUCIO names their directory (interop/run sets it).
 """
 
+import configparser
 import contextlib
 import json
 import os
@@ -105,11 +106,16 @@ class Site:
         config = SERVER_CONFIG.format(directory=directory, user=USER, password=PASSWORD, memcached=f"{HOST}:{self.memcached}")
         (directory / "server.cfg").write_text(config)
 
-    def serve(self, application: str, **environment: str) -> "Face":
-        """Serves an application (`module:name`) until the site is stopped."""
+    def serve(self, application: str, settings: str = "", **environment: str) -> "Face":
+        """Serves an application (`module:name`) until the site is stopped; `settings` are those of rucio.cfg that the site has not."""
         directory = self.directory / f"face-{len(self.processes)}"
         directory.mkdir()
-        environment |= {"RUCIO_CONFIG": str(self.directory / "server.cfg"), "PYTHONPATH": str(self.packages)}
+        config = configparser.ConfigParser(interpolation=None)
+        config.read_string(settings)
+        config.read(self.directory / "server.cfg")
+        with (directory / "server.cfg").open("w") as file:
+            config.write(file)
+        environment |= {"RUCIO_CONFIG": str(directory / "server.cfg"), "PYTHONPATH": str(self.packages)}
         command = [PYTHON, "-P", HERE / "rucio_server.py", application]
         process, address = start(command, directory / "log", self.clients.environment | environment)
         self.processes.append(process)

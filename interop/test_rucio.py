@@ -5,13 +5,17 @@ import subprocess
 
 import pytest
 from clients import eventually
-from rucio_site import ADDRESSES, DID, FILE, PYTHON, RELEASES, SCOPE, rses, site, storages
+from rucio_site import ADDRESSES, DID, DISTANCES, FILE, PYTHON, RELEASES, SCOPE, rses, site, storages
 from servers import HOST, free_port
 from test_alto import serving
-from test_docs import COMMAND_LIMIT_S
+from test_docs import COMMAND_LIMIT_S, DOCS, commands
 
+PAGE, EXAMPLE = "rucio.md", "https://alto.example.org"
 DELAYS_US = {"NEAR": 1_000, "MIDDLE": 9_000, "FAR": 30_000, "MOON": 1_280_000}
 BEST_FIRST = list(DELAYS_US)
+HOPS = {"MIDDLE": 1, "FAR": 2, "NEAR": 3}
+"""Neighbours of autonomous systems on the way from the client; to MOON there is no route."""
+FEWEST_HOPS_FIRST = [*HOPS, "MOON"]
 FROM_FAR = ["FAR", "MIDDLE", "NEAR", "MOON"]
 """The order for who is where FAR is; how long it takes from MOON to there, nobody knows."""
 BY = "BY delay_ow"
@@ -22,7 +26,7 @@ file = "facts.toml"
 [rucio]
 statement = "{BY}"
 rses = {{ {", ".join(f'{rse} = "{address}"' for rse, address in ADDRESSES.items())} }}
-sites = {{ CERN = "{HOST}", LUNA = "{ADDRESSES["FAR"]}" }}
+sites = {{ CERN = "{HOST}", CERN-PROD = "{HOST}", LUNA = "{ADDRESSES["FAR"]}" }}
 """
 
 
@@ -34,6 +38,9 @@ def facts() -> str:
     ways += [(source, ADDRESSES[destination], abs(DELAYS_US[source] - DELAYS_US[destination]))
              for source in DELAYS_US if source != "MOON" for destination in DELAYS_US]
     told += [f'[[costs]]\nsrc = "{ADDRESSES[rse]}"\ndst = "{address}"\ndelay-ow = {delay}\n' for rse, address, delay in ways]
+    routes = [f'{{ prefix = "{ADDRESSES[rse]}/32", next-hop = "192.0.2.1", as-path = "{" ".join(map(str, range(64500, 64500 + hops)))}" }}'
+              for rse, hops in HOPS.items()]
+    told.append(f'[routers.edge]\nserves = ["{HOST}/32"]\nroutes = [{", ".join(routes)}]\n')
     return "".join(told)
 
 
@@ -91,6 +98,76 @@ def downloaded(rucio, here, *words) -> list[str]:
     done = rucio.rucio("download", *words, "--dir", here)
     assert (here / SCOPE / FILE).read_bytes() == rucio.site.storages.data, done
     return re.findall(rf"Trying to download with https .* from (\w+): {re.escape(DID)}", done.text + done.err.decode())
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The examples of a page in that language."""
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def test_the_settings_of_the_page(binary, tmp_path):
+    """The settings of `towpath alto` on the page make a table with a line for each site and RSE, which the page's command fetches."""
+    agents, facts = next(text for text in blocks("alto.md", "toml") if text.startswith("# alto.toml")), example_facts()
+    (tmp_path / "facts.toml").write_text(facts)
+    (tmp_path / "alto.toml").write_text(blocks(PAGE, "toml")[0] + agents)
+    fetch = next(command for command, _ in commands(PAGE) if command.startswith("curl") and " -o " not in command)
+    with serving(binary, tmp_path) as address:
+        done = subprocess.run(fetch.replace(EXAMPLE, f"http://{address}"), shell=True, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=True)
+    lines = done.stdout.splitlines()
+    sites = ["CERN-PROD", "IN2P3-CC", "ROAMING"]
+    assert len(lines) == 2 * len(sites) and all(f"{site},IN2P3-DATADISK,0.000000" in lines for site in sites), lines
+
+
+def example_facts() -> str:
+    """The file of facts that docs/alto.md shows."""
+    return next(text for text in blocks("alto.md", "toml") if text.startswith("# facts.toml"))
+
+
+@pytest.fixture
+def documented(package, rucio, alto, binary, here):
+    """Runs a command of the page in `here`, where it finds what the page says that there is; Rucio's server has the page's settings."""
+    client = next(text for text in blocks("order.md", "toml") if text.startswith("# client.toml"))
+    (here / "client.toml").write_text(client)
+    settings = "\n".join(text for text in blocks(PAGE, "ini") if "[Service]" not in text)
+    settings = settings.replace(EXAMPLE, f"http://{alto}").replace("client.toml", str(here / "client.toml"))
+    face = rucio.site.serve("towpath.rucio.wsgi:application", re.sub(r"(?m)^url = .*$", "", settings))
+    programs = here / "bin"
+    programs.mkdir()
+    for name, words in [("rucio", [PYTHON, "-P", face.site.installed / "bin/rucio"]), ("python", [PYTHON, "-P"]), ("towpath", [binary])]:
+        (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(map(str, words))} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = face.environment | {"PATH": f"{programs}:/usr/bin:/bin", "TOWPATH_ALTO_IRD": f"http://{alto}/directory"}
+
+    def run(command):
+        command = command.replace(EXAMPLE, f"http://{alto}").replace("scope:name", DID)
+        return face.site.clients.run("sh", "-c", command, cwd=here, **environment)
+
+    yield face, run
+
+
+@way("1 to 4: the commands and settings of docs/rucio.md as they stand there")
+def test_the_page(documented, here):
+    """They work, and where a file is downloaded it comes from the replica that the statement has first."""
+    face, run = documented
+    face.site.forget_distances()
+    assert rses(face.replicas("custom_table")) == BEST_FIRST, "fetched by the address in [core]"
+    first_tried = {"custom_table": "NEAR", "--metalink": "MIDDLE", "stmt=": "MIDDLE", "alto": "NEAR"}
+    shown = [command for command, _ in commands(PAGE) if "--every" not in command]
+    assert len(shown) > 8
+    for command in shown:
+        done = run(command)
+        if command.startswith("rucio download") or " rucio download" in command:
+            downloaded = here / SCOPE / FILE
+            assert downloaded.read_bytes() == face.site.storages.data, done
+            downloaded.unlink()
+            expected = next(first for word, first in first_tried.items() if word in command)
+            assert re.findall(r"Trying to download with https .* from (\w+):", done.text + done.err.decode())[:1] == [expected], command
+        elif command.endswith(">replicas.meta4"):
+            assert locations((here / "replicas.meta4").read_bytes()) == FEWEST_HOPS_FIRST
+        elif command.startswith("curl -fsS -o"):
+            assert "CERN-PROD,NEAR,0.000000" in DISTANCES.read_text()
+    assert rses(face.replicas("alto")) == BEST_FIRST, "by the statement in [alto]"
+    assert rses(face.replicas('alto;stmt="BY as_hopcount"')) == FEWEST_HOPS_FIRST, "by the metric in the file that [alto] names"
 
 
 @way("1: the sorter `custom_table`, with the table of the ALTO server")
