@@ -157,9 +157,9 @@ def test_the_page(documented, here):
     for command in shown:
         done = run(command)
         if command.startswith("rucio download") or " rucio download" in command:
-            downloaded = here / SCOPE / FILE
-            assert downloaded.read_bytes() == face.site.storages.data, done
-            downloaded.unlink()
+            arrived = here / SCOPE / FILE
+            assert arrived.read_bytes() == face.site.storages.data, done
+            arrived.unlink()
             expected = next(first for word, first in first_tried.items() if word in command)
             assert re.findall(r"Trying to download with https .* from (\w+):", done.text + done.err.decode())[:1] == [expected], command
         elif command.endswith(">replicas.meta4"):
