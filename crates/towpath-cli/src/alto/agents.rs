@@ -7,7 +7,7 @@
 //! delegate: what to ask ──┘
 //! ```
 //!
-//! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. [`Agents`] keep the last word of each and know
+//! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. So it is if what it tells makes no world with the rest ([`news`]). [`Agents`] keep the last word of each and know
 //! which PIDs all of them tell, by which results of measurements are understood. Who fails is asked, or started, less often.
 //!
 //! With a [`Snapshot`], what agents told an earlier server holds from the start, and is stale until they tell something themselves.
@@ -15,6 +15,7 @@
 mod asked;
 mod bmp;
 mod delegate;
+mod news;
 mod pauses;
 mod program;
 
@@ -31,13 +32,13 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{facts::Facts, names::Tag};
 use towpath_store::sys::clock;
 
-use self::{asked::Asked, bmp::Collector, delegate::Delegated};
+use self::{asked::Asked, bmp::Collector, delegate::Delegated, news::Told};
 use super::{
     answers::{Answers, Stale},
     delegates::Desk,
     settings::agent::AgentConfig,
     snapshot::{self, Known, Remembered, Snapshot},
-    sources::{Knowledge, Pids, Results},
+    sources::{Knowledge, Pids},
 };
 use crate::failure::Failure;
 
@@ -110,11 +111,11 @@ struct Agent {
     has_told: bool,
     /// Whether its facts are what it told an earlier server.
     is_remembered: bool,
-    facts: Facts,
-    /// What its facts follow from, if it measures.
-    results: Option<Results>,
-    /// Whether they follow from these results and from the PIDs that there are.
-    is_understood: bool,
+    told: Told,
+    /// What it told since, which is not taken yet, or makes no world with what others tell.
+    news: Option<Told>,
+    /// Why it makes none.
+    misfit: Option<String>,
     trouble: Option<String>,
     /// Since when something is wrong with it, or it was not heard, in seconds since the Unix epoch.
     stale_since_s: Option<i64>,
@@ -132,7 +133,7 @@ pub(super) struct Agents {
     tasks: Vec<AbortOnDropHandle<()>>,
     /// The PIDs by which results of measurements were understood.
     pids: Pids,
-    /// Whether one of them told something else, or began or ceased to be stale, since [`Agents::put_together`].
+    /// Whether one of them told something else, or began or ceased to be stale, since [`Agents::renew`].
     has_news: bool,
     snapshot: Option<Snapshot>,
 }
@@ -200,7 +201,7 @@ impl Agents {
                 () = sleep_until(deadline), if !is_late => {}
             }
         }
-        self.put_together();
+        self.take_news();
     }
 
     /// What is wrong with those that are asked and never told anything, and with the others.
@@ -219,7 +220,7 @@ impl Agents {
 
     /// What they know.
     pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
-        self.agents.iter().map(|agent| &agent.facts)
+        self.agents.iter().map(|agent| &agent.told.facts)
     }
 
     /// Where those are asked that are when a request comes, in the order in which what they say holds.
@@ -250,8 +251,7 @@ impl Agents {
     /// Takes what agents told, and answers from it if that is news, or if time has made costs others.
     fn attend(&mut self, reports: Vec<Report>, answers: &Answers) {
         self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
-        if self.put_together() {
-            answers.renew(self.facts(), self.stale());
+        if self.renew(answers) {
             self.snapshot.iter_mut().for_each(Snapshot::note_news);
         }
         answers.go_on();
@@ -291,26 +291,10 @@ impl Agents {
         for Report { agent, knowledge, trouble } in reports {
             let agent = &mut self.agents[agent];
             agent.has_told = true;
-            let was_stale = agent.stale_since_s.is_some();
             self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
             troubles.extend(agent.note(trouble));
-            self.has_news |= agent.stale_since_s.is_some() != was_stale;
         }
         troubles
-    }
-
-    /// Makes facts of all that was told. Whether there is news.
-    fn put_together(&mut self) -> bool {
-        let mut pids = Pids::default();
-        for (map, names) in self.agents.iter().flat_map(|agent| &agent.facts.network_map) {
-            pids.entry(map.clone()).or_default().extend(names.keys().cloned());
-        }
-        if pids != self.pids {
-            self.pids = pids;
-            self.agents.iter_mut().for_each(|agent| agent.is_understood = false);
-        }
-        self.agents.iter_mut().for_each(|agent| agent.understand(&self.pids));
-        std::mem::take(&mut self.has_news)
     }
 }
 
@@ -322,9 +306,9 @@ impl Agent {
             settings,
             has_told: false,
             is_remembered: false,
-            facts: Facts::default(),
-            results: None,
-            is_understood: true,
+            told: Told::default(),
+            news: None,
+            misfit: None,
             trouble: None,
             stale_since_s: None,
         }
@@ -334,20 +318,20 @@ impl Agent {
     fn remembering(self, remembered: Option<Remembered>) -> Self {
         let Some(Remembered { facts, since_s }) = remembered else { return self };
         tracing::info!("agent {}: what it told an earlier server holds until it tells something", self.name);
-        Self { facts, stale_since_s: Some(since_s), is_remembered: true, ..self }
+        Self { told: Told::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
     /// Forgets what it told an earlier server.
     fn forget(&mut self) {
-        self.facts = Facts::default();
+        self.told = Told::default();
         self.is_remembered = false;
         self.stale_since_s = self.trouble.as_ref().map(|_| clock::unix_s());
     }
 
     /// What the snapshot is to have of it; none if that is nothing.
     fn known(&self) -> Option<Known> {
-        let settings = self.settings.clone().filter(|_| self.facts != Facts::default())?;
-        let (agent, facts) = (Arc::clone(&self.name), self.facts.clone());
+        let settings = self.settings.clone().filter(|_| self.told.facts != Facts::default())?;
+        let (agent, facts) = (Arc::clone(&self.name), self.told.facts.clone());
         Some(Known { agent, settings, stale_since_s: self.stale_since_s, facts })
     }
 
@@ -361,34 +345,8 @@ impl Agent {
         is_needed && !self.has_told && !self.is_remembered
     }
 
-    /// Takes what it knows now. Whether that is something else than before.
-    fn learn(&mut self, knowledge: Knowledge) -> bool {
-        self.is_remembered = false;
-        match knowledge {
-            Knowledge::Facts(facts) if *facts == self.facts => false,
-            Knowledge::Facts(facts) => {
-                self.facts = *facts;
-                true
-            }
-            Knowledge::Results(results) if self.results.as_ref() == Some(&results) => false,
-            Knowledge::Results(results) => {
-                (self.results, self.is_understood) = (Some(results), false);
-                true
-            }
-        }
-    }
-
-    /// Makes facts of results, where that was not done yet.
-    fn understand(&mut self, pids: &Pids) {
-        if let Some(results) = self.results.as_ref().filter(|_| !self.is_understood) {
-            self.facts = results.facts(pids);
-            self.is_understood = true;
-        }
-    }
-
     /// Notes what is wrong with it now; gives that back if it was not wrong in the same way before.
     fn note(&mut self, trouble: Option<String>) -> Option<String> {
-        self.stale_since_s = trouble.as_ref().map(|_| self.stale_since_s.unwrap_or_else(clock::unix_s));
         let is_new = trouble != self.trouble;
         self.trouble = trouble;
         self.trouble.as_ref().filter(|_| is_new).map(|trouble| format!("agent {}: {trouble}", self.name))

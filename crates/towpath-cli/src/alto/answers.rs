@@ -138,15 +138,26 @@ impl Answers {
         Self { delegates, ..self }
     }
 
-    /// From now on answers are from what these agents know; if that makes no world, as before. To be called by a thread that may take its time.
-    pub(super) fn renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>, stale: impl Iterator<Item = Stale<'a>>) {
-        match Served::of(facts, stale, &self.offer) {
-            Ok(served) => {
-                self.serve(served);
-                tracing::info!("agents know something else: there is a new world");
-            }
-            Err(fault) => tracing::error!("{fault}; the world before holds"),
-        }
+    /// From now on answers are from what these agents know. To be called by a thread that may take its time.
+    ///
+    /// # Errors
+    /// If that makes no world; then answers are as before.
+    pub(super) fn renew<'a>(
+        &self,
+        facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
+    ) -> Result<(), Unservable> {
+        self.serve(Served::of(facts, stale, &self.offer)?);
+        tracing::info!("agents know something else: there is a new world");
+        Ok(())
+    }
+
+    /// Whether there could be answers from these facts.
+    ///
+    /// # Errors
+    /// If they make no world.
+    pub(super) fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
+        Served::of(facts, std::iter::empty(), &self.offer).map(drop)
     }
 
     /// Waits until costs are others because time has passed; for ever if they never will be.

@@ -209,7 +209,7 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
         tokio::task::yield_now().await;
     }
     let twice = FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", ");
-    for (broken, told) in [("[network-map", "what it knew before holds"), (&*twice, "the world before holds")] {
+    for (broken, told) in [("[network-map", "what it knew before holds"), (&*twice, ": with what it tells, ")] {
         directory.put("facts.toml", broken);
         served.signal(Signal::HUP);
         while !directory.get("log").contains(told) {

@@ -357,3 +357,32 @@ async fn who_may_not_connect_is_turned_away() {
     until_logged(&directory, "127.0.0.1 may not connect").await;
     assert_eq!(router.read(&mut [0; 1]).await.unwrap_or(0), 0);
 }
+
+#[tokio::test]
+async fn who_contradicts_others_is_stale_and_they_go_on() {
+    let directory = directory();
+    let agent = |name: &str| format!("[agents.{name}]\nkind = 'static'\nfile = '{name}.toml'\nrefresh = '100ms'\n");
+    let pids = |name: &str| format!("network-map.default.{name} = ['203.0.113.0/24']\n");
+    let costs = |name: &str, cost: u8| format!("[cost-map.default.hopcount.PID1]\n{name} = {cost}\n");
+    directory.put("pids.toml", &pids("P"));
+    directory.put("costs.toml", &costs("P", 3));
+    directory.put("other.toml", "");
+    let agents: String = ["costs", "other", "pids"].map(agent).concat();
+    let served = serve(&directory, &agents);
+    let hopcount = async || ask(&served, "GET /default-hopcount", &[], "").await;
+    expect(&hopcount().await, &[r#""PID1":{"P":3}"#]);
+    directory.put("pids.toml", &pids("Q"));
+    until_logged(
+        &directory,
+        "agent pids: with what it tells, cost map default, hopcount: the network map has no PID P",
+    )
+    .await;
+    expect(&hopcount().await, &[r#""stale-agents":{"pids":"#, r#""PID1":{"P":3}"#]);
+    directory.put("other.toml", "[cost-map.default.hopcount.PID2]\nP = 4\n");
+    until("others are heard", async || hopcount().await.contains(r#""PID2":{"P":4}"#)).await;
+    directory.put("costs.toml", &costs("Q", 5));
+    until("it waits for one more", async || hopcount().await.contains(r#""stale-agents":{"costs":"#)).await;
+    directory.put("other.toml", "");
+    until("all fits again", async || hopcount().await.contains(r#""PID1":{"Q":5}"#)).await;
+    assert!(!hopcount().await.contains("stale-agents"));
+}
