@@ -47,6 +47,7 @@ mod view;
 
 pub use self::{
     configuration::{Configuration, ConfigurationError, MAX_CONFIGURATION_BYTES, Metric},
+    delegation::Posting,
     directory::{Directory, Entry},
     discovery::{Discovered, Discovery, DomainName, Naptr, PassedOver},
     document::{Document, Kind, Part},

@@ -1,6 +1,6 @@
 //! What a server is asked on behalf of another one ([`crate::delegation`]).
 
-use std::net::IpAddr;
+use std::{cmp::Reverse, collections::HashSet, net::IpAddr};
 
 use serde_json::{Map, Value as Json, json};
 
@@ -33,29 +33,51 @@ impl Directory {
         }
     }
 
-    /// The resource to ask that, with what is to be posted to it; none if the server has none. Properties that no resource has all of are asked of the one that has the first.
-    pub fn posting(&self, question: &Question) -> Option<(&str, Json)> {
-        let endpoints = |addresses: &[IpAddr]| -> Vec<String> {
-            addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
-        };
+    /// How to ask that: of each resource that has something of it, once; of none what the server has not. Costs are one posting, and so are properties if one resource has all of them.
+    pub fn postings(&self, question: &Question) -> Vec<Posting<'_>> {
         match question {
             Question::Costs { metric, sources, destinations } => {
                 let kind = numerical(metric);
-                let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind))?;
+                let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind));
                 let ends = json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) });
-                Some((&entry.id, json!({ "cost-type": kind, "endpoints": ends })))
+                let input = json!({ "cost-type": kind, "endpoints": ends });
+                entry.map(|entry| Posting { resource: &entry.id, asks: question.clone(), input }).into_iter().collect()
             }
-            Question::Properties { names, addresses } => {
-                let has = |entry: &Entry, name: &PropertyName| entry.properties.contains(name.as_str());
-                let first = names.first()?;
-                let all = self.of(OF_ADDRESSES).find(|entry| names.iter().all(|name| has(entry, name)));
-                let entry = all.or_else(|| self.of(OF_ADDRESSES).find(|entry| has(entry, first)))?;
-                let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
-                let names: Vec<&PropertyName> = names.iter().filter(|name| has(entry, name)).collect();
-                Some((&entry.id, json!({ of: endpoints(addresses), "properties": names })))
-            }
+            Question::Properties { names, addresses } => self.property_postings(names, addresses),
         }
     }
+
+    fn property_postings(&self, names: &[PropertyName], addresses: &[IpAddr]) -> Vec<Posting<'_>> {
+        let has = |entry: &Entry, name: &PropertyName| entry.properties.contains(name.as_str());
+        let (mut left, mut postings) = (names.to_vec(), Vec::new());
+        while !left.is_empty() {
+            let count = |entry: &&Entry| left.iter().filter(|name| has(entry, name)).count();
+            let first_with_most = self.of(OF_ADDRESSES).min_by_key(|entry| Reverse(count(entry)));
+            let Some(entry) = first_with_most.filter(|entry| count(entry) > 0) else { break };
+            let (names, others) = left.into_iter().partition(|name| has(entry, name));
+            left = others;
+            let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
+            let input = json!({ of: endpoints(addresses), "properties": names });
+            let asks = Question::Properties { names, addresses: addresses.to_vec() };
+            postings.push(Posting { resource: &entry.id, asks, input });
+        }
+        postings
+    }
+}
+
+/// How one resource is asked for what it has of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Posting<'a> {
+    /// Its name.
+    pub resource: &'a str,
+    /// What of the question it is asked for.
+    pub asks: Question,
+    /// What is posted to it.
+    pub input: Json,
+}
+
+fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
+    addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
 }
 
 /// The resources that tell properties of addresses.
@@ -66,12 +88,17 @@ fn numerical(metric: &CostMetric) -> CostType {
 }
 
 impl Document {
-    /// What it says to a question; it may say more than was asked for. What has not the form that it should have is left out.
+    /// What it says to a question. What has not the form that it should have is left out, and so is what was not asked for.
     pub fn told(&self, question: &Question) -> Vec<(Item, Json)> {
         match question {
-            Question::Costs { metric, .. } => {
+            Question::Costs { metric, sources, destinations } => {
+                let [sources, destinations] =
+                    [sources, destinations].map(|ends| HashSet::from_iter(ends.iter().copied()));
                 let rows = self.costs().into_iter().flatten();
-                let row = |(from, row): (&String, &Json)| costs(metric, address_of(from)?, row.as_object()?);
+                let row = |(from, row): (&String, &Json)| {
+                    let from = address_of(from).filter(|from| sources.contains(from))?;
+                    costs(metric, from, &destinations, row.as_object()?)
+                };
                 rows.filter_map(row).flatten().collect()
             }
             Question::Properties { names, addresses } => {
@@ -88,11 +115,17 @@ impl Document {
     }
 }
 
-/// The costs from one address.
-fn costs(metric: &CostMetric, from: IpAddr, row: &Map<String, Json>) -> Option<Vec<(Item, Json)>> {
+/// The costs from one address to these others.
+fn costs(
+    metric: &CostMetric,
+    from: IpAddr,
+    destinations: &HashSet<IpAddr>,
+    row: &Map<String, Json>,
+) -> Option<Vec<(Item, Json)>> {
     let cost = |(to, cost): (&String, &Json)| {
+        let to = address_of(to).filter(|to| destinations.contains(to))?;
         let cost = Cost::new(cost.as_f64()?).filter(|cost| cost.suits(metric))?;
-        Some((Item::Cost(metric.clone(), from, address_of(to)?), cost.value().into()))
+        Some((Item::Cost(metric.clone(), from, to), cost.value().into()))
     };
     Some(row.iter().filter_map(cost).collect())
 }
@@ -136,10 +169,10 @@ mod tests {
         let directory = Directory::parse("http://h/directory", &listed.body).unwrap();
         assert_eq!(directory.askable().metrics.len(), 1);
         let answer = |question: Question| {
-            let (resource, input) = directory.posting(&question).unwrap();
-            let answer = resources.find(resource).unwrap().answer(&world, &input, address("192.0.2.9")).unwrap();
+            let [Posting { resource, asks, input }] = &directory.postings(&question)[..] else { panic!() };
+            let answer = resources.find(resource).unwrap().answer(&world, input, address("192.0.2.9")).unwrap();
             let document = Document::parse(resource, "http://h/", answer.media_type, &answer.body).unwrap();
-            document.told(&question)
+            document.told(asks)
         };
         questions(items).into_iter().flat_map(answer).collect()
     }
@@ -160,18 +193,39 @@ mod tests {
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
         assert!(directory.askable().is_empty());
         for question in questions([cost("192.0.2.1", "192.0.2.2"), property("x", "192.0.2.1")]) {
-            assert_eq!(directory.posting(&question), None);
+            assert_eq!(directory.postings(&question), []);
         }
     }
 
     #[test]
-    fn what_is_no_cost_is_left_out() {
+    fn properties_that_no_resource_has_together_are_asked_of_several() {
+        let resource = |name: &str, properties: Json| {
+            json!({
+                "uri": name, "media-type": "application/alto-endpointprop+json",
+                "accepts": "application/alto-endpointpropparams+json", "capabilities": { "prop-types": properties },
+            })
+        };
+        let resources = json!({ "a": resource("a", json!(["x"])), "b": resource("b", json!(["y", "z"])) });
+        let listed = json!({ "resources": resources }).to_string();
+        let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
+        let asked = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
+        let [question] = &questions(asked)[..] else { panic!() };
+        let postings = directory.postings(question);
+        let input = |names: Json| json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": names });
+        let told: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
+        assert_eq!(told, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
+        assert_eq!(postings.iter().map(|posting| posting.asks.items()).sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn what_is_no_cost_or_was_not_asked_for_is_left_out() {
         let body = r#"{"endpoint-cost-map": {
-            "ipv4:192.0.2.1": { "ipv4:192.0.2.2": -1, "ipv4:192.0.2.3": "far", "x": 1, "ipv4:192.0.2.4": 2 },
-            "x": {}, "ipv4:192.0.2.5": 7
+            "ipv4:192.0.2.1": { "ipv4:192.0.2.2": -1, "ipv4:192.0.2.3": "far", "x": 1, "ipv4:192.0.2.4": 2, "ipv4:192.0.2.6": 3 },
+            "x": {}, "ipv4:192.0.2.5": 7, "ipv4:192.0.2.6": { "ipv4:192.0.2.4": 4 }
         }}"#;
         let document = Document::parse("r", "http://h/", "application/alto-endpointcost+json", body.as_bytes());
-        let [question] = &questions([cost("192.0.2.1", "192.0.2.4")])[..] else { panic!() };
+        let asked = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|to| cost("192.0.2.1", to));
+        let [question] = &questions(asked)[..] else { panic!() };
         assert_eq!(document.unwrap().told(question), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
     }
 }

@@ -11,6 +11,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
+    client::Posting,
     delegation::{Askable, Item, Question, questions},
     facts::Facts,
     lines::MAX_VALUE_BYTES,
@@ -166,18 +167,20 @@ impl Source {
 
 /// What a server says. That it refuses a question is told in the log, and nothing is learnt by it.
 async fn ask_server(server: &AltoClient, question: Question, name: &str) -> Result<Told, String> {
-    let Some((resource, input)) = server.directory().posting(&question) else { return Ok(Told::new()) };
-    match server.ask_once(resource, Some(&input)).await {
-        Ok(document) => {
-            let told = document.told(&question).into_iter();
-            Ok(told.filter(|(_, value)| is_short(value)).take(question.items()).collect())
+    let mut told = Told::new();
+    for Posting { resource, asks, input } in server.directory().postings(&question) {
+        match server.ask_once(resource, Some(&input)).await {
+            Ok(document) => {
+                let items = document.told(&asks).into_iter();
+                told.extend(items.filter(|(_, value)| is_short(value)));
+            }
+            Err(trouble) if trouble.is_refusal() => {
+                tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
+            }
+            Err(trouble) => return Err(trouble.to_string()),
         }
-        Err(trouble) if trouble.is_refusal() => {
-            tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
-            Ok(Told::new())
-        }
-        Err(trouble) => Err(trouble.to_string()),
     }
+    Ok(told)
 }
 
 /// Whether a value is no longer than those that agents tell.
