@@ -112,6 +112,25 @@ impl Question {
             Self::Properties { names, addresses } => names.len() * addresses.len(),
         }
     }
+
+    /// Each of them.
+    pub fn each(&self) -> impl Iterator<Item = Item> {
+        let (costs, properties) = match self {
+            Self::Costs { metric, sources, destinations } => {
+                let to = move |from: &IpAddr| {
+                    let from = *from;
+                    destinations.iter().map(move |to| Item::Cost(metric.clone(), from, *to))
+                };
+                (Some(sources.iter().flat_map(to)), None)
+            }
+            Self::Properties { names, addresses } => {
+                let of =
+                    |name| addresses.iter().map(move |address| Item::Property(PropertyName::clone(name), *address));
+                (None, Some(names.iter().flat_map(of)))
+            }
+        };
+        costs.into_iter().flatten().chain(properties.into_iter().flatten())
+    }
 }
 
 /// The questions that ask for these items and for no others, with at most 256 sources, destinations or addresses each. Sources with equal destinations, and addresses with equal properties, share
@@ -219,22 +238,6 @@ mod tests {
         assert_eq!(lengths.collect::<Vec<_>>(), [(1, 256), (1, 256), (1, 88)]);
     }
 
-    /// What a question asks for.
-    fn items(question: Question) -> Vec<Item> {
-        match question {
-            Question::Costs { metric, sources, destinations } => {
-                let to = |from: IpAddr| destinations.iter().map(move |to| (from, *to));
-                let pairs = sources.into_iter().flat_map(to);
-                pairs.map(|(from, to)| Item::Cost(metric.clone(), from, to)).collect()
-            }
-            Question::Properties { names, addresses } => {
-                let of = |name: &PropertyName| addresses.iter().map(|address| (name.clone(), *address)).collect();
-                let named: Vec<Vec<_>> = names.iter().map(of).collect();
-                named.into_iter().flatten().map(|(name, address)| Item::Property(name, address)).collect()
-            }
-        }
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -247,7 +250,7 @@ mod tests {
             let wanted: Vec<Item> = costs.chain(properties.iter().map(|(name, of)| property(name, *of))).collect();
             let questions = questions(wanted.clone());
             prop_assert_eq!(questions.iter().map(Question::items).sum::<usize>(), wanted.len());
-            let mut asked: Vec<Item> = questions.into_iter().flat_map(items).collect();
+            let mut asked: Vec<Item> = questions.iter().flat_map(Question::each).collect();
             asked.sort();
             prop_assert_eq!(asked, BTreeSet::from_iter(wanted).into_iter().collect::<Vec<_>>());
         }

@@ -44,19 +44,19 @@ pub(super) struct Asking<'a> {
     delegates: &'a Delegates,
     may_wait: bool,
     now: Instant,
-    /// By the number of a desk, the round of questions with which it will have what is needed.
+    /// By the place of a desk, the number to which all has to be settled there.
     needed: RefCell<BTreeMap<usize, u64>>,
 }
 
 impl Delegate for Asking<'_> {
     fn look_up(&self, item: Item) -> Option<Value> {
         let desks = self.delegates.desks.iter().enumerate().rev();
-        desks.into_iter().find_map(|(number, desk)| match desk.look_up(&item, self.may_wait, self.now) {
+        desks.into_iter().find_map(|(place, desk)| match desk.look_up(&item, self.may_wait, self.now) {
             Found::Known(value) => value,
-            Found::Needed(round) => {
+            Found::Needed(until) => {
                 let mut needed = self.needed.borrow_mut();
-                let last = needed.entry(number).or_insert(round);
-                *last = round.max(*last);
+                let last = needed.entry(place).or_insert(until);
+                *last = until.max(*last);
                 None
             }
             Found::Unknown => None,
@@ -72,7 +72,7 @@ impl Asking<'_> {
             return None;
         }
         let place = Arc::clone(&self.delegates.waiting).try_acquire_owned().ok()?;
-        let waits = needed.into_iter().map(|(number, round)| Arc::clone(&self.delegates.desks[number]).until(round));
+        let waits = needed.into_iter().map(|(place, number)| Arc::clone(&self.delegates.desks[place]).until(number));
         let all = join_all(waits.collect::<Vec<_>>());
         Some(all.map(move |_| drop(place)).boxed())
     }
@@ -82,7 +82,7 @@ impl Asking<'_> {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use towpath_alto::delegation::Askable;
+    use towpath_alto::delegation::{Askable, questions};
 
     use super::*;
 
@@ -107,8 +107,9 @@ mod tests {
         for (desk, told) in
             desks.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
         {
-            assert_eq!(desk.next().await.len(), 2);
-            desk.settle(told, clock::now());
+            let [question] = &questions(desk.next().await)[..] else { panic!() };
+            assert_eq!(question.items(), 2);
+            desk.settle(question, told, clock::now());
         }
         pending.await;
         let asking = delegates.asking(false);

@@ -48,9 +48,9 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether the server refuses what it was asked.
+    /// Whether the server refuses what it was asked, and may answer something else.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Useless(ClientError::Refused { .. }))
+        matches!(self.kind(), Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict)
     }
 
     /// What the caller can do about it.
@@ -93,7 +93,7 @@ impl AltoTrouble {
     }
 
     /// Whether no answer came in the time allowed.
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.fault() == Fault::TimedOut)
     }
 }

@@ -1,13 +1,22 @@
 //! Agents that are asked when a request comes: another ALTO server, or a program.
 //!
-//! What is needed comes from the [`Desk`] in rounds; each makes a few questions. Who does not answer is left alone for a while, longer each time; until then requests are answered
-//! without it.
+//! What is needed comes from the [`Desk`] in rounds; each makes a few questions, and each of these is settled for itself. Who does not answer is left alone for a while, longer each time;
+//! until then requests are answered without it.
 
 mod dialogue;
+#[cfg(test)]
+mod tests;
 
-use std::{future::pending, pin::pin, sync::Arc};
+use std::{
+    future::{pending, ready},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
@@ -35,8 +44,17 @@ use crate::{
 /// How many questions of a round another server is asked at a time.
 const AT_A_TIME: usize = 4;
 
-/// What is learnt by one question, or by all of a round.
+/// What is learnt by one question.
 type Told = Vec<(Item, Value)>;
+
+/// Why a question has no answer, or no whole one, for people.
+#[derive(Debug)]
+enum Unanswered {
+    /// That was told, and the rest did not come, which may be the question's fault: nothing is known of it, as if it had not been told.
+    Partly(Told, String),
+    /// Who is asked is not there, so that it has to be asked once more.
+    Gone(String),
+}
 
 /// An agent that is asked, and what is needed of it.
 pub(super) struct Delegated {
@@ -50,21 +68,35 @@ impl Delegated {
     pub(super) async fn run(self, teller: Teller, mut anew: watch::Receiver<()>) {
         let mut restarts = Restarts::default();
         loop {
-            let began = clock::now();
             let trouble = match self.open(&teller.name).await {
-                Ok(mut source) => self.serve(&mut source, &teller, &mut anew).await,
+                Ok(mut source) => self.serve(&mut source, &teller, &mut anew, &mut restarts).await,
                 Err(trouble) => Some(trouble),
             };
-            let Some(trouble) = trouble else { continue };
+            let Some(trouble) = trouble else {
+                restarts.note_work();
+                continue;
+            };
             self.desk.close();
-            let pause = restarts.pause(clock::now() - began);
+            let pause = restarts.pause();
             teller.tell(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                told = anew.changed() => match told {
+                    Ok(()) => self.desk.forget(),
+                    Err(_) => return,
+                }
+            }
         }
     }
 
     /// Asks until it is time to open it anew, or until there is trouble.
-    async fn serve(&self, source: &mut Source, teller: &Teller, anew: &mut watch::Receiver<()>) -> Option<String> {
+    async fn serve(
+        &self,
+        source: &mut Source,
+        teller: &Teller,
+        anew: &mut watch::Receiver<()>,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
         let askable = match self.offered(source) {
             Ok(askable) => askable,
             Err(trouble) => return Some(trouble),
@@ -87,9 +119,73 @@ impl Delegated {
                     }
                 }
             };
-            match source.ask(questions(items), &teller.name).await {
-                Ok(told) => self.desk.settle(told, clock::now()),
-                Err(trouble) => return Some(trouble),
+            if let Some(trouble) = self.put(questions(items), source, teller, restarts).await {
+                return Some(trouble);
+            }
+        }
+    }
+
+    /// Puts these questions, until there is trouble. Each is settled once it is answered.
+    async fn put(
+        &self,
+        questions: Vec<Question>,
+        source: &mut Source,
+        teller: &Teller,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
+        match source {
+            Source::Server(server) => {
+                let server = &*server;
+                self.put_to_server(questions, |question| ask_server(server, question, &teller.name), restarts).await
+            }
+            Source::Program(dialogue) => {
+                for question in questions {
+                    let answer = dialogue.ask(&question).await;
+                    if let Some(trouble) = self.settle(&question, answer, restarts) {
+                        return Some(trouble);
+                    }
+                }
+                None
+            }
+            #[cfg(test)]
+            Source::Scripted(script) => self.put_to_server(questions, |question| script(question), restarts).await,
+        }
+    }
+
+    /// Puts several at a time. Once there is trouble no other is put, but what was put is still waited for.
+    async fn put_to_server<F: Future<Output = (Question, Result<Told, Unanswered>)>>(
+        &self,
+        questions: Vec<Question>,
+        ask: impl Fn(Question) -> F,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
+        let is_troubled = AtomicBool::new(false);
+        let left = stream::iter(questions).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
+        let mut answers = pin!(left.map(ask).buffer_unordered(AT_A_TIME));
+        let mut first = None;
+        while let Some((question, answer)) = answers.next().await {
+            let trouble = self.settle(&question, answer, restarts);
+            is_troubled.fetch_or(trouble.is_some(), Ordering::Relaxed);
+            first = first.or(trouble);
+        }
+        first
+    }
+
+    /// Settles a question. What is wrong with who was asked, if something is.
+    fn settle(&self, question: &Question, answer: Result<Told, Unanswered>, restarts: &mut Restarts) -> Option<String> {
+        match answer {
+            Ok(told) => {
+                restarts.note_work();
+                self.desk.settle(question, told, clock::now());
+                None
+            }
+            Err(Unanswered::Partly(told, trouble)) => {
+                self.desk.settle(question, told, clock::now());
+                Some(trouble)
+            }
+            Err(Unanswered::Gone(trouble)) => {
+                self.desk.give_up(question);
+                Some(trouble)
             }
         }
     }
@@ -127,6 +223,8 @@ impl Delegated {
 enum Source {
     Server(AltoClient),
     Program(Box<Dialogue>),
+    #[cfg(test)]
+    Scripted(tests::Script),
 }
 
 impl Source {
@@ -135,52 +233,31 @@ impl Source {
         matches!(self, Self::Server(_))
     }
 
-    /// What it says to these questions.
-    ///
-    /// # Errors
-    /// If it does not answer.
-    async fn ask(&mut self, questions: Vec<Question>, name: &Arc<str>) -> Result<Told, String> {
-        match self {
-            Self::Server(server) => {
-                let server = &*server;
-                let asked = stream::iter(questions).map(|question| ask_server(server, question, name));
-                asked.buffer_unordered(AT_A_TIME).try_concat().await
-            }
-            Self::Program(dialogue) => {
-                let mut told = Told::new();
-                for question in questions {
-                    told.extend(dialogue.ask(&question).await?);
-                }
-                Ok(told)
-            }
-        }
-    }
-
     /// Waits until it has ended, and says how; for ever if it is a server.
     async fn has_ended(&mut self) -> String {
         match self {
             Self::Server(_) => pending().await,
             Self::Program(dialogue) => dialogue.has_ended().await,
+            #[cfg(test)]
+            Self::Scripted(_) => pending().await,
         }
     }
 }
 
-/// What a server says. That it refuses a question is told in the log, and nothing is learnt by it.
-async fn ask_server(server: &AltoClient, question: Question, name: &str) -> Result<Told, String> {
+/// What a server says to a question, which comes back. That it refuses it is told in the log, and nothing is learnt by it.
+async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Question, Result<Told, Unanswered>) {
     let mut told = Told::new();
     for Posting { resource, asks, input } in server.directory().postings(&question) {
         match server.ask_once(resource, Some(&input)).await {
-            Ok(document) => {
-                let items = document.told(&asks).into_iter();
-                told.extend(items.filter(|(_, value)| is_short(value)));
-            }
+            Ok(document) => told.extend(document.told(&asks).into_iter().filter(|(_, value)| is_short(value))),
             Err(trouble) if trouble.is_refusal() => {
                 tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
             }
-            Err(trouble) => return Err(trouble.to_string()),
+            Err(trouble) if trouble.is_late() => return (question, Err(Unanswered::Partly(told, trouble.to_string()))),
+            Err(trouble) => return (question, Err(Unanswered::Gone(trouble.to_string()))),
         }
     }
-    Ok(told)
+    (question, Ok(told))
 }
 
 /// Whether a value is no longer than those that agents tell.

@@ -12,7 +12,7 @@ const LONGEST_FACTOR: u32 = 10;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// A program that ran for so long worked: the next pause is the first one again.
+/// A program that ran for so long worked.
 const STEADY: Duration = Duration::from_secs(60);
 
 /// The pause before an agent is asked again that failed so often in a row.
@@ -21,7 +21,7 @@ pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
     refresh.saturating_mul(factor).max(SHORTEST)
 }
 
-/// The pauses of one program.
+/// The pauses of one program, or of who is asked when a request comes.
 #[derive(Debug)]
 pub(super) struct Restarts {
     next: Duration,
@@ -34,11 +34,20 @@ impl Default for Restarts {
 }
 
 impl Restarts {
-    /// The pause after it ran for so long.
-    pub(super) fn pause(&mut self, ran: Duration) -> Duration {
+    /// It worked: the next pause is the first one again.
+    pub(super) fn note_work(&mut self) {
+        self.next = FIRST;
+    }
+
+    /// It ran for so long.
+    pub(super) fn note_run(&mut self, ran: Duration) {
         if ran >= STEADY {
-            self.next = FIRST;
+            self.note_work();
         }
+    }
+
+    /// The pause now.
+    pub(super) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST);
         pause
@@ -61,7 +70,10 @@ mod tests {
     #[test]
     fn a_program_that_worked_starts_again_soon() {
         let mut restarts = Restarts::default();
-        let mut pause = |ran| restarts.pause(Duration::from_secs(ran)).as_secs();
+        let mut pause = |ran| {
+            restarts.note_run(Duration::from_secs(ran));
+            restarts.pause().as_secs()
+        };
         let pauses: Vec<u64> = (0..10).map(|_| pause(0)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
         assert_eq!([pause(59), pause(60), pause(0)], [300, 1, 2]);

@@ -39,7 +39,8 @@ pub(super) async fn run(command: Vec<String>, teller: Teller) {
     loop {
         let began = clock::now();
         let end = run_once(&command, &teller).await;
-        let pause = restarts.pause(clock::now() - began);
+        restarts.note_run(clock::now() - began);
+        let pause = restarts.pause();
         teller.tell(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
         sleep(pause).await;
     }

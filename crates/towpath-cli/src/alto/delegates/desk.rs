@@ -1,7 +1,7 @@
 //! Where requests and the agent that they ask meet.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, VecDeque},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -12,14 +12,23 @@ use tokio::{
     sync::{Notify, watch},
     time::timeout,
 };
-use towpath_alto::delegation::{Askable, Item};
+use towpath_alto::delegation::{Askable, Item, Question};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::recent::{ROOM, Recent};
 
-/// What requests need of one agent, in rounds of questions: while one is asked, what else is needed gathers for the next one.
+/// The most that is asked for in one round.
+const MOST_ASKED: usize = 1 << 16;
+
+/// The most sources of costs in one round, and properties by the 256: where no two are alike that many questions, in a mesh a few. What is needed meanwhile waits for so many only.
+const MOST_ROWS: usize = 64;
+const PROPERTIES_A_ROW: usize = 256;
+
+/// What requests need of one agent, in rounds of questions, the oldest first: while one is asked, what else is needed gathers for the next ones.
 ///
-/// Memory: what was learnt ([`ROOM`]), and as much again each of what is asked and of what waits to be.
+/// What is needed has a number, one after the other; so a request can wait until all to that one is settled.
+///
+/// Memory: what was learnt ([`ROOM`]), as much again twice of what waits to be asked for, and a little of what is asked.
 #[derive(Debug)]
 pub(in crate::alto) struct Desk {
     /// How long a request waits.
@@ -29,8 +38,8 @@ pub(in crate::alto) struct Desk {
     state: Mutex<State>,
     /// Something is needed.
     needs: Notify,
-    /// How many rounds ended.
-    rounds: watch::Sender<u64>,
+    /// All to this number is settled.
+    settled: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -38,14 +47,18 @@ struct State {
     /// What can be asked for; nothing while the agent is not there.
     askable: Askable,
     recent: Recent,
-    /// What waits to be asked for.
-    needed: HashSet<Item>,
-    /// What is asked for in the round under way.
+    /// What waits to be asked for, the oldest first.
+    waiting: VecDeque<Item>,
+    /// The same with its numbers.
+    needed: HashMap<Item, u64>,
+    /// The last number.
+    last: u64,
+    /// What is asked for in the round under way, as far as it is not settled.
     asked: HashSet<Item>,
-    /// When that began.
+    /// The last number of that round.
+    last_asked: u64,
+    /// When it began.
     began: Option<Instant>,
-    /// How many rounds ended.
-    rounds: u64,
 }
 
 /// What is known of something that a request needs.
@@ -53,7 +66,7 @@ struct State {
 pub(super) enum Found {
     /// This; none: that nobody knows it.
     Known(Option<Value>),
-    /// It will be when so many rounds have ended.
+    /// It will be when all to this number is settled.
     Needed(u64),
     /// Nothing, and it is not worth being waited for.
     Unknown,
@@ -62,25 +75,29 @@ pub(super) enum Found {
 impl Desk {
     /// Of an agent for which requests wait so long, and what it says holds so long. It is closed.
     pub(in crate::alto) fn new(wait: Duration, keep: Duration) -> Self {
-        let (state, needs, (rounds, _)) = (Mutex::default(), Notify::new(), watch::channel(0));
-        Self { wait, keep, state, needs, rounds }
+        let (state, needs, (settled, _)) = (Mutex::default(), Notify::new(), watch::channel(0));
+        Self { wait, keep, state, needs, settled }
     }
 
-    /// From now on that can be asked for.
+    /// From now on that can be asked for. So is what was needed before and was not settled.
     pub(in crate::alto) fn open(&self, askable: Askable) {
-        self.state().askable = askable;
+        let mut state = self.state();
+        let state = &mut *state;
+        state.askable = askable;
+        state.needed.clear();
+        let left: Vec<Item> = state.asked.drain().chain(mem::take(&mut state.waiting)).collect();
+        for item in left.into_iter().filter(|item| state.askable.has(item)).collect::<Vec<_>>() {
+            state.need(item);
+        }
+        self.needs.notify_one();
     }
 
     /// The agent is not there: nobody waits for it. What was learnt holds.
     pub(in crate::alto) fn close(&self) {
         let mut state = self.state();
         state.askable = Askable::default();
-        // Also for those that wait for the round after the one under way.
-        state.rounds += 2;
-        state.asked.clear();
-        state.needed.clear();
         state.began = None;
-        self.rounds.send_replace(state.rounds);
+        self.settled.send_replace(state.last);
     }
 
     /// Forgets what was learnt.
@@ -97,19 +114,19 @@ impl Desk {
         if !may_wait || !state.askable.has(item) {
             return Found::Unknown;
         }
-        let is_asked = state.asked.contains(item);
-        if !is_asked && !state.needed.contains(item) {
-            if state.needed.len() >= ROOM {
-                return Found::Unknown;
+        let number = match state.needed.get(item) {
+            _ if state.asked.contains(item) => state.last_asked,
+            Some(number) => *number,
+            None if state.waiting.len() >= ROOM => return Found::Unknown,
+            None => {
+                self.needs.notify_one();
+                state.need(item.clone())
             }
-            state.needed.insert(item.clone());
-            self.needs.notify_one();
-        }
+        };
         match state.began {
             // Who waited since then was answered without it.
             Some(began) if now.saturating_duration_since(began) >= self.wait => Found::Unknown,
-            Some(_) if !is_asked => Found::Needed(state.rounds + 2),
-            _ => Found::Needed(state.rounds + 1),
+            _ => Found::Needed(number),
         }
     }
 
@@ -123,18 +140,36 @@ impl Desk {
         }
     }
 
-    fn begin(&self) -> Option<Vec<Item>> {
+    pub(super) fn begin(&self) -> Option<Vec<Item>> {
         let mut state = self.state();
-        if state.needed.is_empty() {
+        let (mut sources, mut properties) = (HashSet::new(), 0);
+        while let Some(item) = state.waiting.pop_front() {
+            match &item {
+                Item::Cost(metric, from, _) => drop(sources.insert((metric.clone(), *from))),
+                Item::Property(..) => properties += 1,
+            }
+            let rows = sources.len() + properties / PROPERTIES_A_ROW;
+            if rows > MOST_ROWS || state.asked.len() >= MOST_ASKED {
+                state.waiting.push_front(item);
+                break;
+            }
+            state.last_asked = state.needed.remove(&item).unwrap_or(state.last_asked);
+            state.asked.insert(item);
+        }
+        if state.asked.is_empty() {
             return None;
         }
-        state.asked = mem::take(&mut state.needed);
         state.began = Some(clock::now());
         Some(state.asked.iter().cloned().collect())
     }
 
-    /// Ends the round: that was told. Of what else was asked for nothing is known; what was not asked for is passed over.
-    pub(in crate::alto) fn settle(&self, told: impl IntoIterator<Item = (Item, Value)>, now: Instant) {
+    /// Settles a question: that was told. Of what else it asked for nothing is known; what was not asked for is passed over.
+    pub(in crate::alto) fn settle(
+        &self,
+        question: &Question,
+        told: impl IntoIterator<Item = (Item, Value)>,
+        now: Instant,
+    ) {
         let mut state = self.state();
         let until = now + self.keep;
         for (item, value) in told {
@@ -142,19 +177,36 @@ impl Desk {
                 state.recent.put(item, Some(value), until);
             }
         }
-        for item in mem::take(&mut state.asked) {
-            state.recent.put(item, None, until);
+        for item in question.each() {
+            if state.asked.remove(&item) {
+                state.recent.put(item, None, until);
+            }
         }
-        state.began = None;
-        state.rounds += 1;
-        self.rounds.send_replace(state.rounds);
+        self.end_if_settled(&mut state);
     }
 
-    /// Waits until so many rounds have ended, but not too long.
-    pub(super) async fn until(self: Arc<Self>, rounds: u64) {
-        let mut ended = self.rounds.subscribe();
+    /// Gives up a question that could not be answered: who needs something of it has to ask again.
+    pub(in crate::alto) fn give_up(&self, question: &Question) {
+        let mut state = self.state();
+        for item in question.each() {
+            state.asked.remove(&item);
+        }
+        self.end_if_settled(&mut state);
+    }
+
+    /// Ends the round if all of it is settled.
+    fn end_if_settled(&self, state: &mut State) {
+        if state.asked.is_empty() {
+            state.began = None;
+            self.settled.send_replace(state.last_asked);
+        }
+    }
+
+    /// Waits until all to that number is settled, but not too long.
+    pub(super) async fn until(self: Arc<Self>, number: u64) {
+        let mut settled = self.settled.subscribe();
         // Later, or never, is no matter: then the answer is made without.
-        let _ = timeout(self.wait, ended.wait_for(|ended| *ended >= rounds)).await;
+        let _ = timeout(self.wait, settled.wait_for(|settled| *settled >= number)).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -162,8 +214,20 @@ impl Desk {
     }
 }
 
+impl State {
+    /// Has `item` asked for. Its number.
+    fn need(&mut self, item: Item) -> u64 {
+        self.last += 1;
+        self.needed.insert(item.clone(), self.last);
+        self.waiting.push_back(item);
+        self.last
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use towpath_alto::delegation::questions;
+
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(2);
@@ -186,17 +250,59 @@ mod tests {
         desk.look_up(&item(number), true, clock::now())
     }
 
+    fn question(numbers: impl IntoIterator<Item = u8>) -> Question {
+        let addresses = numbers.into_iter().map(|number| [192, 0, 2, number].into()).collect();
+        Question::Properties { names: vec!["x".parse().unwrap()], addresses }
+    }
+
     #[test]
     fn what_is_needed_while_one_round_is_asked_comes_with_the_next() {
         let desk = desk();
         assert_eq!((look_up(&desk, 1), look_up(&desk, 1)), (Found::Needed(1), Found::Needed(1)));
         assert_eq!(desk.begin(), Some(vec![item(1)]));
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Needed(1), Found::Needed(2)));
-        desk.settle([(item(1), 7.into()), (item(3), 8.into())], clock::now());
+        desk.settle(&question([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Known(Some(7.into())), Found::Needed(2)));
         assert_eq!(desk.begin(), Some(vec![item(2)]), "what was told and not asked for is not known");
-        desk.settle([], clock::now());
+        desk.settle(&question([2]), [], clock::now());
         assert_eq!((look_up(&desk, 2), look_up(&desk, 3)), (Found::Known(None), Found::Needed(3)));
+    }
+
+    #[test]
+    fn each_question_is_settled_for_itself() {
+        let desk = desk();
+        let numbers: Vec<Found> = (1..=3).map(|number| look_up(&desk, number)).collect();
+        assert_eq!(numbers, [Found::Needed(1), Found::Needed(2), Found::Needed(3)]);
+        desk.begin();
+        desk.settle(&question([2]), [(item(2), 7.into())], clock::now());
+        assert_eq!((look_up(&desk, 2), look_up(&desk, 1)), (Found::Known(Some(7.into())), Found::Needed(3)));
+        desk.give_up(&question([1]));
+        assert_eq!(*desk.settled.borrow(), 0, "one is still asked for");
+        desk.close();
+        assert_eq!(*desk.settled.borrow(), 3);
+        desk.open(askable());
+        assert_eq!(desk.begin(), Some(vec![item(3)]), "what was not settled is asked for again");
+        desk.settle(&question([3]), [], clock::now());
+        assert_eq!((look_up(&desk, 3), look_up(&desk, 1)), (Found::Known(None), Found::Needed(5)));
+    }
+
+    #[test]
+    fn the_oldest_is_asked_for_first_and_not_all_at_once() {
+        let desk = desk();
+        desk.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
+        let cost = |from: u8, to: u8| {
+            Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [192, 0, 2, to].into())
+        };
+        let look_up = |from: u8, to: u8| desk.look_up(&cost(from, to), true, clock::now());
+        let most = u8::try_from(MOST_ROWS).unwrap();
+        (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
+        assert_eq!(look_up(0, 1), Found::Needed(66));
+        let mut first = desk.begin().unwrap();
+        first.sort();
+        assert_eq!(first, (0..most).map(|number| cost(number, number)).collect::<Vec<_>>());
+        assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
+        questions(first).iter().for_each(|question| desk.settle(question, [], clock::now()));
+        assert_eq!(desk.begin().map(|items| items.len()), Some(2));
     }
 
     #[test]
@@ -215,7 +321,7 @@ mod tests {
         desk.begin();
         tokio::time::advance(WAIT).await;
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Unknown, Found::Unknown));
-        desk.settle([(item(1), 7.into())], clock::now());
+        desk.settle(&question([1]), [(item(1), 7.into())], clock::now());
         assert_eq!(look_up(&desk, 1), Found::Known(Some(7.into())));
         assert_eq!(desk.begin(), Some(vec![item(2)]), "it was noted all the same");
     }
@@ -233,8 +339,8 @@ mod tests {
         assert_eq!(clock::now(), began);
         assert_eq!(look_up(&desk, 1), Found::Unknown);
         desk.open(askable());
-        assert_eq!(desk.begin(), None);
         assert!(matches!(look_up(&desk, 1), Found::Needed(_)));
+        assert_eq!(desk.begin().map(|items| items.len()), Some(2), "it is asked for all the same");
     }
 
     #[test]
@@ -242,7 +348,7 @@ mod tests {
         let (desk, now) = (desk(), clock::now());
         look_up(&desk, 1);
         desk.begin();
-        desk.settle([(item(1), 7.into())], now);
+        desk.settle(&question([1]), [(item(1), 7.into())], now);
         desk.close();
         let after = |seconds| desk.look_up(&item(1), true, now + Duration::from_secs(seconds));
         assert_eq!((after(59), after(60)), (Found::Known(Some(7.into())), Found::Unknown));

@@ -1,7 +1,8 @@
 //! A program that reads questions, a line each, and prints what it knows.
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{ChildStdin, ChildStdout},
@@ -9,14 +10,14 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use towpath_alto::{
-    delegation::Question,
+    delegation::{Item, Question},
     lines::{Cutter, MAX_LINE_BYTES, Reply},
 };
 use towpath_server::units::Span;
 
 use super::{
     super::program::{READ_BYTES, Running, log},
-    Told,
+    Told, Unanswered,
 };
 
 /// How long it may take for the answer to one question. Requests do not wait so long.
@@ -36,17 +37,25 @@ struct Answers {
     cutter: Cutter,
     /// Whose.
     name: Arc<str>,
+    /// Whether it was told already that it says more than it is asked for.
+    is_talkative: bool,
 }
 
 /// What it printed of the answer to one question.
-#[derive(Default)]
 struct Answer {
+    /// What it was asked for and has not told.
+    open: HashSet<Item>,
     told: Told,
     /// Whether that is all.
     is_done: bool,
+    /// Whether something comes behind that, which nobody asked.
+    is_exceeded: bool,
     /// Bad lines.
     skipped: u64,
 }
+
+/// What is wrong if it prints something while nobody asks: from then on answers may be those of other questions.
+const UNASKED: &str = "the program says something that nobody asked; let it end each answer with one commit";
 
 impl Dialogue {
     /// Starts it for the agent of that name.
@@ -56,15 +65,21 @@ impl Dialogue {
         let pipes = (program.child.stdin.take(), program.child.stdout.take(), program.child.stderr.take());
         let (Some(questions), Some(output), errors) = pipes else { return Err("it has no pipes".into()) };
         let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(name)))));
-        let answers = Answers { output, cutter: Cutter::new(MAX_LINE_BYTES), name: Arc::clone(name) };
+        let cutter = Cutter::new(MAX_LINE_BYTES);
+        let answers = Answers { output, cutter, name: Arc::clone(name), is_talkative: false };
         Ok(Self { program, questions, answers, _logging: logging })
     }
 
     /// What it says to a question.
     ///
     /// # Errors
-    /// If it ends, says more than it was asked for, or takes too long.
-    pub(super) async fn ask(&mut self, question: &Question) -> Result<Told, String> {
+    /// If it ends, has said something before it was asked, says something behind its answer, or takes too long.
+    pub(super) async fn ask(&mut self, question: &Question) -> Result<Told, Unanswered> {
+        match self.answers.unasked().now_or_never() {
+            Some(Broken::Unasked) => return Err(Unanswered::Gone(UNASKED.into())),
+            Some(Broken::Ended) => return Err(Unanswered::Gone(self.program.ended().await)),
+            None => {}
+        }
         let mut line = serde_json::to_vec(question).expect("questions can be written");
         line.push(b'\n');
         let Self { questions, answers, .. } = self;
@@ -72,54 +87,86 @@ impl Dialogue {
             // That it does not read them is seen by what it answers.
             let _ = questions.write_all(&line).await;
         };
-        let both = async { tokio::join!(asked, answers.next(question.items())).1 };
+        let mut answer = Answer::to(question);
+        let both = async { tokio::join!(asked, answers.next(&mut answer)).1 };
         match timeout(PATIENCE, both).await {
-            Ok(Ok(told)) => Ok(told),
-            Ok(Err(Broken::Ended)) => Err(self.program.ended().await),
-            Ok(Err(Broken::TooMuch)) => Err("the program says more than it was asked for".into()),
-            Err(_) => Err(format!("the program did not answer within {}", Span(PATIENCE))),
+            Ok(Ok(())) => Ok(answer.told),
+            Ok(Err(Broken::Ended)) => Err(Unanswered::Gone(self.program.ended().await)),
+            Ok(Err(Broken::Unasked)) => Err(Unanswered::Partly(answer.told, UNASKED.into())),
+            Err(_) => {
+                let trouble = format!("the program did not answer within {}", Span(PATIENCE));
+                Err(Unanswered::Partly(answer.told, trouble))
+            }
         }
     }
 
-    /// Waits until it has ended, and says how.
+    /// Waits until it has ended, or says what nobody asked, and tells which.
     pub(super) async fn has_ended(&mut self) -> String {
-        self.program.has_ended().await;
-        self.program.ended().await
+        let Self { program, answers, .. } = self;
+        let broken = tokio::select! {
+            () = program.has_ended() => Broken::Ended,
+            broken = answers.unasked() => broken,
+        };
+        match broken {
+            Broken::Ended => self.program.ended().await,
+            Broken::Unasked => UNASKED.into(),
+        }
     }
 }
 
-/// Why there is no answer.
+/// Why it cannot be asked any more.
 enum Broken {
     Ended,
-    TooMuch,
+    Unasked,
 }
 
 impl Answers {
-    /// The next answer, of so many items at most.
-    async fn next(&mut self, most: usize) -> Result<Told, Broken> {
-        let mut answer = Answer::default();
+    /// Reads the next answer.
+    async fn next(&mut self, answer: &mut Answer) -> Result<(), Broken> {
         let mut buffer = vec![0; READ_BYTES];
         while !answer.is_done {
             let length = match self.output.read(&mut buffer).await {
                 Ok(0) | Err(_) => return Err(Broken::Ended),
                 Ok(length) => length,
             };
-            self.cutter.feed(&buffer[..length], |line| answer.take(line, &self.name));
-            if answer.told.len() > most {
-                return Err(Broken::TooMuch);
-            }
+            let Self { cutter, name, is_talkative, .. } = self;
+            cutter.feed(&buffer[..length], |line| answer.take(line, name, is_talkative));
         }
-        Ok(answer.told)
+        if answer.is_exceeded { Err(Broken::Unasked) } else { Ok(()) }
+    }
+
+    /// Waits until it says something though nobody asks, or nothing ever again. Nothing is lost if this is dropped.
+    async fn unasked(&mut self) -> Broken {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut has_line = false;
+        while !has_line {
+            let length = match self.output.read(&mut buffer).await {
+                Ok(0) | Err(_) => return Broken::Ended,
+                Ok(length) => length,
+            };
+            self.cutter.feed(&buffer[..length], |line| has_line |= !line.trim_ascii().is_empty());
+        }
+        Broken::Unasked
     }
 }
 
 impl Answer {
-    /// Takes a line. What comes behind the end of the answer is nobody's.
-    fn take(&mut self, line: &[u8], name: &str) {
+    fn to(question: &Question) -> Self {
+        let open = question.each().collect();
+        Self { open, told: Told::new(), is_done: false, is_exceeded: false, skipped: 0 }
+    }
+
+    /// Takes a line. What was not asked for is passed over.
+    fn take(&mut self, line: &[u8], name: &str, is_talkative: &mut bool) {
         match Reply::read(line) {
-            _ if self.is_done => {}
             Ok(None) => {}
-            Ok(Some(Reply::Told(item, value))) => self.told.push((item, value)),
+            _ if self.is_done => self.is_exceeded = true,
+            Ok(Some(Reply::Told(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
+            Ok(Some(Reply::Told(..))) => {
+                if !std::mem::replace(is_talkative, true) {
+                    tracing::warn!("agent {name}: it tells what it was not asked for, which is passed over");
+                }
+            }
             Ok(Some(Reply::Done)) => self.is_done = true,
             Err(fault) => {
                 if self.skipped == 0 {
