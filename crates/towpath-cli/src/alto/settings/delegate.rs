@@ -14,8 +14,14 @@ use super::agent::{REFRESH_OF_PAGES, Source};
 /// The longest time for which a request may wait: whoever asks should not have gone.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The longest time for which something may hold that was learnt.
+/// The shortest time for which something may hold that was learnt: a request that waited for it has to find it yet.
+const SHORTEST_KEEP: Duration = Duration::from_secs(30);
+
+/// The longest one.
 const LONGEST_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// No directory is read more often.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 
 /// Somebody who is asked when a request comes, for what nobody told: another ALTO server, or a program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,9 +78,9 @@ impl DelegateConfig {
         Askable { metrics: self.metrics.clone(), properties: self.properties.clone() }
     }
 
-    /// How often its directory is read.
+    /// How often its directory is read, which is not more often than once a second.
     pub(crate) fn refresh(&self) -> Duration {
-        self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0)
+        self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0.max(SHORTEST_REFRESH))
     }
 
     /// What contradicts itself in these settings.
@@ -89,6 +95,9 @@ impl DelegateConfig {
             }
             () if self.wait.0 > LONGEST_WAIT => {
                 Err(format!("`wait` is {}, and {} at most", self.wait, Span(LONGEST_WAIT)))
+            }
+            () if self.keep.0 < SHORTEST_KEEP => {
+                Err(format!("`keep` is {}, and {} at least", self.keep, Span(SHORTEST_KEEP)))
             }
             () if self.keep.0 > LONGEST_KEEP => {
                 Err(format!("`keep` is {}, and {} at most", self.keep, Span(LONGEST_KEEP)))
@@ -122,6 +131,7 @@ mod tests {
         let server = config("url = 'https://alto.example/directory'").unwrap();
         assert_eq!(server.whom(), Ok(Whom::Server("https://alto.example/directory")));
         assert!(server.askable().is_empty());
+        assert_eq!(config("url = 'http://h/'\nrefresh = '0s'").unwrap().refresh(), SHORTEST_REFRESH);
         assert_eq!((server.wait.0.as_secs(), server.keep.0.as_secs()), (2, 300));
         let program = config("command = ['ask', 'it']\nmetrics = ['delay-ow']\nwait = '500ms'").unwrap();
         assert_eq!(program.whom(), Ok(Whom::Program(&["ask".into(), "it".into()])));
@@ -136,6 +146,7 @@ mod tests {
             ("url = 'directory.json'", "no http or https URL"),
             ("command = ['x']", "say what the program can be asked for"),
             ("url = 'http://h/'\nwait = '2m'", "`wait` is 2m, and 1m at most"),
+            ("url = 'http://h/'\nkeep = '5s'", "`keep` is 5s, and 30s at least"),
             ("url = 'http://h/'\nkeep = '31d'", "and 30d at most"),
             ("url = 'http://h/'\nmetrics = ['a b']", "'a b' is no cost metric"),
             ("url = 'http://h/'\nwhat = 1", "unknown field `what`"),
