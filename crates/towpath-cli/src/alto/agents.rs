@@ -171,7 +171,8 @@ impl Agents {
                 AgentConfig::Delegate(config) => {
                     let desk = Arc::new(Desk::new(config.wait.0, config.keep.0));
                     desks.push(Arc::clone(&desk));
-                    let delegated = Delegated { config: config.clone(), desk, client: Arc::clone(&client) };
+                    let (config, client) = (config.clone(), Arc::clone(&client));
+                    let delegated = Delegated { config, desk, client, purpose };
                     (Manner::Tells, delegated.run(teller, asks_anew.clone()).boxed())
                 }
                 config => {

@@ -31,7 +31,7 @@ use towpath_server::units::Span;
 use towpath_store::sys::clock;
 
 use self::dialogue::Dialogue;
-use super::{Teller, pauses::Restarts};
+use super::{Purpose, Teller, pauses::Restarts};
 use crate::{
     alto::{
         delegates::Desk,
@@ -61,6 +61,7 @@ pub(super) struct Delegated {
     pub(super) config: DelegateConfig,
     pub(super) desk: Arc<Desk>,
     pub(super) client: Arc<Client>,
+    pub(super) purpose: Purpose,
 }
 
 impl Delegated {
@@ -196,7 +197,26 @@ impl Delegated {
                 let opened = AltoClient::open(Arc::clone(&self.client), url, PATIENCE).await;
                 opened.map(Source::Server).map_err(|trouble| trouble.to_string())
             }
-            Whom::Program(command) => Dialogue::open(command, name).map(Box::new).map(Source::Program),
+            Whom::Program(command) => {
+                let mut dialogue = Dialogue::open(command, name)?;
+                if self.purpose == Purpose::Check {
+                    self.prove(&mut dialogue).await?;
+                }
+                Ok(Source::Program(Box::new(dialogue)))
+            }
+        }
+    }
+
+    /// Asks a program for nothing, which it has to answer all the same.
+    async fn prove(&self, dialogue: &mut Dialogue) -> Result<(), String> {
+        let Askable { metrics, properties } = self.config.askable();
+        let question = match metrics.into_iter().next() {
+            Some(metric) => Question::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
+            None => Question::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
+        };
+        match dialogue.ask(&question).await {
+            Ok(_) => Ok(()),
+            Err(Unanswered::Partly(_, trouble) | Unanswered::Gone(trouble)) => Err(trouble),
         }
     }
 

@@ -22,7 +22,7 @@ fn item(from: u8) -> Item {
 fn delegated() -> Delegated {
     let config = toml::from_str("command = ['none']\nmetrics = ['delay-ow']\nwait = '1m'").unwrap();
     let desk = Arc::new(Desk::new(Duration::from_secs(60), Duration::from_secs(300)));
-    Delegated { config, desk, client: Arc::new(asked::client()) }
+    Delegated { config, desk, client: Arc::new(asked::client()), purpose: Purpose::Serve }
 }
 
 /// What this source has to be asked for, and what it told; and what was wrong in the end, if something was.
