@@ -30,7 +30,7 @@ use crate::{
     address::AddressType,
     bgp_update::Preference,
     facts::{Prefix, Router},
-    mrt::{Event, Peer, Rib},
+    mrt::{Event, MrtEvent, Peer, Rib},
     names::RouterName,
     route::{Hop, Route},
     routes::{Table, Way},
@@ -60,6 +60,15 @@ impl Feed {
             Event::Lost { router } => {
                 self.routes -= self.routers.remove(&router).map_or(0, |kept| kept.len());
             }
+        }
+    }
+
+    /// Takes what a dump tells that is read `now`.
+    pub fn take_dumped(&mut self, told: MrtEvent, now: Instant) {
+        match told {
+            MrtEvent::Change(event) => self.take(event),
+            MrtEvent::TableBegins { router } => self.begin_router(router, now),
+            MrtEvent::TableEnds { router, family } => self.take(Event::EndOfRib { router, family }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Dumps of routes in the MRT format (RFC 6396, RFC 8050): tables and updates, as route collectors publish them and routers write them.
 //!
 //! [`read`] goes once through a dump and gives an [`Event`] for each route, withdrawal, lost session and end of a table, in the
-//! order of the file. It reads `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
+//! order of the file, and says where tables begin and end: some routers write one behind the other into a file, and the last holds. It reads `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
 //! (updates that the collector received, changes of its sessions), each with and without ADD-PATH. The file is plain or
 //! compressed by gzip.
 //!
@@ -17,13 +17,36 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Read};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io::{self, Read},
+    mem,
+};
 
 use bgpkit_parser::{RawMrtRecord, models::EntryType};
 
-use crate::bgp_update::Damage;
 pub use crate::bgp_update::{Event, Peer, Preference, Rib};
+use crate::{address::AddressType, bgp_update::Damage};
 use records::{Next, Records};
+
+/// What a dump tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MrtEvent {
+    /// Something of a router.
+    Change(Event),
+    /// Whatever tables tell of this router from here on, they tell anew.
+    TableBegins {
+        /// Of whom.
+        router: Peer,
+    },
+    /// All routes of a family that this router has were told since its table began.
+    TableEnds {
+        /// Of whom.
+        router: Peer,
+        /// Of which.
+        family: AddressType,
+    },
+}
 
 /// What was in a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,6 +67,8 @@ pub struct Summary {
     pub first_skipped: Option<String>,
     /// The file ends within a record, or nothing can be found behind a damaged one. What came before was told.
     pub is_truncated: bool,
+    /// And that is within a table, so that it does not tell all routes.
+    pub is_table_truncated: bool,
 }
 
 /// Why a dump cannot be read.
@@ -67,9 +92,9 @@ pub enum MrtError {
 ///
 /// # Errors
 /// [`MrtError`]; `take` has been given what came before.
-pub fn read(source: impl Read, take: impl FnMut(Event)) -> Result<Summary, MrtError> {
+pub fn read(source: impl Read, take: impl FnMut(MrtEvent)) -> Result<Summary, MrtError> {
     let mut records = Records::open(source)?;
-    let mut dump = Dump { take, number: 0, peers: Vec::new(), summary: Summary::default() };
+    let mut dump = Dump::new(take);
     loop {
         dump.number += 1;
         match records.next()? {
@@ -77,14 +102,13 @@ pub fn read(source: impl Read, take: impl FnMut(Event)) -> Result<Summary, MrtEr
             Next::Damaged(damage) => dump.skip(&damage),
             Next::Unbounded(damage) => {
                 dump.skip(&damage);
-                dump.summary.is_truncated = true;
+                return Ok(dump.truncated());
+            }
+            Next::Truncated => return Ok(dump.truncated()),
+            Next::End => {
+                dump.end_tables();
                 return Ok(dump.summary);
             }
-            Next::Truncated => {
-                dump.summary.is_truncated = true;
-                return Ok(dump.summary);
-            }
-            Next::End => return Ok(dump.summary),
         }
     }
 }
@@ -96,13 +120,67 @@ struct Dump<F> {
     number: u64,
     /// The last peer index table (RFC 6396 §4.3.1).
     peers: Vec<Peer>,
+    tables: Tables,
     summary: Summary,
 }
 
-impl<F: FnMut(Event)> Dump<F> {
+/// Tables that were written together: of several views perhaps, each once.
+#[derive(Default)]
+struct Tables {
+    /// Their names.
+    views: BTreeSet<Vec<u8>>,
+    /// Who has routes in them, or had in earlier ones.
+    peers: HashSet<Peer>,
+    /// What they have told so far.
+    families: BTreeSet<AddressType>,
+    /// Whether the last record was of one.
+    is_open: bool,
+}
+
+impl<F: FnMut(MrtEvent)> Dump<F> {
+    fn new(take: F) -> Self {
+        Self { take, number: 0, peers: Vec::new(), tables: Tables::default(), summary: Summary::default() }
+    }
+
+    /// It is cut off here.
+    fn truncated(mut self) -> Summary {
+        self.summary.is_truncated = true;
+        self.summary.is_table_truncated = self.tables.is_open;
+        self.summary
+    }
+
+    /// A table of that view begins, with these peers: the next one of those that are written together, or the first if there was one of this view.
+    fn begin_table(&mut self, view: &[u8], peers: Vec<Peer>) {
+        if self.tables.views.contains(view) {
+            self.end_tables();
+            self.tables.views.clear();
+            // Also those that have gone since.
+            self.tables.peers.iter().for_each(|router| (self.take)(MrtEvent::TableBegins { router: *router }));
+        }
+        self.tables.views.insert(view.to_vec());
+        for router in &peers {
+            if self.tables.peers.insert(*router) {
+                (self.take)(MrtEvent::TableBegins { router: *router });
+            }
+        }
+        self.peers = peers;
+    }
+
+    /// Tables that were begun have told all.
+    fn end_tables(&mut self) {
+        for family in mem::take(&mut self.tables.families) {
+            self.tables.peers.iter().for_each(|router| (self.take)(MrtEvent::TableEnds { router: *router, family }));
+        }
+    }
+
     fn record(&mut self, record: &RawMrtRecord) {
         let subtype = record.common_header.entry_subtype;
         let body = &*record.message_bytes;
+        self.tables.is_open =
+            matches!(record.common_header.entry_type, EntryType::TABLE_DUMP | EntryType::TABLE_DUMP_V2);
+        if !self.tables.is_open {
+            self.end_tables();
+        }
         let read = match record.common_header.entry_type {
             EntryType::TABLE_DUMP => self.table_dump(subtype, body),
             EntryType::TABLE_DUMP_V2 => self.table_dump_v2(subtype, body),
@@ -125,7 +203,7 @@ impl<F: FnMut(Event)> Dump<F> {
             Event::EndOfRib { .. } => &mut self.summary.ends_of_rib,
         };
         *count += 1;
-        (self.take)(event);
+        (self.take)(MrtEvent::Change(event));
     }
 
     fn ignore(&mut self) {

@@ -44,7 +44,7 @@ impl Family {
     }
 
     /// The same, as what is told has it.
-    pub(super) fn address_type(self) -> AddressType {
+    pub(crate) fn address_type(self) -> AddressType {
         match self {
             Self::Ipv4 => AddressType::Ipv4,
             Self::Ipv6 => AddressType::Ipv6,

@@ -2,10 +2,10 @@
 
 use bgpkit_parser::models::Bgp4MpType;
 
-use super::{Dump, Event, Peer};
+use super::{Dump, Event, MrtEvent, Peer};
 use crate::bgp_update::{AddPath, AsWidth, Damage, Family, Session, Wire, events};
 
-impl<F: FnMut(Event)> Dump<F> {
+impl<F: FnMut(MrtEvent)> Dump<F> {
     pub(super) fn bgp4mp(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
         let wire = Wire(body);
         match Bgp4MpType::try_from(subtype) {

@@ -2,13 +2,13 @@
 
 use bgpkit_parser::models::TableDumpV2Type;
 
-use super::{Dump, Event, Peer};
+use super::{Dump, Event, MrtEvent, Peer};
 use crate::bgp_update::{AsWidth, Damage, Family, Wire, entry_route, network};
 
-impl<F: FnMut(Event)> Dump<F> {
+impl<F: FnMut(MrtEvent)> Dump<F> {
     pub(super) fn table_dump_v2(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
         match TableDumpV2Type::try_from(subtype) {
-            Ok(TableDumpV2Type::PeerIndexTable) => self.peers = peer_index_table(Wire(body))?,
+            Ok(TableDumpV2Type::PeerIndexTable) => self.peer_index_table(Wire(body))?,
             Ok(TableDumpV2Type::RibIpv4Unicast) => self.rib(Family::Ipv4, false, Wire(body))?,
             Ok(TableDumpV2Type::RibIpv6Unicast) => self.rib(Family::Ipv6, false, Wire(body))?,
             Ok(TableDumpV2Type::RibIpv4UnicastAddPath) => self.rib(Family::Ipv4, true, Wire(body))?,
@@ -18,10 +18,24 @@ impl<F: FnMut(Event)> Dump<F> {
         Ok(())
     }
 
+    /// The peers that the entries of the records behind it name by their places.
+    fn peer_index_table(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+        const WHAT: &str = "peer index table";
+        // Those before it have other places.
+        self.peers.clear();
+        wire.u32(WHAT)?; // The collector.
+        let view = wire.sized(WHAT)?;
+        let count = wire.u16(WHAT)?;
+        let peers = (0..count).map(|_| peer_entry(&mut wire, WHAT)).collect::<Result<_, _>>()?;
+        self.begin_table(view, peers);
+        Ok(())
+    }
+
     /// The routes of all peers to one prefix.
     fn rib(&mut self, family: Family, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
         wire.u32("sequence number")?;
         let prefix = wire.prefix(family)?;
+        self.tables.families.insert(family.address_type());
         for _ in 0..wire.u16("entry count")? {
             let peer = wire.u16("RIB entry")?;
             wire.u32("RIB entry")?; // When it was told.
@@ -62,15 +76,6 @@ impl<F: FnMut(Event)> Dump<F> {
         }
         Ok(())
     }
-}
-
-/// The peers that the entries of the records behind it name by their places.
-fn peer_index_table(mut wire: Wire<'_>) -> Result<Vec<Peer>, Damage> {
-    const WHAT: &str = "peer index table";
-    wire.u32(WHAT)?; // The collector.
-    wire.sized(WHAT)?; // The name of the view.
-    let count = wire.u16(WHAT)?;
-    (0..count).map(|_| peer_entry(&mut wire, WHAT)).collect()
 }
 
 fn peer_entry(wire: &mut Wire<'_>, what: &'static str) -> Result<Peer, Damage> {

@@ -2,6 +2,8 @@
 
 mod samples;
 
+use std::time::Instant;
+
 use bgpkit_parser::models::{
     AsPath, AsPathSegment, Asn, AttrFlags, Attribute, AttributeValue, Attributes, Bgp4MpEnum, Bgp4MpStateChange,
     Bgp4MpType, BgpState, BgpUpdateMessage, MrtMessage, NetworkPrefix, Nlri, TableDumpMessage,
@@ -13,6 +15,7 @@ use samples::{
 };
 
 use super::*;
+use crate::feed::Feed;
 
 #[test]
 fn tables_and_updates_are_told() {
@@ -248,6 +251,67 @@ fn what_came_before_the_end_of_a_file_is_told() {
     }
 }
 
+/// The routes that a feed of these dumps has of [`V4`], read one after the other.
+fn left(dumps: &[Vec<u8>]) -> Vec<String> {
+    let mut feed = Feed::default();
+    for dump in dumps {
+        read(&dump[..], |told| feed.take_dumped(told, start())).unwrap();
+    }
+    let routers = feed.routers();
+    let Some(router) = routers.get(V4) else { return Vec::new() };
+    router.routes.iter().flat_map(|routes| routes.routes()).map(|(prefix, _)| prefix.to_string()).collect()
+}
+
+/// A moment.
+#[expect(clippy::disallowed_methods, reason = "nothing waits for it")]
+fn start() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn of_several_tables_in_one_file_the_last_holds() {
+    let route = |peer: &str, prefix: &str| announced(peer, prefix, "192.0.2.7", &[64500, 7]);
+    let first = table(&[route(V4, "10.1.0.0/16"), route(V4, "10.2.0.0/16"), route(V6, "10.1.0.0/16")]);
+    let six = table(&[route(V4, "2001:db8::/32")]);
+    let second = table(&[route(V4, "10.2.0.0/16"), route(V4, "10.3.0.0/16")]);
+    assert_eq!(left(&[[&first[..], &second].concat()]), ["10.2.0.0/16", "10.3.0.0/16"]);
+    assert_eq!(left(&[first.clone(), second.clone()]), ["10.2.0.0/16", "10.3.0.0/16"], "nor of several files");
+    let families = [&first[..], &six, &second].concat();
+    assert_eq!(left(&[families]), ["10.2.0.0/16", "10.3.0.0/16", "2001:db8::/32"], "each family has its own");
+    let changes = updates(&[route(V4, "10.4.0.0/16"), withdrawn(V4, "10.3.0.0/16", 64500)]);
+    let changed = [&first[..], &second, &changes].concat();
+    assert_eq!(left(&[changed.clone()]), ["10.2.0.0/16", "10.4.0.0/16"]);
+    assert_eq!(left(&[changed[..changed.len() - 1].to_vec()]), ["10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"]);
+    let gone = [&first[..], &table(&[route(V6, "10.1.0.0/16")])].concat();
+    assert!(left(&[gone]).is_empty(), "a peer that is in no table any more has no routes");
+    let cut = [&first[..], &second[..second.len() - 1]].concat();
+    assert!(left(&[cut]).starts_with(&["10.1.0.0/16".into(), "10.2.0.0/16".into()]), "the old ones hold until the end");
+}
+
+#[test]
+fn tables_of_several_views_stand_beside_each_other() {
+    let mut view = table(&[announced(V4, "10.2.0.0/16", "192.0.2.7", &[64500, 7])]);
+    // The name follows the header and the identifier of the collector.
+    view[17] = 1;
+    view.insert(18, b'x');
+    view[11] += 1;
+    let plain = table(&[announced(V4, "10.1.0.0/16", "192.0.2.7", &[64500, 7])]);
+    let both = [&plain[..], &view].concat();
+    assert_eq!(left(&[both.clone()]), ["10.1.0.0/16", "10.2.0.0/16"]);
+    assert_eq!(left(&[[&both[..], &plain].concat()]), ["10.1.0.0/16"]);
+}
+
+#[test]
+fn where_a_file_is_cut_is_told() {
+    let table = table(&[announced(V4, "10.1.0.0/16", "192.0.2.7", &[64500, 7])]);
+    let whole = sample();
+    let (cut_table, cut_updates) = (&table[..table.len() - 1], &whole[..whole.len() - 1]);
+    for (dump, expected) in [(cut_table, (true, true)), (cut_updates, (true, false)), (&whole[..], (false, false))] {
+        let (_, summary) = events(dump);
+        assert_eq!((summary.is_truncated, summary.is_table_truncated), expected);
+    }
+}
+
 #[test]
 fn what_is_compressed_by_gzip_is_unpacked() {
     let dump = sample();
@@ -270,7 +334,8 @@ fn a_compressed_file_that_is_corrupt_is_an_error() {
     let checksum = packed.len() - 8;
     packed[checksum] ^= 1;
     let mut count = 0;
-    assert!(matches!(read(&packed[..], |_| count += 1), Err(MrtError::Read(_))));
+    let take = |told| count += u64::from(matches!(told, MrtEvent::Change(_)));
+    assert!(matches!(read(&packed[..], take), Err(MrtError::Read(_))));
     assert_eq!(count, 7, "what came before is told");
 }
 
@@ -308,7 +373,8 @@ proptest! {
             }
         }
         let mut count = 0;
-        let summary = read(&dump[..], |_| count += 1).unwrap();
+        let take = |told| count += u64::from(matches!(told, MrtEvent::Change(_)));
+        let summary = read(&dump[..], take).unwrap();
         prop_assert_eq!(count, summary.routes + summary.withdrawals + summary.lost + summary.ends_of_rib);
         prop_assert_eq!(summary.skipped > 0, summary.first_skipped.is_some());
     }

@@ -20,7 +20,7 @@ use towpath_alto::{
     sites::{SiteOptions, Sites},
     topology,
 };
-use towpath_store::sys::disk;
+use towpath_store::sys::{clock, disk};
 
 use super::settings::agent::AgentConfig;
 
@@ -152,7 +152,9 @@ fn routes_of_dumps(files: &[PathBuf]) -> Result<Knowledge, String> {
 
 fn read_dump(file: &Path, feed: &mut Feed) -> Result<(), String> {
     let source = disk::open(file).map_err(|error| error.to_string())?;
-    let summary = mrt::read(BufReader::new(source), |event| feed.take(event)).map_err(|error| error.to_string())?;
+    let now = clock::now().into_std();
+    let take = |told| feed.take_dumped(told, now);
+    let summary = mrt::read(BufReader::new(source), take).map_err(|error| error.to_string())?;
     if let Some(reason) = &summary.first_skipped {
         tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
     }

@@ -14,7 +14,7 @@ use bgpkit_parser::{
 use flate2::{Compression, write::GzEncoder};
 
 use crate::{
-    mrt::{Event, Peer, Summary, read},
+    mrt::{Event, MrtEvent, Peer, Summary, read},
     route::Route,
 };
 
@@ -82,7 +82,12 @@ pub(super) fn prefixes(texts: &[&str]) -> Vec<NetworkPrefix> {
 
 pub(super) fn events(dump: &[u8]) -> (Vec<Event>, Summary) {
     let mut events = Vec::new();
-    let summary = read(dump, |event| events.push(event)).unwrap();
+    let take = |told| {
+        if let MrtEvent::Change(event) = told {
+            events.push(event);
+        }
+    };
+    let summary = read(dump, take).unwrap();
     (events, summary)
 }
 
