@@ -105,6 +105,18 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Of whom it is.
+    pub(crate) fn router_mut(&mut self) -> &mut Peer {
+        match self {
+            Self::Route { router, .. }
+            | Self::Withdraw { router, .. }
+            | Self::Lost { router }
+            | Self::EndOfRib { router, .. } => router,
+        }
+    }
+}
+
 /// What a whole BGP message tells of `router`. Messages other than updates tell nothing.
 ///
 /// # Errors

@@ -40,6 +40,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Feed {
     routers: HashMap<Peer, Kept>,
+    /// Those that dumps tell under another number of their AS than the one by which they are known here.
+    aliases: HashMap<Peer, Peer>,
     /// How many routes all of them have.
     routes: usize,
 }
@@ -64,12 +66,43 @@ impl Feed {
     }
 
     /// Takes what a dump tells that is read `now`.
+    ///
+    /// Some writers of tables leave a peer's AS out (0), or write AS_TRANS (RFC 6793 §9) where the number has no place; it is then taken for the peer of the same address.
     pub fn take_dumped(&mut self, told: MrtEvent, now: Instant) {
         match told {
-            MrtEvent::Change(event) => self.take(event),
-            MrtEvent::TableBegins { router } => self.begin_router(router, now),
-            MrtEvent::TableEnds { router, family } => self.take(Event::EndOfRib { router, family }),
+            MrtEvent::Change(mut event) => {
+                let router = event.router_mut();
+                *router = self.known(*router);
+                self.take(event);
+            }
+            MrtEvent::TableBegins { router } => {
+                let router = self.known(router);
+                self.begin_router(router, now);
+            }
+            MrtEvent::TableEnds { router, family } => {
+                let router = self.known(router);
+                self.change(router, |kept| kept.end(family));
+            }
         }
+    }
+
+    /// The peer that `router` is taken for.
+    fn known(&mut self, router: Peer) -> Peer {
+        if self.routers.contains_key(&router) {
+            return router;
+        }
+        if let Some(known) = self.aliases.get(&router) {
+            return *known;
+        }
+        let is_same = |known: &&Peer| {
+            let alike = Peer { as_number: known.as_number, ..router } == **known;
+            alike && (!has_as_number(known) || !has_as_number(&router))
+        };
+        let known = self.routers.keys().filter(is_same).min().copied();
+        if let Some(known) = known {
+            self.aliases.insert(router, known);
+        }
+        known.unwrap_or(router)
     }
 
     fn change(&mut self, router: Peer, change: impl FnOnce(&mut Kept)) {
@@ -183,6 +216,12 @@ impl Feed {
         peers.sort_unstable_by_key(|(peer, _)| (rank(peer.rib), **peer));
         peers.into_iter().map(|(peer, kept)| (name(peer), kept.router())).collect()
     }
+}
+
+/// Whether it is known of which AS a peer is.
+fn has_as_number(peer: &Peer) -> bool {
+    const AS_TRANS: u32 = 23456;
+    peer.as_number != 0 && peer.as_number != AS_TRANS
 }
 
 /// What is taken of several tables of one router: the highest.

@@ -71,6 +71,29 @@ fn changes_are_kept_by_router() {
 }
 
 #[test]
+fn a_peer_whose_number_a_table_does_not_tell_is_known_by_its_address() {
+    for number in [0, 23456] {
+        let mut feed = Feed::default();
+        let one = peer(1, Rib::PrePolicy);
+        let unknown = Peer { as_number: number, ..one };
+        for event in [
+            route(unknown, None, "10.1.0.0/16", "64501 7"),
+            route(unknown, None, "10.2.0.0/16", "64501 7"),
+            withdraw(one, None, "10.1.0.0/16"),
+            route(one, None, "10.3.0.0/16", "64501 7"),
+            route(peer(2, Rib::PrePolicy), None, "10.4.0.0/16", "64502 7"),
+        ] {
+            feed.take_dumped(MrtEvent::Change(event), start());
+        }
+        assert_eq!(routes(&feed, "192.0.2.1"), ["10.2.0.0/16 64501 7", "10.3.0.0/16 64501 7"]);
+        assert_eq!(feed.peers(), 2);
+        feed.take_dumped(MrtEvent::Change(Event::Lost { router: one }), start());
+        feed.take_dumped(MrtEvent::Change(route(one, None, "10.5.0.0/16", "64501 7")), start());
+        assert_eq!(routes(&feed, "192.0.2.1"), ["10.5.0.0/16 64501 7"]);
+    }
+}
+
+#[test]
 fn a_withdrawal_of_one_way_leaves_the_others() {
     let mut feed = Feed::default();
     let one = peer(1, Rib::PrePolicy);
