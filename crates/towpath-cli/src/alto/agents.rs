@@ -176,7 +176,7 @@ impl Agents {
                     (Manner::Tells, delegated.run(teller, asks_anew.clone()).boxed())
                 }
                 config => {
-                    let asked = Asked::new(config, Arc::clone(&client));
+                    let asked = Asked::new(config, Arc::clone(&client), remembered.is_some());
                     (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
                 }
             };

@@ -1,5 +1,8 @@
 //! What agents were given, made what they know: each kind with its reader.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Display,
@@ -74,11 +77,11 @@ pub(super) struct Results {
 }
 
 impl AgentConfig {
-    /// What an agent knows that was given `materials`, one for each of its questions. Files are read here, and text is taken apart, which takes its time.
-    pub(super) fn read(&self, materials: Vec<Material>) -> Result<Knowledge, String> {
+    /// What an agent knows that was given `materials`, one for each of its questions, and knew nothing before if this `is_first`. Files are read here, and text is taken apart, which takes its time.
+    pub(super) fn read(&self, materials: Vec<Material>, is_first: bool) -> Result<Knowledge, String> {
         match self {
             AgentConfig::Static { .. } => whole(materials, facts),
-            AgentConfig::Mrt { files, .. } => routes_of_dumps(files),
+            AgentConfig::Mrt { files, .. } => routes_of_dumps(files, is_first),
             AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves),
             AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
             AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
@@ -141,22 +144,25 @@ fn locations(material: Material) -> Result<Facts, String> {
     Ok(Facts { locations: Some(Arc::new(locations)), ..Facts::default() })
 }
 
-/// Dumps in the order in which they were made: a table, and what changed since.
-fn routes_of_dumps(files: &[PathBuf]) -> Result<Knowledge, String> {
+/// Dumps in the order in which they were made: a table, and what changed since. A table that is not whole is better than none, and than nothing else.
+fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge, String> {
     let mut feed = Feed::default();
     for file in files {
-        read_dump(file, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
+        read_dump(file, may_be_partial, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(Knowledge::of(Facts { routers: feed.routers(), ..Facts::default() }))
 }
 
-fn read_dump(file: &Path, feed: &mut Feed) -> Result<(), String> {
+fn read_dump(file: &Path, may_be_partial: bool, feed: &mut Feed) -> Result<(), String> {
     let source = disk::open(file).map_err(|error| error.to_string())?;
     let now = clock::now().into_std();
     let take = |told| feed.take_dumped(told, now);
     let summary = mrt::read(BufReader::new(source), take).map_err(|error| error.to_string())?;
     if let Some(reason) = &summary.first_skipped {
         tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
+    }
+    if summary.is_table_truncated && !may_be_partial {
+        return Err("it is cut off within a table, perhaps because it is still being written".into());
     }
     if summary.is_truncated {
         tracing::warn!("{}: it is cut off; what comes before is taken", file.display());

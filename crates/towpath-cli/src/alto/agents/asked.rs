@@ -30,6 +30,8 @@ pub(super) struct Asked {
     client: Arc<Client>,
     /// What told the version of each answer that was read last; none if nothing did, or none was read.
     marks: Vec<Option<Mark>>,
+    /// Whether something is known of it already.
+    knows: bool,
 }
 
 /// What tells versions of an answer apart.
@@ -50,11 +52,11 @@ pub(super) fn client() -> Client {
 }
 
 impl Asked {
-    /// An agent that was not asked yet.
-    pub(super) fn new(config: &AgentConfig, client: Arc<Client>) -> Self {
+    /// An agent that was not asked yet, though something may be known of it from an earlier server.
+    pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: bool) -> Self {
         let questions = config.questions();
         let marks = vec![None; questions.len()];
-        Self { config: Arc::new(config.clone()), questions, client, marks }
+        Self { config: Arc::new(config.clone()), questions, client, marks, knows }
     }
 
     /// Asks for ever: at its times, and at once, all anew, when `anew` changes.
@@ -100,10 +102,10 @@ impl Asked {
             materials.push(Material { source: question.source.to_string(), content });
             marks.push(mark);
         }
-        let config = Arc::clone(&self.config);
-        let read = spawn_blocking(move || config.read(materials)).await;
+        let (config, is_first) = (Arc::clone(&self.config), !self.knows);
+        let read = spawn_blocking(move || config.read(materials, is_first)).await;
         let knowledge = read.map_err(|error| format!("reading failed, which is a defect: {error}"))??;
-        self.marks = marks;
+        (self.marks, self.knows) = (marks, true);
         Ok(Some(knowledge))
     }
 

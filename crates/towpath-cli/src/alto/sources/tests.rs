@@ -1,0 +1,51 @@
+//! What is taken of materials that tell less than those before them.
+
+use super::*;
+
+fn agent(text: &str) -> AgentConfig {
+    toml::from_str(text).unwrap()
+}
+
+/// The routers of facts.
+fn routes(knowledge: Result<Knowledge, String>) -> Result<usize, String> {
+    match knowledge? {
+        Knowledge::Facts(facts) => {
+            let tables = facts.routers.values().filter_map(|router| router.routes.as_ref());
+            Ok(tables.map(|table| table.len()).sum())
+        }
+        Knowledge::Results(_) => panic!("these are no facts"),
+    }
+}
+
+/// A record of `TABLE_DUMP_V2`.
+fn record(subtype: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap();
+    [&[0, 0, 0, 1, 0, 13, 0, subtype][..], &length.to_be_bytes(), body].concat()
+}
+
+/// A table of one peer with routes to 10.1.0.0/16 and 10.2.0.0/16.
+fn table() -> Vec<u8> {
+    let peers = [[10, 0, 0, 1], [0, 0, 0, 1], [2, 10, 0, 0], [1, 192, 0, 2], [1, 0, 0, 251]].concat();
+    let peers = [&peers[..], &[244]].concat();
+    let attributes = [&[0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 251, 244][..], &[0x40, 3, 4, 192, 0, 2, 1]].concat();
+    let route = |second: u8| {
+        let head = [0, 0, 0, 0, 16, 10, second, 0, 1, 0, 0, 0, 0, 0, 0, 0, u8::try_from(attributes.len()).unwrap()];
+        record(2, &[&head[..], &attributes].concat())
+    };
+    [record(1, &peers), route(1), route(2)].concat()
+}
+
+#[test]
+fn a_table_that_is_not_whole_takes_the_place_of_nothing_else() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let agent = agent(&format!("kind = 'mrt'\nfiles = ['{}']", file.path().display()));
+    let read = |bytes: &[u8], is_first| {
+        disk::write(file.path(), bytes).unwrap();
+        routes(agent.read(Vec::new(), is_first))
+    };
+    let table = table();
+    assert_eq!(read(&table, false), Ok(2));
+    let cut = &table[..table.len() - 1];
+    assert_eq!(read(cut, true), Ok(1));
+    assert!(read(cut, false).unwrap_err().contains("it is cut off within a table"));
+}
