@@ -86,7 +86,7 @@ impl AgentConfig {
             AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
             AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
             AgentConfig::GeoIp { .. } => whole(materials, locations),
-            AgentConfig::Measurements { here, map, .. } => measurements(materials, here.as_deref(), map),
+            AgentConfig::Measurements { here, map, .. } => measurements(materials, here.as_deref(), map, is_first),
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
                 Err("it is not asked now and then, which is a defect".into())
             }
@@ -218,12 +218,20 @@ fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Results of measurements, of one document after another.
-fn measurements(materials: Vec<Material>, here: Option<&str>, map: &ResourceId) -> Result<Knowledge, String> {
+/// Results of measurements, of one document after another. One that has none, but what might be some, takes the place of nothing else: what wrote it may say so that it has failed.
+fn measurements(
+    materials: Vec<Material>,
+    here: Option<&str>,
+    map: &ResourceId,
+    may_be_empty: bool,
+) -> Result<Knowledge, String> {
     let read = |material: Material| {
         let (source, bytes) = material.into_bytes()?;
         let results = Measurements::parse_at(&bytes, None, here).map_err(|error| told(&source, &error))?;
-        Ok::<_, String>((source, results))
+        match &results.doubts().first {
+            Some(first) if results.is_empty() && !may_be_empty => Err(told(&source, first)),
+            _ => Ok((source, results)),
+        }
     };
     let documents = materials.into_iter().map(read).collect::<Result<_, String>>()?;
     Ok(Knowledge::Results(Results { map: map.clone(), documents }))

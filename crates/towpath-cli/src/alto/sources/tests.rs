@@ -49,3 +49,22 @@ fn a_table_that_is_not_whole_takes_the_place_of_nothing_else() {
     assert_eq!(read(cut, true), Ok(1));
     assert!(read(cut, false).unwrap_err().contains("it is cut off within a table"));
 }
+
+#[test]
+fn a_document_without_any_sample_takes_the_place_of_nothing_else() {
+    let agent = agent("kind = 'measurements'\nfiles = ['http://h/results']");
+    let read = |text: &str, is_first| {
+        let content = Content::Bytes(text.as_bytes().to_vec());
+        agent.read(vec![Material { source: "http://h/results".into(), content }], is_first)
+    };
+    let iperf3 = r#"{"start": {"connected": [], "version": "iperf 3.16"}, "error": "unable to connect to server"}"#;
+    for failed in [iperf3, r#"{"detail": "Throttled"}"#] {
+        assert!(read(failed, true).is_ok());
+        let trouble = read(failed, false).unwrap_err();
+        assert!(trouble.starts_with("http://h/results: record 1: "), "{trouble}");
+    }
+    assert!(read("[]", false).is_ok(), "nothing is wrong with that");
+    assert!(
+        read("src,dst,metric,value\n192.0.2.1,192.0.2.2,delay-ow,far\n192.0.2.1,192.0.2.2,delay-ow,7", false).is_ok()
+    );
+}
