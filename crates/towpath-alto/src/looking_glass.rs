@@ -114,7 +114,11 @@ impl fmt::Display for Dialect {
 /// # Errors
 /// If no dialect fits, and as [`Dialect::parse`].
 pub fn parse(text: &str) -> Result<Table, Unreadable> {
-    Dialect::detect(text).ok_or(Unreadable::Unknown)?.parse(text)
+    match Dialect::detect(text) {
+        Some(dialect) => dialect.parse(text),
+        None if is_absence(text) => Err(Unreadable::Absent),
+        None => Err(Unreadable::Unknown),
+    }
 }
 
 /// What was read from one text.
@@ -191,6 +195,9 @@ pub enum Unreadable {
          FRR or IOS `show ip bgp`, BIRD `show route all`"
     )]
     Unknown,
+    /// The router says that it has no route to what it was asked for, or, as Junos does then, nothing.
+    #[error("the router has no route to that")]
+    Absent,
     /// Nothing in it is an active route.
     #[error("no active route in this text, which was read as {dialect}")]
     NoRoute {
@@ -205,6 +212,20 @@ pub enum Unreadable {
         /// The first thing that was skipped.
         first: Skipped,
     },
+}
+
+impl Unreadable {
+    /// Whether it is an answer of the router: that it has no route.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Absent | Self::NoRoute { .. })
+    }
+}
+
+/// Whether `text` is what routers say that have no such route: FRR, IOS and BIRD 1 that the network is not in the table, later BIRD that it is not found, and Junos nothing.
+fn is_absence(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    let texts = ["network not in table", "network not found"];
+    text.is_empty() || text.lines().any(|line| texts.iter().any(|absence| line.contains(absence)))
 }
 
 /// What reads the lines of one dialect, one after the other.

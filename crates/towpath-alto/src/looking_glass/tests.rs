@@ -225,6 +225,17 @@ fn a_text_without_routes_is_an_error() {
     assert_eq!(dialect.parse(header), Err(Unreadable::NoRoute { dialect }));
 }
 
+#[test]
+fn a_router_that_has_no_route_says_so() {
+    for text in ["% Network not in table\n", "Network not found", "BIRD 1.6.8 ready.\nNetwork not in table\n", " \n\n"]
+    {
+        assert_eq!(parse(text), Err(Unreadable::Absent), "{text}");
+    }
+    for text in ["Too many queries, come back later", "<html>Network is unreachable</html>"] {
+        assert!(!parse(text).unwrap_err().is_answer(), "{text}");
+    }
+}
+
 /// Where routers print the code of the origin, a cut leaves no path that is shorter than the true one.
 #[test]
 fn a_text_that_was_cut_off_has_no_other_paths() {
@@ -252,7 +263,7 @@ fn read_in_all_ways(text: &str) {
         assert!(table.skipped.is_sorted_by_key(|skipped| skipped.line));
     }
     if Dialect::detect(text).is_none() {
-        assert_eq!(parse(text), Err(Unreadable::Unknown));
+        assert!(matches!(parse(text), Err(Unreadable::Unknown | Unreadable::Absent)));
     }
     first_block(text);
 }

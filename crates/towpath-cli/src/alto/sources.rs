@@ -82,7 +82,7 @@ impl AgentConfig {
         match self {
             AgentConfig::Static { .. } => whole(materials, facts),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files, is_first),
-            AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves),
+            AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves, is_first),
             AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
             AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
             AgentConfig::GeoIp { .. } => whole(materials, locations),
@@ -170,13 +170,21 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut Feed) -> Result<(), S
     Ok(())
 }
 
-/// What a looking glass printed of one router, in one page or several: text, or pages with it. One of them must have a route.
-fn routes_of_pages(materials: Vec<Material>, router: &RouterName, serves: &[Prefix]) -> Result<Knowledge, String> {
+/// What a looking glass printed of one router, in one page or several: text, or pages with it. One of them must have a route, and each other one say that there is none, or nothing was known before: else
+/// routes would go because the looking glass is busy.
+fn routes_of_pages(
+    materials: Vec<Material>,
+    router: &RouterName,
+    serves: &[Prefix],
+    may_be_partial: bool,
+) -> Result<Knowledge, String> {
     let (mut routes, mut failures) = (Table::default(), Vec::new());
     for material in materials {
         let (source, bytes) = material.into_bytes()?;
-        if let Err(error) = read_page(&source, &bytes, &mut routes) {
-            failures.push(told(&source, &error));
+        match read_page(&source, &bytes, &mut routes) {
+            Ok(()) => {}
+            Err(error) if may_be_partial || error.is_answer() => failures.push(told(&source, &error)),
+            Err(error) => return Err(told(&source, &error)),
         }
     }
     if routes.is_empty() {

@@ -232,7 +232,7 @@ async fn a_looking_glass_is_asked_and_what_it_said_holds_when_it_fails() {
             () if breaks.load(Ordering::Relaxed) => answer("500 Internal Server Error", "", "out of order"),
             () if is_asked("134.158.84.0%2F24") => answer("200 OK", "", &page("134.158.84.0/24")),
             () if is_asked("140.115.32.0%2F24") => answer("200 OK", "", &page("140.115.32.0/24")),
-            () => answer("200 OK", "", "<pre>no route</pre>"),
+            () => answer("200 OK", "", "<pre>% Network not in table</pre>"),
         }
     });
     let directory = directory();

@@ -68,3 +68,19 @@ fn a_document_without_any_sample_takes_the_place_of_nothing_else() {
         read("src,dst,metric,value\n192.0.2.1,192.0.2.2,delay-ow,far\n192.0.2.1,192.0.2.2,delay-ow,7", false).is_ok()
     );
 }
+
+#[test]
+fn a_looking_glass_that_is_busy_takes_no_route_away() {
+    let agent = agent("kind = 'looking-glass'\nurl = 'http://h/lg'\nrouter = 'r'\nqueries = ['a', 'b']");
+    let read = |second: &str, is_first| {
+        let material = |text: &str| Material {
+            source: "http://h/lg".into(),
+            content: Content::Bytes(format!("<pre>{text}</pre>").into_bytes()),
+        };
+        let route = "192.0.2.0/24 *[BGP/170] 1d\n AS path: 1 I\n > to 192.0.2.1 via x";
+        routes(agent.read(vec![material(route), material(second)], is_first))
+    };
+    assert_eq!(read("% Network not in table", false), Ok(1));
+    assert_eq!(read("too many queries", true), Ok(1));
+    assert!(read("too many queries", false).unwrap_err().contains("not the output of a router"));
+}
