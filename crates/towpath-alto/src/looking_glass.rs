@@ -21,6 +21,7 @@
 //! the text, memory with its routes and with the lines that were skipped; no text panics.
 
 mod bird;
+mod entry;
 mod frr;
 mod harvest;
 mod junos;
@@ -51,13 +52,15 @@ pub enum Dialect {
     JunosDetail,
     /// FRR, Quagga and Cisco IOS, `show ip bgp` and `show bgp ipv6`.
     Frr,
+    /// The same, and Arista's EOS, for one prefix: `show ip bgp PREFIX`.
+    FrrEntry,
     /// BIRD 1 to 3, `show route all`. The short form, `show route`, is read too, but has no paths for routes of BGP.
     Bird,
 }
 
 impl Dialect {
     /// All dialects, in the order in which they are tried.
-    pub const ALL: [Self; 4] = [Self::JunosTable, Self::JunosDetail, Self::Frr, Self::Bird];
+    pub const ALL: [Self; 5] = [Self::JunosTable, Self::JunosDetail, Self::Frr, Self::FrrEntry, Self::Bird];
 
     /// The dialect of the first line in `text` that only one dialect has.
     pub fn detect(text: &str) -> Option<Self> {
@@ -71,6 +74,7 @@ impl Dialect {
             Self::JunosTable => junos::is_table_line(line),
             Self::JunosDetail => junos::is_detail_line(line),
             Self::Frr => frr::is_header(line),
+            Self::FrrEntry => entry::is_heading(line),
             Self::Bird => bird::is_route(line),
         }
     }
@@ -85,6 +89,7 @@ impl Dialect {
             Self::JunosTable => gather(text, junos::TableReader::default()),
             Self::JunosDetail => gather(text, junos::DetailReader::default()),
             Self::Frr => gather(text, frr::RowReader::default()),
+            Self::FrrEntry => gather(text, entry::EntryReader::default()),
             Self::Bird => gather(text, bird::RouteReader::default()),
         };
         let table = harvest.into_table();
@@ -104,6 +109,7 @@ impl fmt::Display for Dialect {
             Self::JunosTable => "Junos `show route`",
             Self::JunosDetail => "Junos `show route detail`",
             Self::Frr => "FRR or IOS `show ip bgp`",
+            Self::FrrEntry => "FRR or IOS `show ip bgp PREFIX`",
             Self::Bird => "BIRD `show route all`",
         })
     }
@@ -192,7 +198,7 @@ pub enum Unreadable {
     /// No dialect fits.
     #[error(
         "this is not the output of a router that is known here; tried Junos `show route`, Junos `show route detail`, \
-         FRR or IOS `show ip bgp`, BIRD `show route all`"
+         FRR or IOS `show ip bgp`, FRR or IOS `show ip bgp PREFIX`, BIRD `show route all`"
     )]
     Unknown,
     /// The router says that it has no route to what it was asked for, or, as Junos does then, nothing.

@@ -10,6 +10,8 @@ const JUNOS_TABLE: &str = include_str!("golden/junos_table.txt");
 const JUNOS_DETAIL: &str = include_str!("golden/junos_detail.txt");
 const FRR_IPV4: &str = include_str!("golden/frr_ipv4.txt");
 const FRR_IPV6: &str = include_str!("golden/frr_ipv6.txt");
+const FRR_ENTRY: &str = include_str!("golden/frr_entry.txt");
+const IOS_ENTRY: &str = include_str!("golden/ios_entry.txt");
 const IOS: &str = include_str!("golden/ios.txt");
 const BIRD_ALL: &str = include_str!("golden/bird_all.txt");
 const BIRD_SHORT: &str = include_str!("golden/bird_short.txt");
@@ -132,6 +134,20 @@ fn ios_leaves_the_length_of_a_class_out() {
 }
 
 #[test]
+fn frr_and_ios_with_one_prefix() {
+    let table = parse(FRR_ENTRY).unwrap();
+    assert_eq!(Dialect::detect(FRR_ENTRY), Some(Dialect::FrrEntry));
+    let expected = ["198.51.100.0/24 192.0.2.2 64502 {64510,64511}", "2001:db8::/32 fe80::202:ff:fe00:c 64500"];
+    assert_eq!((routes(&table), &table.skipped[..]), (expected.map(str::to_owned).to_vec(), &[][..]));
+
+    let table = parse(IOS_ENTRY).unwrap();
+    let expected = ["134.158.0.0/16 192.65.184.145 20965 65550 789", "192.0.2.0/24 -"];
+    assert_eq!((routes(&table), &table.skipped[..]), (expected.map(str::to_owned).to_vec(), &[][..]));
+    let shifted: String = IOS_ENTRY.lines().map(|line| format!("\t{}\n", line.trim())).collect();
+    assert_eq!(parse(&shifted), Ok(table), "indented otherwise");
+}
+
+#[test]
 fn bird_with_all_attributes() {
     let table = parse(BIRD_ALL).unwrap();
     assert_eq!(Dialect::detect(BIRD_ALL), Some(Dialect::Bird));
@@ -239,7 +255,7 @@ fn a_router_that_has_no_route_says_so() {
 /// Where routers print the code of the origin, a cut leaves no path that is shorter than the true one.
 #[test]
 fn a_text_that_was_cut_off_has_no_other_paths() {
-    for text in [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, IOS] {
+    for text in [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, FRR_ENTRY, IOS, IOS_ENTRY] {
         let dialect = Dialect::detect(text).unwrap();
         let whole = dialect.parse(text).unwrap();
         let known: HashSet<_> = whole.routes.iter().map(|route| (route.prefix, &route.as_path)).collect();
@@ -273,7 +289,7 @@ const FOREIGN: &str = "(|é|\u{a0}.{0,3}|[{(\\[<&] ?[0-9]*)";
 
 /// Lines of all golden texts, whole or cut, in any order, with or without something foreign between them.
 fn shuffled(pieces: &[(Index, Option<Index>, String)]) -> String {
-    let golden = [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, IOS, BIRD_ALL, BIRD_SHORT, PAGE];
+    let golden = [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, FRR_ENTRY, IOS, IOS_ENTRY, BIRD_ALL, BIRD_SHORT, PAGE];
     let lines: Vec<&str> = golden.iter().flat_map(|text| text.lines()).collect();
     let mut text = String::new();
     for (line, cut, foreign) in pieces {
