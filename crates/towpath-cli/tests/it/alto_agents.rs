@@ -346,6 +346,7 @@ async fn routers_tell_their_routes_and_they_go_some_time_after_them() {
     drop(router);
     until_logged(&directory, "the connection of 127.0.0.1 ended; what it knew before holds").await;
     until("the route is gone", async || !way(&served, "10.1.2.3").await.contains(path)).await;
+    expect(&ask(&served, "GET /default", &[], "").await, &[r#""stale-agents":{"routers":"#]);
 }
 
 #[tokio::test]

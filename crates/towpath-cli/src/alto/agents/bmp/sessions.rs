@@ -23,6 +23,9 @@ use towpath_store::sys::clock::Instant;
 /// The most connections at once. Those that ended count as long as their routes hold.
 const MAX_SESSIONS: usize = 256;
 
+/// The most addresses that are missed. Others are forgotten with their routes.
+const MAX_MISSED: usize = 256;
+
 /// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB; twice that where there are several to each prefix. While they are told anew there
 /// may be as many again ([`has_room`]).
 const MAX_ROUTES: usize = 12_000_000;
@@ -38,6 +41,8 @@ pub(super) struct Sessions {
     next: u64,
     /// What routers told before the process began.
     earlier: Earlier,
+    /// Those that told routes and are not connected any more, also when these have gone.
+    missed: BTreeSet<IpAddr>,
 }
 
 /// What one connection told, and those before it from the same address.
@@ -70,6 +75,7 @@ impl Sessions {
         if self.sessions.len() >= MAX_SESSIONS {
             return None;
         }
+        self.missed.remove(&from);
         let number = self.next;
         self.next += 1;
         let feed = ended.map(|session| session.feed).unwrap_or_default();
@@ -106,6 +112,9 @@ impl Sessions {
             Some(other) => other.feed.join(ended.feed),
             None if ended.is_needed(&self.earlier) => {
                 ended.is_live = false;
+                if self.missed.len() < MAX_MISSED {
+                    self.missed.insert(ended.from);
+                }
                 self.sessions.insert(number, ended);
             }
             None => {}
@@ -137,11 +146,9 @@ impl Sessions {
         self.earlier.is_awaited()
     }
 
-    /// One that is not connected any more, though what it told holds.
+    /// One that told routes and is not connected any more, until it is again.
     pub(super) fn gone(&self) -> Option<IpAddr> {
-        let live: BTreeSet<IpAddr> =
-            self.sessions.values().filter(|session| session.is_live).map(|session| session.from).collect();
-        self.sessions.values().map(|session| session.from).find(|from| !live.contains(from))
+        self.missed.first().copied()
     }
 }
 
