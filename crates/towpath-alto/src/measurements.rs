@@ -1,7 +1,7 @@
 //! Results of measurements, made costs between addresses or between PIDs.
 //!
-//! Known are lines of CSV, JSON objects of the same fields, `iperf3 -J`, archives of perfSONAR (esmond), and
-//! `towpath probe --json`. [`Measurements::parse`] finds out which of them a document is, and takes a sample of each value
+//! Known are lines of CSV, JSON objects of the same fields, `iperf3 -J`, what perfSONAR sends and pages of its archives
+//! (esmond), and `towpath probe --json`. [`Measurements::parse`] finds out which of them a document is, and takes a sample of each value
 //! in the unit that RFC 9439 has for its metric. [`Measurements::facts`] makes costs of them: of several samples of the
 //! same ends and metric the statistics of RFC 9439 §3.3, each under its own name.
 //!
@@ -52,11 +52,26 @@ pub enum Format {
     Json,
     /// What `iperf3 -J` prints at the client, once or several times.
     Iperf3,
-    /// Objects with `source`, `destination`, `event_type` or `event-type`, and `value`: a number, a histogram (an object
-    /// with how often each value was seen), or a list of `{ts, val}` with such values.
+    /// Objects with `source`, `destination`, `event_type` or `event-type`, also in their `meta` or `headers`, and `value`: a
+    /// number, a histogram (an object with how often each value was seen), or a list of `{ts, val}` with such values; or
+    /// `datapoints`, an object with such a value for each time, as messages have. The pages of an archive with values (at
+    /// its `base-uri`) are lists of `{ts, val}` alone: [`Beside`] says of what.
     Perfsonar,
     /// What `towpath probe --json` prints, once or several times.
     Probe,
+}
+
+/// What a document does not say, but whoever reads it knows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// Where measurements were made that name only the far end: an address, a prefix, or the name of a PID.
+    pub here: Option<&'a str>,
+    /// The ends of perfSONAR's values that stand alone, in the same forms,
+    pub source: Option<&'a str>,
+    /// the other one,
+    pub destination: Option<&'a str>,
+    /// and the type of their events, as `throughput`.
+    pub event: Option<&'a str>,
 }
 
 /// The samples of one document. Each takes 32 bytes, and each pair of ends 150.
@@ -134,24 +149,24 @@ impl Measurements {
     ///   (UDP); from the server to the client with `-R`. What `--bidir` measured backwards is not read.
     /// - perfSONAR: `throughput` becomes `tput`, `packet-loss-rate` `lossrate`, `histogram-owdelay` `delay-ow`,
     ///   `histogram-rtt` `delay-rt`, and `packet-retransmits` `priv:retransmits` (segments of one test).
-    /// - towpath probe: see [`Self::parse_at`].
+    /// - towpath probe: see [`Self::parse_beside`].
     ///
     /// # Errors
     /// [`MeasurementError`]. That no sample can be taken is none; [`Self::doubts`] tells.
     pub fn parse(document: &[u8], format: Option<Format>) -> Result<Self, MeasurementError> {
-        Self::parse_at(document, format, None)
+        Self::parse_beside(document, format, Beside::default())
     }
 
-    /// As [`Self::parse`], of measurements that were made `here`: an address, a prefix, or the name of a PID.
+    /// As [`Self::parse`], of a document that does not say all.
     ///
-    /// What `towpath probe` prints tells only the far end, so that without this its samples are skipped. It gives `tput`,
+    /// What `towpath probe` prints tells only the far end, so that without `here` its samples are skipped. It gives `tput`,
     /// over the whole leg and all its connections, and `delay-rt`, the least one, for each direction.
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_at(document: &[u8], format: Option<Format>, here: Option<&str>) -> Result<Self, MeasurementError> {
+    pub fn parse_beside(document: &[u8], format: Option<Format>, beside: Beside<'_>) -> Result<Self, MeasurementError> {
         let limits = Limits { bytes: MAX_BYTES, samples: MAX_SAMPLES };
-        Self::parse_within(document, Manner { format, here }, limits)
+        Self::parse_within(document, Manner { format, beside }, limits)
     }
 
     fn parse_within(document: &[u8], manner: Manner<'_>, limits: Limits) -> Result<Self, MeasurementError> {

@@ -4,17 +4,17 @@ use serde::de::{DeserializeSeed as _, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::Deserializer;
 
 use super::{
-    Format, MeasurementError, iperf3,
+    Beside, Format, MeasurementError, iperf3,
     leaves::Leaves,
     lines, perfsonar, probe,
     samples::{Place, Samples, Why},
     time,
-    values::Values,
+    values::{Datapoints, Values},
 };
 use crate::lenient::{Fill, Filling};
 
 /// What is wanted of a record, whatever its format.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 27] = [
     "src",
     "dst",
     "metric",
@@ -24,6 +24,12 @@ const FIELDS: [&str; 21] = [
     "destination",
     "event_type",
     "event-type",
+    "meta/source",
+    "meta/destination",
+    "meta/event_type",
+    "meta/event-type",
+    "headers/event-type",
+    "event-types/0/base-uri",
     "url",
     "error",
     "start/version",
@@ -43,8 +49,8 @@ const FIELDS: [&str; 21] = [
 pub(super) struct Manner<'a> {
     /// Their format; without one, that of each record is found out.
     pub(super) format: Option<Format>,
-    /// Where those were made that do not tell it.
-    pub(super) here: Option<&'a str>,
+    /// What they do not tell.
+    pub(super) beside: Beside<'a>,
 }
 
 /// Reads all records of a document.
@@ -104,7 +110,7 @@ impl Record {
         let has = |path: &str| self.leaves.has(path);
         if has("src") || has("dst") {
             Some(Format::Json)
-        } else if has("source") || has("destination") {
+        } else if ["source", "destination", "meta/source", "meta/destination"].into_iter().any(has) {
             Some(Format::Perfsonar)
         } else if has("start/version") || has("start/connected/0/local_host") {
             Some(Format::Iperf3)
@@ -117,11 +123,13 @@ impl Record {
 
     /// Takes its samples.
     fn tell(self, manner: Manner<'_>, samples: &mut Samples) -> Result<(), Why> {
-        match manner.format.or_else(|| self.format()) {
+        // What stands alone is somebody's, if whose is known.
+        let alone = manner.beside.event.map(|_| Format::Perfsonar);
+        match manner.format.or_else(|| self.format()).or(alone) {
             Some(Format::Json) => self.tell_plainly(samples),
-            Some(Format::Perfsonar) => perfsonar::tell(self, samples),
+            Some(Format::Perfsonar) => perfsonar::tell(self, manner.beside, samples),
             Some(Format::Iperf3) => iperf3::tell(&self.leaves, samples),
-            Some(Format::Probe) => probe::tell(&self, manner.here, samples),
+            Some(Format::Probe) => probe::tell(&self, manner.beside.here, samples),
             Some(Format::Csv) | None => Err(Why::Unknown),
         }
     }
@@ -139,7 +147,8 @@ impl Fill for Record {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         self.is_object = true;
         match name {
-            "value" | "val" | "values" | "data" | "datapoints" => members.next_value_seed(Filling(&mut self.values)),
+            "value" | "val" | "values" | "data" => members.next_value_seed(Filling(&mut self.values)),
+            "datapoints" => members.next_value_seed(Filling(&mut Datapoints(&mut self.values))),
             "network" => members.next_value_seed(Filling(&mut self.legs)),
             _ => self.leaves.member(name, members),
         }

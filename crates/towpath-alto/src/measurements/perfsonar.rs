@@ -1,6 +1,7 @@
-//! Archives of perfSONAR, as esmond gives them.
+//! What perfSONAR sends, and pages of its archives, as esmond gives them.
 
 use super::{
+    Beside,
     json::Record,
     samples::{Samples, Why, cut},
     time,
@@ -19,17 +20,26 @@ const EVENTS: [(&str, &str, f64); 5] = [
     ("packet-retransmits", "priv:retransmits", 1.0),
 ];
 
-/// Takes the samples of one series of events.
+/// Takes the samples of one series of events. What the record does not say is as it is known `beside`.
 ///
 /// # Errors
-/// If its type is not read, or it does not tell between which ends.
-pub(super) fn tell(record: Record, samples: &mut Samples) -> Result<(), Why> {
+/// If its type is not read, or it is not known between which ends.
+pub(super) fn tell(record: Record, beside: Beside<'_>, samples: &mut Samples) -> Result<(), Why> {
     let leaves = &record.leaves;
-    let named = ["event_type", "event-type"].map(|field| leaves.text_at(field));
-    let event = named.iter().find(|name| !name.is_empty()).ok_or(Why::NoEvent)?;
-    let known = EVENTS.iter().find(|(name, ..)| *name == &**event);
-    let (_, metric, factor) = known.ok_or_else(|| Why::Event(cut(event)))?;
-    let series = samples.series(&leaves.text_at("source"), &leaves.text_at("destination"), metric)?;
+    if leaves.has("event-types/0/base-uri") {
+        return Err(Why::Listing);
+    }
+    let said = |fields: &[&str], known: Option<&str>| {
+        let said = fields.iter().map(|field| leaves.text_at(field).into_owned()).find(|text| !text.is_empty());
+        said.or_else(|| known.map(str::to_owned))
+    };
+    let types = ["event_type", "event-type", "meta/event_type", "meta/event-type", "headers/event-type"];
+    let event = said(&types, beside.event).ok_or(Why::NoEvent)?;
+    let known = EVENTS.iter().find(|(name, ..)| *name == event);
+    let (_, metric, factor) = known.ok_or_else(|| Why::Event(cut(&event)))?;
+    let source = said(&["source", "meta/source"], beside.source).unwrap_or_default();
+    let destination = said(&["destination", "meta/destination"], beside.destination).unwrap_or_default();
+    let series = samples.series(&source, &destination, metric)?;
     let time = ["time", "ts"].iter().find_map(|field| time::seconds(leaves.get(field)));
     samples.take_all(series, time, record.values, *factor)
 }

@@ -42,6 +42,8 @@ pub(super) enum Why {
     Unknown,
     #[error("it has no event type")]
     NoEvent,
+    #[error("this lists what an archive of perfSONAR has, and no values: name the pages at its base-uri")]
+    Listing,
     #[error("perfSONAR's '{0}' is not read")]
     Event(String),
     #[error("nothing was measured: {0}")]

@@ -198,9 +198,42 @@ fn q1_archives_of_perfsonar_are_converted() {
     assert_eq!(doubts(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not read".into()));
 }
 
+/// As perfSONAR puts them on a queue of messages.
+#[test]
+fn q1_messages_of_perfsonar_are_read() {
+    let meta = r#""meta": { "source": "192.0.2.1", "input_source": "a.example.org", "destination": "198.51.100.7",
+        "input_destination": "b.example.org", "measurement_agent": "192.0.2.1", "org_metadata_key": "81e4" }"#;
+    let loss = format!(r#"{{ "event-type": "packet-loss-rate", {meta}, "datapoints": {{ "1769860800": 0.25 }} }}"#);
+    let delay = format!(
+        r#"{{ "headers": {{ "event-type": "histogram-owdelay" }}, {meta},
+            "datapoints": {{ "200": {{ "13.5": 1 }}, "100": {{ "14.5": 2, "15": "x" }} }} }}"#
+    );
+    let expected = json!({ "192.0.2.1/32 198.51.100.7/32": { "lossrate": 25.0, "lossrate:cur": 25.0 } });
+    assert_eq!(told(&loss), expected);
+    let told = &told(&delay)["192.0.2.1/32 198.51.100.7/32"];
+    assert_eq!([&told["delay-ow:cur"], &told["delay-ow:max"]], [13500.0, 14500.0]);
+    assert_eq!(doubts(&delay).0, 1);
+}
+
+#[test]
+fn q1_pages_of_an_archive_of_perfsonar_are_read_if_it_is_known_of_what() {
+    let page = r#"[{ "ts": 1769860800, "val": 8e9 }, { "ts": 1769871600, "val": 1.6e10 }]"#;
+    let ends = Beside { source: Some("192.0.2.1"), destination: Some("198.51.100.7"), ..Beside::default() };
+    let read = |document: &str, beside| Measurements::parse_beside(document.as_bytes(), None, beside).unwrap();
+    let page = read(page, Beside { event: Some("throughput"), ..ends });
+    assert_eq!(costs(&page)["192.0.2.1/32 198.51.100.7/32"]["tput:cur"], 2e9);
+    assert_eq!(page.doubts(), &Doubts::default());
+    let other = read(PERFSONAR, Beside { source: Some("192.0.2.9"), event: Some("throughput"), ..ends });
+    assert_eq!(costs(&other), told(PERFSONAR), "what the document says holds");
+    let listing = r#"[{ "source": "192.0.2.1", "destination": "198.51.100.7", "event-types": [
+        { "base-uri": "/esmond/perfsonar/archive/f6b7/throughput/base", "event-type": "throughput", "summaries": [] }] }]"#;
+    assert!(doubts(listing).1.contains("name the pages at its base-uri"));
+}
+
 #[test]
 fn a_probe_is_of_the_place_where_it_was_made() {
-    let probe = |here| Measurements::parse_at(PROBE.as_bytes(), None, here).unwrap();
+    let probe =
+        |here| Measurements::parse_beside(PROBE.as_bytes(), None, Beside { here: here, ..Beside::default() }).unwrap();
     let expected = json!({
         "198.51.100.7/32 192.0.2.1/32": {
             "tput": 93e6, "tput:cur": 93e6, "delay-rt": 250_000.0, "delay-rt:cur": 250_000.0,
@@ -316,7 +349,7 @@ fn a_format_that_is_named_holds() {
 fn limits_hold() {
     let limits = Limits { bytes: 200, samples: 3 };
     let within = |document: &str| {
-        let manner = Manner { format: None, here: None };
+        let manner = Manner { format: None, beside: Beside::default() };
         Measurements::parse_within(document.as_bytes(), manner, limits).map(|measurements| measurements.len())
     };
     let table = |count: usize| format!("src,dst,metric,value\n{}", "a,b,hopcount,1\n".repeat(count));
@@ -343,7 +376,7 @@ proptest! {
             bytes[place] = byte;
         }
         for format in [None, Some(Format::Csv), Some(Format::Json), Some(Format::Perfsonar)] {
-            if let Ok(measurements) = Measurements::parse_at(&bytes, format, Some("192.0.2.1")) {
+            if let Ok(measurements) = Measurements::parse_beside(&bytes, format, Beside { here: Some("192.0.2.1"), ..Beside::default() }) {
                 let map = ResourceId::new("default").unwrap();
                 let (facts, _) = measurements.facts_among(&map, |_| false);
                 prop_assert!(World::of([&facts]).is_ok());

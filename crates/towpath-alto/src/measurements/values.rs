@@ -73,6 +73,22 @@ impl Fill for Values {
     }
 }
 
+/// The same with a value for each time: `{"1769860800": 12.5, "1769860860": {"12.5": 4}}`; or a list.
+pub(super) struct Datapoints<'a>(pub(super) &'a mut Values);
+
+impl Fill for Datapoints<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
+        let mut point = Point { time: Scalar::Text(name.into()), ..Point::default() };
+        members.next_value_seed(Filling(&mut point))?;
+        self.0.close(point);
+        Ok(())
+    }
+
+    fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
+        self.0.elements(elements)
+    }
+}
+
 /// What was seen at one time.
 #[derive(Default)]
 struct Point {

@@ -16,7 +16,7 @@ use towpath_alto::{
     feed::Feed,
     geo::Locations,
     looking_glass,
-    measurements::{Doubts, Measurements},
+    measurements::{Beside, Doubts, Measurements},
     mrt,
     names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
     routes::Table,
@@ -86,7 +86,10 @@ impl AgentConfig {
             AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
             AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
             AgentConfig::GeoIp { .. } => whole(materials, locations),
-            AgentConfig::Measurements { here, map, .. } => measurements(materials, here.as_deref(), map, is_first),
+            AgentConfig::Measurements { here, source, destination, event, map, .. } => {
+                let [here, source, destination, event] = [here, source, destination, event].map(Option::as_deref);
+                measurements(materials, Beside { here, source, destination, event }, map, is_first)
+            }
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
                 Err("it is not asked now and then, which is a defect".into())
             }
@@ -229,13 +232,13 @@ fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
 /// Results of measurements, of one document after another. One that has none, but what might be some, takes the place of nothing else: what wrote it may say so that it has failed.
 fn measurements(
     materials: Vec<Material>,
-    here: Option<&str>,
+    beside: Beside<'_>,
     map: &ResourceId,
     may_be_empty: bool,
 ) -> Result<Knowledge, String> {
     let read = |material: Material| {
         let (source, bytes) = material.into_bytes()?;
-        let results = Measurements::parse_at(&bytes, None, here).map_err(|error| told(&source, &error))?;
+        let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| told(&source, &error))?;
         match &results.doubts().first {
             Some(first) if results.is_empty() && !may_be_empty => Err(told(&source, first)),
             _ => Ok((source, results)),

@@ -73,6 +73,15 @@ pub(crate) enum AgentConfig {
         /// Where they were measured: the near end of those that name only the far one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         here: Option<String>,
+        /// Of what the values are on pages of perfSONAR's archives, which do not say so: from where,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<String>,
+        /// to where,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        destination: Option<String>,
+        /// and the type of the events, as `throughput`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        event: Option<String>,
         /// The network map whose PIDs they name.
         #[serde(default = "default_map")]
         map: ResourceId,
