@@ -33,7 +33,11 @@ fn zoned(clock: &str) -> Option<(&str, i64)> {
     }
     let Some(at) = clock.rfind(['+', '-']) else { return Some((clock, 0)) };
     let (clock, zone) = clock.split_at(at);
-    let [hours, minutes] = numbers(&zone[1..], ':')?;
+    let [hours, minutes] = match zone[1..].split_at_checked(2) {
+        // As ISO 8601 has it without a colon.
+        Some((hours, minutes)) if minutes.len() == 2 => [hours.parse().ok()?, minutes.parse().ok()?],
+        _ => numbers::<2>(&zone[1..], ':')?,
+    };
     let offset_s = i64::from(hours) * 3600 + i64::from(minutes) * 60;
     Some((clock, if zone.starts_with('-') { -offset_s } else { offset_s }))
 }
@@ -70,6 +74,7 @@ mod tests {
             ("2026-01-31T12:00:00Z", 1_769_860_800.0),
             ("2026-01-31t13:30:00.25+01:30", 1_769_860_800.25),
             ("2026-01-31 07:00:00-05:00", 1_769_860_800.0),
+            ("2026-01-31T13:00:00+0100", 1_769_860_800.0),
             ("2026-01-31 12:00:00", 1_769_860_800.0),
             ("2000-02-29T23:59:59Z", 951_868_799.0),
             ("1969-12-31T23:59:59Z", -1.0),
@@ -91,6 +96,7 @@ mod tests {
             "2026-01-31T12:00:NaNZ",
             "2026-01-31T12:00Z",
             "2026-01-31T12:00:00+1",
+            "2026-01-31T12:00:00+010",
             "-2026-01-31T12:00:00Z",
             "T",
             "+",
