@@ -1,6 +1,7 @@
 //! Agents that are asked now and then: files are looked at, servers asked, and what changed is read anew.
 
 use std::{
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -37,7 +38,8 @@ pub(super) struct Asked {
 /// What tells versions of an answer apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mark {
-    File(u64, Option<SystemTime>),
+    /// Its number, how long it is, and when it was written: a copy may keep the time, but not the number.
+    File(u64, u64, Option<SystemTime>),
     /// An entity tag.
     Page(String),
 }
@@ -154,5 +156,5 @@ async fn look_at_file(path: PathBuf, mark: Option<&Mark>) -> Result<Look, String
 
 fn mark_of_file(path: &Path) -> std::io::Result<Mark> {
     let metadata = disk::open(path)?.metadata()?;
-    Ok(Mark::File(metadata.len(), metadata.modified().ok()))
+    Ok(Mark::File(metadata.ino(), metadata.len(), metadata.modified().ok()))
 }
