@@ -233,7 +233,7 @@ fn q1_pages_of_an_archive_of_perfsonar_are_read_if_it_is_known_of_what() {
 #[test]
 fn a_probe_is_of_the_place_where_it_was_made() {
     let probe =
-        |here| Measurements::parse_beside(PROBE.as_bytes(), None, Beside { here: here, ..Beside::default() }).unwrap();
+        |here| Measurements::parse_beside(PROBE.as_bytes(), None, Beside { here, ..Beside::default() }).unwrap();
     let expected = json!({
         "198.51.100.7/32 192.0.2.1/32": {
             "tput": 93e6, "tput:cur": 93e6, "delay-rt": 250_000.0, "delay-rt:cur": 250_000.0,

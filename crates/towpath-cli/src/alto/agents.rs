@@ -203,6 +203,7 @@ impl Agents {
             }
         }
         self.take_news();
+        self.has_news = false;
     }
 
     /// What is wrong with those that are asked and never told anything, and with the others.

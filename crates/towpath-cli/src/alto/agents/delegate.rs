@@ -149,7 +149,7 @@ impl Delegated {
                 None
             }
             #[cfg(test)]
-            Source::Scripted(script) => self.put_to_server(questions, |question| script(question), restarts).await,
+            Source::Scripted(script) => self.put_to_server(questions, &*script, restarts).await,
         }
     }
 
