@@ -2,7 +2,7 @@
 //!
 //! `mrt` and `bmp` find the messages; both read them here. Only what a [`Route`] has is decoded, and its [`Preference`]:
 //! prefixes, AS path, next hop, and three numbers. All other attributes are passed over, and no memory is taken for them. A
-//! message is told as a whole or not at all.
+//! message is told as a whole or not at all; one whose AS path alone is damaged withdraws what it announces (RFC 7606 §2).
 //!
 //! `bgpkit-parser` reads updates too, but guesses whether prefixes come with path identifiers: of `0.0.0.0/0 10.0.0.0/16
 //! 11.0.0.0/8` it tells the last alone, and takes what is before for an identifier. Here a `Session` says whether they do.
@@ -117,11 +117,19 @@ impl Event {
     }
 }
 
+/// What a message tells.
+#[derive(Debug, Default)]
+pub(crate) struct Update {
+    pub(crate) events: Vec<Event>,
+    /// Why what it announces is withdrawn, if it is.
+    pub(crate) damage: Option<Damage>,
+}
+
 /// What a whole BGP message tells of `router`. Messages other than updates tell nothing.
 ///
 /// # Errors
 /// If it is damaged; then none of it is told.
-pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<Vec<Event>, Damage> {
+pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<Update, Damage> {
     const HEADER_BYTES: usize = 19;
     const UPDATE: u8 = 2;
     let mut wire = Wire(message);
@@ -130,7 +138,7 @@ pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<V
     let kind = wire.u8("BGP header")?;
     let length = length.checked_sub(HEADER_BYTES).ok_or("its BGP message is shorter than a header")?;
     let body = wire.take(length, "BGP message")?;
-    if kind == UPDATE { Telling { router, session, events: Vec::new() }.update(body) } else { Ok(Vec::new()) }
+    if kind == UPDATE { Telling { router, session, events: Vec::new() }.update(body) } else { Ok(Update::default()) }
 }
 
 /// The route that an entry of a table tells by its attributes, and what it is chosen by.
@@ -155,7 +163,7 @@ struct Telling {
 }
 
 impl Telling {
-    fn update(mut self, body: &[u8]) -> Result<Vec<Event>, Damage> {
+    fn update(mut self, body: &[u8]) -> Result<Update, Damage> {
         let mut wire = Wire(body);
         let withdrawn = wire.sized("withdrawn routes")?;
         let told = wire.sized("path attributes")?;
@@ -168,16 +176,18 @@ impl Telling {
             self.withdraw(family, prefixes)?;
         }
         let reach = attributes.reach()?;
+        let mut damage = None;
         if reach.is_some() || !announced.is_empty() {
-            let path = attributes.path(self.session.as_width)?;
-            self.announce(Family::Ipv4, announced, attributes.next_hop(), &path)?;
+            let path = attributes.path(self.session.as_width);
+            self.announce(Family::Ipv4, announced, attributes.next_hop(), path.as_ref().ok())?;
             if let Some(reach) = reach {
-                self.announce(reach.family, reach.prefixes, reach.next_hop, &path)?;
+                self.announce(reach.family, reach.prefixes, reach.next_hop, path.as_ref().ok())?;
             }
+            damage = path.err();
         } else if self.events.is_empty() {
             self.end_of_rib(told, unreach.map(|(family, _)| family));
         }
-        Ok(self.events)
+        Ok(Update { events: self.events, damage })
     }
 
     /// An update of no prefix, with these attributes: nothing at all is the mark of IPv4, that nothing is withdrawn the one of its family.
@@ -192,13 +202,15 @@ impl Telling {
         self.each(family, prefixes, |path_id, prefix| Event::Withdraw { router, path_id, prefix })
     }
 
+    /// Announces prefixes, or withdraws them if there is no path.
     fn announce(
         &mut self,
         family: Family,
         prefixes: &[u8],
         next_hop: Option<IpAddr>,
-        (as_path, preference): &(AsPath, Preference),
+        path: Option<&(AsPath, Preference)>,
     ) -> Result<(), Damage> {
+        let Some((as_path, preference)) = path else { return self.withdraw(family, prefixes) };
         let (router, preference) = (self.router, *preference);
         self.each(family, prefixes, |path_id, prefix| {
             let route = Route { prefix, next_hop, as_path: as_path.clone() };

@@ -57,9 +57,9 @@ impl Decoder {
             return Ok(());
         };
         let add_path = self.add_path.get(&session_of(peer)).copied().unwrap_or_default();
-        let told = events(wire.rest(), peer, Session { as_width, add_path })?;
-        self.events.extend(told.into_iter().map(BmpEvent::Change));
-        Ok(())
+        let update = events(wire.rest(), peer, Session { as_width, add_path })?;
+        self.events.extend(update.events.into_iter().map(BmpEvent::Change));
+        update.damage.map_or(Ok(()), Err)
     }
 
     fn peer_up(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {

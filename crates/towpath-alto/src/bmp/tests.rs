@@ -390,7 +390,8 @@ fn damaged_messages_are_passed_over() {
     let long = update(&[33, 1, 2, 3, 4, 5], &[], &[]);
     assert_eq!(damaged(monitoring(&long)), told("route monitoring: a prefix of 33 bits is longer than an address"));
     let pathless = update(&[16, 10, 1], &[&attribute(3, &[192, 0, 2, 7])], &[16, 10, 1]);
-    assert_eq!(damaged(monitoring(&pathless)), told("route monitoring: it has no AS_PATH"));
+    let (reason, count) = damaged(monitoring(&pathless));
+    assert_eq!((&*reason, count), ("route monitoring: it has no AS_PATH", 4), "what it announces is withdrawn");
     assert_eq!(damaged(message(PEER_DOWN, &[0; 41])), told("peer down: it ends within its per-peer header"));
     let open = peer_up(&peer, &[8, 2, 6, 69], &[0]);
     assert_eq!(damaged(open), told("peer up: it ends within its OPEN message"));

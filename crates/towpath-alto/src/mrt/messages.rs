@@ -26,10 +26,9 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     fn message(&mut self, as_width: AsWidth, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
         let router = envelope(as_width, &mut wire)?;
         let session = Session { as_width, add_path: AddPath { ipv4: has_path_ids, ipv6: has_path_ids } };
-        for event in events(wire.rest(), router, session)? {
-            self.tell(event);
-        }
-        Ok(())
+        let update = events(wire.rest(), router, session)?;
+        update.events.into_iter().for_each(|event| self.tell(event));
+        update.damage.map_or(Ok(()), Err)
     }
 
     fn state_change(&mut self, as_width: AsWidth, mut wire: Wire<'_>) -> Result<(), Damage> {

@@ -210,13 +210,24 @@ fn long_paths_are_passed_over() {
 }
 
 #[test]
-fn updates_are_told_as_a_whole_or_not_at_all() {
+fn what_is_announced_with_a_damaged_path_is_withdrawn() {
     let update = BgpUpdateMessage {
         withdrawn_prefixes: prefixes(&["12.0.0.0/8"]),
         attributes: attributes([raw_path(&[2])]),
         announced_prefixes: prefixes(&["10.0.0.0/8"]),
     };
     let (events, summary) = events(&received(Bgp4MpType::MessageAs4, update));
+    assert_eq!(told(&events), ["192.0.2.1 has no 12.0.0.0/8", "192.0.2.1 has no 10.0.0.0/8"]);
+    assert_eq!((summary.withdrawals, summary.skipped), (2, 1));
+}
+
+#[test]
+fn updates_are_told_as_a_whole_or_not_at_all() {
+    let update = BgpUpdateMessage { withdrawn_prefixes: prefixes(&["12.0.0.0/8"]), ..BgpUpdateMessage::default() };
+    let mut dump = received(Bgp4MpType::MessageAs4, update);
+    // What is withdrawn is followed by the length of the attributes, of which there are none.
+    *dump.last_mut().unwrap() = 1;
+    let (events, summary) = events(&dump);
     assert_eq!((events, summary.skipped), (vec![], 1));
 }
 
