@@ -107,12 +107,17 @@ impl Following {
         self.substreams.iter().all(|substream| substream.is_stopped)
     }
 
-    /// The server refuses the last question. Whether that is because of one answer, which then is followed no longer: all others can be.
-    pub fn refused(&mut self, refusal: &Refusal) -> bool {
-        let field = refusal.field.as_deref().and_then(|field| field.strip_prefix("add/"));
-        let number = field.and_then(|field| field.split('/').next()?.parse::<usize>().ok());
-        let substream = number.and_then(|number| self.substreams.get_mut(number));
-        substream.is_some_and(|substream| substream.stop())
+    /// The server refuses the last question. If that is because of one answer of several, that one, to be followed by a stream of its own: this one can go on without it.
+    pub fn without(&mut self, refusal: &Refusal) -> Option<Self> {
+        let field = refusal.field.as_deref()?.strip_prefix("add/")?;
+        let number: usize = field.split('/').next()?.parse().ok()?;
+        let going = self.substreams.iter().filter(|substream| !substream.is_stopped).count();
+        let substream = self.substreams.get_mut(number).filter(|substream| going > 1 && !substream.is_stopped)?;
+        let (name, wanted) = (substream.name.clone(), substream.wanted.clone());
+        let held = mem::take(&mut substream.held);
+        substream.is_stopped = true;
+        let refused = Substream { name, wanted, held, is_stopped: false };
+        Some(Self { service: self.service.clone(), substreams: vec![refused] })
     }
 
     /// An `UpdateStreamReq` (RFC 8895 §6.5).

@@ -153,24 +153,43 @@ async fn tell(teller: &mpsc::Sender<Told>, told: Told) {
     let _ = teller.send(told).await;
 }
 
-/// Follows by one stream, until the server stops all of it.
+/// Follows by one stream, until the server stops all of it. What the server refuses by itself gets a stream of its own, so that the others do not wait for it.
 async fn by_stream(
     client: AltoClient,
     mut following: Following,
     teller: mpsc::Sender<Told>,
 ) -> Result<(), AltoTrouble> {
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut refused) = (Pauses::default(), JoinSet::new());
     while let Some(question) = following.question() {
         let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await else {
             continue;
         };
-        match &trouble {
-            AltoTrouble::Useless(ClientError::Refused { refusal, .. })
-                if !pauses.bears(&trouble) && following.refused(refusal) =>
-            {
-                tell(&teller, Err(trouble)).await;
+        let one = match &trouble {
+            AltoTrouble::Useless(ClientError::Refused { refusal, .. }) => following.without(refusal),
+            _ => None,
+        };
+        match one {
+            Some(one) => {
+                let alone = by_own_stream(client.clone(), one, teller.clone(), pauses.clone());
+                refused.spawn(watch(alone, teller.clone()));
             }
-            _ => pauses.bear(trouble).await?,
+            None => pauses.bear(trouble).await?,
+        }
+    }
+    refused.join_all().await;
+    Ok(())
+}
+
+/// Follows one answer by a stream, until the server stops it.
+async fn by_own_stream(
+    client: AltoClient,
+    mut following: Following,
+    teller: mpsc::Sender<Told>,
+    mut pauses: Pauses,
+) -> Result<(), AltoTrouble> {
+    while let Some(question) = following.question() {
+        if let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await {
+            pauses.bear(trouble).await?;
         }
     }
     Ok(())
@@ -318,7 +337,7 @@ async fn by_asking(
 }
 
 /// The pauses of what fails now and then.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Pauses {
     /// How often it failed since it worked last.
     failures: u32,

@@ -212,13 +212,20 @@ fn s2_what_the_server_refuses_of_one_answer_leaves_the_others() {
     let mut following = Site::with(5, "64500").told().stream(wanted()).unwrap();
     let refusal =
         |field: &str| Refusal::parse(json!({ "meta": { "code": "x", "field": field } }).to_string().as_bytes());
+    let asked = |following: &Following| {
+        let request = following.request().unwrap();
+        let add = request["add"].as_object().unwrap().iter();
+        add.map(|(number, asked)| format!("{number} {}", asked["resource-id"].as_str().unwrap())).collect::<Vec<_>>()
+    };
+    let all = asked(&following);
     for field in ["add", "add/7/input", "add/x", "remove/0", "0"] {
-        assert!(!following.refused(&refusal(field)), "{field}");
+        assert!(following.without(&refusal(field)).is_none(), "{field}");
     }
-    assert!(following.refused(&refusal("add/1/resource-id")));
-    assert!(!following.refused(&refusal("add/1/resource-id")), "it was not asked for again");
-    let asked = following.request().unwrap()["add"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(asked, ["0", "2"]);
+    let mut one = following.without(&refusal("add/1/resource-id")).unwrap();
+    assert_eq!(asked(&one), [all[1].replace('1', "0")], "it is asked for by itself");
+    assert_eq!(asked(&following), [&*all[0], &*all[2]]);
+    assert!(following.without(&refusal("add/1/resource-id")).is_none(), "it was not asked for again");
+    assert!(one.without(&refusal("add/0/resource-id")).is_none(), "it is alone");
 }
 
 #[test]
