@@ -23,6 +23,7 @@ use std::{
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
 use towpath_client::{Client, Outcome, Reply};
+use towpath_store::sys::clock;
 
 use self::{
     asker::Asker,
@@ -39,7 +40,7 @@ pub use self::{
 };
 pub use towpath_alto::client::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
 
-/// The most servers that the DNS has in one place and that are tried: each may be silent for half a minute.
+/// The most servers that the DNS has in one place and that are tried.
 const MOST_TRIED: usize = 3;
 
 /// A client of one server. Copies share what they know.
@@ -71,11 +72,11 @@ impl AltoClient {
     /// # Errors
     /// If the server does not answer, or has no directory there.
     pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoTrouble> {
-        Self::begin(Asker::new(client, ird, true), limit).await
+        Self::begin(Asker::new(client, ird, true), limit, limit).await
     }
 
     /// Finds a server in the DNS (RFC 7286, RFC 8686): the first one that answers of those that the DNS has. It sees no token. The name that has it there is told as well.
-    /// `limit` is as for [`Self::open`].
+    /// `limit` is as for [`Self::open`]; each server is waited for an equal share of what is left of it.
     ///
     /// # Errors
     /// If none is found, or as [`Self::open`] of the first one if none of them answers.
@@ -84,10 +85,13 @@ impl AltoClient {
         search: &Search,
         limit: Duration,
     ) -> Result<(Self, DomainName), AltoTrouble> {
+        let end = clock::now() + limit;
         let found = discover::directories(search).await?;
         let mut silent = None;
-        for ird in found.directories.iter().take(MOST_TRIED) {
-            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false), limit).await {
+        let tried = found.directories.len().min(MOST_TRIED);
+        for (ird, left) in found.directories.iter().zip((1..=tried as u32).rev()) {
+            let share = end.saturating_duration_since(clock::now()) / left;
+            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false), share, limit).await {
                 Ok(server) => return Ok((server, found.name)),
                 Err(trouble) => {
                     tracing::warn!("{} names {ird}, but {trouble}", found.name);
@@ -98,8 +102,9 @@ impl AltoClient {
         Err(silent.expect("the DNS has one at least"))
     }
 
-    async fn begin(asker: Asker, limit: Duration) -> Result<Self, AltoTrouble> {
-        let directory = Arc::new(asker.directories(limit).await?);
+    /// Reads the directory in that share of the time that a call may take.
+    async fn begin(asker: Asker, share: Duration, limit: Duration) -> Result<Self, AltoTrouble> {
+        let directory = Arc::new(asker.directories(share).await?);
         Ok(Self(Arc::new(Inner { asker, directory, limit, cache: Mutex::default() })))
     }
 

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use tokio::time::Instant;
 use towpath_alto::{
     client::{ClientError, Directory, MAX_ANSWER_BYTES, Question},
     media,
@@ -11,7 +10,7 @@ use towpath_alto::{
 };
 use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
 use towpath_proto::url::Url;
-use towpath_store::Caller;
+use towpath_store::{Caller, sys::clock};
 
 use super::AltoTrouble;
 
@@ -51,10 +50,11 @@ impl Asker {
         &self.ird
     }
 
-    /// The directory, with all that are linked from it, each once, as far as they come in their share of `limit`.
+    /// The directory, which is waited for so long, with all that are linked from it, each once, as far as they come in their share of `limit`.
     pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
-        let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, PATIENCE).await?;
-        let end = Instant::now() + limit.min(PATIENCE) / SHARE_OF_LINKED;
+        let limit = limit.min(PATIENCE);
+        let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
+        let end = clock::now() + limit / SHARE_OF_LINKED;
         let mut met = BTreeSet::from([self.ird.clone()]);
         let mut left = MOST_DIRECTORIES - 1;
         for _ in 0..MOST_LINKS {
@@ -64,7 +64,7 @@ impl Asker {
                 break;
             }
             left -= new.len();
-            let patience = end.saturating_duration_since(Instant::now());
+            let patience = end.saturating_duration_since(clock::now());
             let read = new.iter().map(|uri| self.directory(uri, MAX_LINKED_BYTES, patience));
             for linked in join_all(read).await {
                 add(&mut directory, linked);
