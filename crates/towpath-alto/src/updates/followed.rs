@@ -14,7 +14,7 @@ use crate::{patch::Allowed, problem::Problem, resource::Resource};
 /// So many bytes of latest answers, and of what was posted for them, may be followed before nothing new is. Ten meshes of 600 storages.
 pub const MOST_BYTES: usize = 256 << 20;
 
-/// So much time it may take to make all answers that are followed anew before nothing new is: half of that of a world that is new each minute.
+/// So much time it may take to make all answers that are followed anew before nothing new is: so long nobody else begins to follow when there is a new world.
 pub const MOST_TIME: Duration = Duration::from_secs(30);
 
 /// What the shortest answer counts as, because each is made anew in each world.

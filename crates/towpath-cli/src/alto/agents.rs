@@ -357,6 +357,8 @@ impl Agent {
 
 /// Looks after agents until `stopping`, writes the snapshot, and ends them. They ask all anew at SIGHUP.
 pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal, stopping: CancellationToken) {
+    // A new world takes time where much is followed, and meanwhile nobody begins to follow. So as long as the last one took there is none.
+    let mut rested = clock::now();
     loop {
         let reports = tokio::select! {
             () = stopping.cancelled() => break,
@@ -365,9 +367,10 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
                 continue;
             }
             () = until_due(agents.snapshot.as_mut()) => Vec::new(),
-            () = answers.until_over() => Vec::new(),
-            reports = Agents::hear(&mut agents.reports) => reports,
+            () = async { tokio::join!(sleep_until(rested), answers.until_over()); } => Vec::new(),
+            reports = async { sleep_until(rested).await; Agents::hear(&mut agents.reports).await } => reports,
         };
+        let began = clock::now();
         let minded = Arc::clone(&answers);
         let minding = tokio::task::spawn_blocking(move || {
             agents.attend(reports, &minded);
@@ -377,6 +380,7 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
             Ok(agents) => agents,
             Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
         };
+        rested = clock::now() + (clock::now() - began);
     }
     agents.finish_snapshot().await;
     agents.end().await;
