@@ -268,6 +268,11 @@ def test_an_answer_to_a_question_is_followed(changing):
             assert next(changes).document.content["endpoint-cost-map"] == {f"ipv4:{NEAR}": {f"ipv4:{CLIENT}": cost}}
 
 
+def test_what_is_nowhere_has_a_place_and_no_values(client):
+    [place] = client.rank(["root://nowhere.invalid//f"], "BY delay_ow", client=CLIENT)
+    assert place.url == "root://nowhere.invalid//f" and set(place.values.values()) == {None}
+
+
 def test_waiting_holds_up_no_other_thread(changing):
     changes, seen = alto.Client(changing.ird).follow({"costs": "default-routingcost"}), []
     next(changes)
@@ -278,7 +283,9 @@ def test_waiting_holds_up_no_other_thread(changing):
     assert [change.document.content["cost-map"]["CERN"]["IN2P3"] for change in seen] == [7]
 
 
-def test_any_thread_ends_a_wait(server):
+@pytest.mark.parametrize("_", range(20))
+def test_any_thread_ends_a_wait(server, _):
+    """Whether it waits already, or is about to."""
     changes = alto.Client(server.ird).follow({"costs": "default-routingcost"})
     rest, is_first = [], threading.Event()
 

@@ -421,6 +421,19 @@ def test_replicas_come_by_what_the_server_knows():
     assert site.server.asked[-1][2] == "BY routingcost"
 
 
+def test_settings_that_cannot_be_are_the_operators_matter(monkeypatch, caplog):
+    """Who asks gets Rucio's order, and not what is wrong with a file of the server."""
+    site = Site({"a": 1, "b": 2})
+
+    def refuse(*_, **__):
+        raise towpath.Invalid("the configuration: line 3: no such key")
+
+    monkeypatch.setattr(site.sort, "_connect", refuse)
+    with caplog.at_level(logging.WARNING):
+        assert site.sort(replicas(A, B), CLIENT, BY_HOPS) == [B, A]
+    assert "line 3" in caplog.text
+
+
 def test_all_other_sorters_are_rucios_own():
     site = Site({"a": 1})
     for selection in (None, "geoip", "custom_table", "random", "no such"):

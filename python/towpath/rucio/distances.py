@@ -257,7 +257,7 @@ class Wish:
 
 
 def once(wish: Wish) -> Summary:
-    """One run; what it did is logged however it ends."""
+    """One run; what it did is logged once it has begun, however it ends."""
     rucio = official.client()
     table = Table(rucio)
     # One client, so that the server's directory is read once a run.

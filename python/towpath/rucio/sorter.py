@@ -263,7 +263,10 @@ class Sorter:
         client = self._clients.get(process)
         if client is None:
             settings = self._settings
-            client = self._connect(settings.ird, config=settings.config, timeout=settings.timeout_s)
+            try:
+                client = self._connect(settings.ird, config=settings.config, timeout=settings.timeout_s)
+            except towpath.Invalid as error:  # of our settings, and not of the statement
+                raise towpath.Unavailable(str(error)) from error
             self._clients.keep(process, client)
         return client
 
