@@ -100,7 +100,7 @@ def base():
 @pytest.fixture(scope="session")
 def package():
     """Rucio's environment has the package `towpath`; interop/run installs it."""
-    if subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
+    if not PYTHON.exists() or subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no towpath in Rucio's environment: `make wheel`, then interop/run")
 
 

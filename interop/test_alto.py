@@ -34,9 +34,12 @@ def settings(tmp_path_factory):
 def serving(binary, directory):
     """The address of a server with the settings in a directory."""
     process = subprocess.Popen([binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"], cwd=directory, stdout=subprocess.PIPE, text=True)
-    yield process.stdout.readline().removeprefix("listening on ").strip()
-    process.terminate()
-    assert process.wait(30) == 0
+    try:
+        yield process.stdout.readline().removeprefix("listening on ").strip()
+    finally:
+        process.terminate()
+        status = process.wait(30)
+    assert status == 0
 
 
 @pytest.fixture(scope="module")
