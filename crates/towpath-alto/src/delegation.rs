@@ -133,19 +133,18 @@ impl Question {
     }
 }
 
-/// The questions that ask for these items and for no others, with at most 256 sources, destinations or addresses each. Sources with equal destinations, and addresses with equal properties, share
-/// theirs.
+/// The questions that ask for these items and for no others, with at most 256 sources, destinations or addresses each. Sources with equal destinations share theirs, or destinations with equal sources,
+/// whichever makes fewer questions by a metric, and so do addresses with equal properties.
 pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
-    let mut destinations: BTreeMap<(CostMetric, IpAddr), BTreeSet<IpAddr>> = BTreeMap::new();
+    let mut pairs: BTreeMap<CostMetric, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
     let mut names: BTreeMap<IpAddr, BTreeSet<PropertyName>> = BTreeMap::new();
     for item in items {
         match item {
-            Item::Cost(metric, from, to) => drop(destinations.entry((metric, from)).or_default().insert(to)),
+            Item::Cost(metric, from, to) => pairs.entry(metric).or_default().push((from, to)),
             Item::Property(name, address) => drop(names.entry(address).or_default().insert(name)),
         }
     }
-    let destinations = destinations.into_iter().map(|((metric, from), to)| (from, (metric, to)));
-    let costs = grouped(destinations).into_iter().flat_map(|((metric, to), from)| meshes(&metric, from, to));
+    let costs = pairs.into_iter().flat_map(|(metric, pairs)| of_costs(&metric, &pairs));
     let properties = grouped(names).into_iter().flat_map(|(names, addresses)| {
         let names: Vec<PropertyName> = names.into_iter().collect();
         chunks(addresses, MOST_ADDRESSES)
@@ -155,6 +154,31 @@ pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
     costs.chain(properties).collect()
 }
 
+/// The questions for the costs of these pairs.
+fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<Question> {
+    let rows = meshes(pairs.iter().copied());
+    let columns = meshes(pairs.iter().map(|(from, to)| (*to, *from)));
+    let question = |(sources, destinations)| Question::Costs { metric: metric.clone(), sources, destinations };
+    match columns.len() < rows.len() {
+        true => columns.into_iter().map(|(destinations, sources)| question((sources, destinations))).collect(),
+        false => rows.into_iter().map(question).collect(),
+    }
+}
+
+/// The meshes that make up these pairs: those that are first in a pair and have equal others share theirs.
+fn meshes(pairs: impl Iterator<Item = (IpAddr, IpAddr)>) -> Vec<(Vec<IpAddr>, Vec<IpAddr>)> {
+    let mut others: BTreeMap<IpAddr, BTreeSet<IpAddr>> = BTreeMap::new();
+    for (one, other) in pairs {
+        others.entry(one).or_default().insert(other);
+    }
+    let of_group = |(others, ones): (BTreeSet<IpAddr>, Vec<IpAddr>)| {
+        let others: Vec<Vec<IpAddr>> = chunks(others, MOST_ADDRESSES).collect();
+        let rows = chunks(ones, MOST_ADDRESSES);
+        rows.flat_map(move |ones| others.clone().into_iter().map(move |others| (ones.clone(), others)))
+    };
+    grouped(others).into_iter().flat_map(of_group).collect()
+}
+
 /// The addresses that have equal values, by these.
 fn grouped<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T, Vec<IpAddr>> {
     let mut groups: BTreeMap<T, Vec<IpAddr>> = BTreeMap::new();
@@ -162,21 +186,6 @@ fn grouped<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T,
         groups.entry(value).or_default().push(address);
     }
     groups
-}
-
-/// The questions for the costs of a mesh.
-fn meshes(metric: &CostMetric, from: Vec<IpAddr>, to: BTreeSet<IpAddr>) -> Vec<Question> {
-    let columns: Vec<Vec<IpAddr>> = chunks(to, MOST_ADDRESSES).collect();
-    let rows = chunks(from, MOST_ADDRESSES);
-    let of_row = |sources: Vec<IpAddr>| {
-        let mesh = |destinations: &Vec<IpAddr>| Question::Costs {
-            metric: metric.clone(),
-            sources: sources.clone(),
-            destinations: destinations.clone(),
-        };
-        columns.iter().map(mesh).collect::<Vec<_>>()
-    };
-    rows.flat_map(of_row).collect()
 }
 
 fn chunks(addresses: impl IntoIterator<Item = IpAddr>, length: usize) -> impl Iterator<Item = Vec<IpAddr>> {
@@ -214,6 +223,16 @@ mod tests {
             { "costs": { "metric": "b", "srcs": ["192.0.2.1"], "dsts": ["192.0.2.8"] } },
         ]);
         assert_eq!(json!(questions(items)), expected);
+    }
+
+    #[test]
+    fn a_destination_with_many_sources_is_as_few_questions_as_a_source_with_many_destinations() {
+        let overlapping = [(1, 7), (2, 7), (2, 8), (3, 8), (3, 9), (4, 9), (5, 7), (5, 9)];
+        let rows = questions(overlapping.map(|(other, one)| cost("a", one, other)));
+        let columns = questions(overlapping.map(|(other, one)| cost("a", other, one)));
+        assert_eq!((rows.len(), columns.len()), (3, 3));
+        let expected = json!({ "metric": "a", "srcs": ["192.0.2.1", "192.0.2.2", "192.0.2.5"], "dsts": ["192.0.2.7"] });
+        assert_eq!(json!(columns)[0]["costs"], expected);
     }
 
     #[test]
