@@ -82,7 +82,7 @@ impl Asking<'_> {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use towpath_alto::delegation::{Askable, questions};
+    use towpath_alto::delegation::Askable;
 
     use super::*;
 
@@ -107,7 +107,7 @@ mod tests {
         for (desk, told) in
             desks.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
         {
-            let [question] = &questions(desk.next().await)[..] else { panic!() };
+            let [question] = &desk.next().await[..] else { panic!() };
             assert_eq!(question.items(), 2);
             desk.settle(question, told, clock::now());
         }

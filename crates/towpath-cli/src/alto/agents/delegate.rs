@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
     client::Posting,
-    delegation::{Askable, Item, Question, questions},
+    delegation::{Askable, Item, Question},
     facts::Facts,
     lines::MAX_VALUE_BYTES,
     names::{CostMetric, PropertyName},
@@ -106,8 +106,8 @@ impl Delegated {
         teller.tell(Some(Knowledge::of(Facts { askable, ..Facts::default() })), None).await;
         let mut is_due = pin!(sleep(self.config.refresh()));
         loop {
-            let items = tokio::select! {
-                items = self.desk.next() => items,
+            let questions = tokio::select! {
+                questions = self.desk.next() => questions,
                 () = &mut is_due, if source.may_change() => return None,
                 trouble = source.has_ended() => return Some(trouble),
                 told = anew.changed() => {
@@ -120,7 +120,7 @@ impl Delegated {
                     }
                 }
             };
-            if let Some(trouble) = self.put(questions(items), source, teller, restarts).await {
+            if let Some(trouble) = self.put(questions, source, teller, restarts).await {
                 return Some(trouble);
             }
         }

@@ -12,7 +12,7 @@ use tokio::{
     sync::{Notify, watch},
     time::timeout,
 };
-use towpath_alto::delegation::{Askable, Item, Question};
+use towpath_alto::delegation::{Askable, Item, Question, questions};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::recent::{ROOM, Recent};
@@ -20,9 +20,8 @@ use super::recent::{ROOM, Recent};
 /// The most that is asked for in one round.
 const MOST_ASKED: usize = 1 << 16;
 
-/// The most sources of costs in one round, and properties by the 256: where no two are alike that many questions, in a mesh a few. What is needed meanwhile waits for so many only.
-const MOST_ROWS: usize = 64;
-const PROPERTIES_A_ROW: usize = 256;
+/// The most questions of one round: what is needed meanwhile waits for so many only.
+const MOST_QUESTIONS: usize = 64;
 
 /// What requests need of one agent, in rounds of questions, the oldest first: while one is asked, what else is needed gathers for the next ones.
 ///
@@ -47,8 +46,8 @@ struct State {
     /// What can be asked for; nothing while the agent is not there.
     askable: Askable,
     recent: Recent,
-    /// What waits to be asked for, the oldest first.
-    waiting: VecDeque<Item>,
+    /// What waits to be asked for, the oldest first, and since when.
+    waiting: VecDeque<(Item, Instant)>,
     /// The same with its numbers.
     needed: HashMap<Item, u64>,
     /// The last number.
@@ -57,7 +56,7 @@ struct State {
     asked: HashSet<Item>,
     /// The last number of that round.
     last_asked: u64,
-    /// When it began.
+    /// When it began; it stands also when the agent went meanwhile.
     began: Option<Instant>,
 }
 
@@ -79,24 +78,31 @@ impl Desk {
         Self { wait, keep, state, needs, settled }
     }
 
-    /// From now on that can be asked for. So is what was needed before and was not settled.
+    /// From now on that can be asked for. What waits, waits on, under its number. What was left of a round when the agent went is asked for again if that was a moment ago: a question that it
+    /// cannot bear should not hurt the others.
     pub(in crate::alto) fn open(&self, askable: Askable) {
         let mut state = self.state();
         let state = &mut *state;
         state.askable = askable;
-        state.needed.clear();
-        let left: Vec<Item> = state.asked.drain().chain(mem::take(&mut state.waiting)).collect();
-        for item in left.into_iter().filter(|item| state.askable.has(item)).collect::<Vec<_>>() {
-            state.need(item);
+        let State { askable, waiting, needed, asked, .. } = state;
+        waiting.retain(|(item, _)| askable.has(item));
+        needed.retain(|item, _| askable.has(item));
+        asked.retain(|item| askable.has(item));
+        let (now, left) = (clock::now(), mem::take(asked));
+        if state.began.take().is_some_and(|began| !self.is_over(began, now)) {
+            for item in left {
+                state.need(item, now);
+            }
         }
         self.needs.notify_one();
     }
 
-    /// The agent is not there: nobody waits for it. What was learnt holds.
+    /// The agent is not there: nobody waits for it, so that nothing waits to be asked for. What was learnt holds.
     pub(in crate::alto) fn close(&self) {
         let mut state = self.state();
         state.askable = Askable::default();
-        state.began = None;
+        state.waiting.clear();
+        state.needed.clear();
         self.settled.send_replace(state.last);
     }
 
@@ -120,47 +126,37 @@ impl Desk {
             None if state.waiting.len() >= ROOM => return Found::Unknown,
             None => {
                 self.needs.notify_one();
-                state.need(item.clone())
+                state.need(item.clone(), now)
             }
         };
-        match state.began {
-            // Who waited since then was answered without it.
-            Some(began) if now.saturating_duration_since(began) >= self.wait => Found::Unknown,
-            _ => Found::Needed(number),
+        // Who waits since then was answered without it.
+        let oldest = state.waiting.front().map(|(_, since)| *since);
+        match state.began.into_iter().chain(oldest).any(|since| self.is_over(since, now)) {
+            true => Found::Unknown,
+            false => Found::Needed(number),
         }
     }
 
     /// What is to be asked for next: a new round begins. Nothing is lost if it is dropped before it is ready.
-    pub(in crate::alto) async fn next(&self) -> Vec<Item> {
+    pub(in crate::alto) async fn next(&self) -> Vec<Question> {
         loop {
-            if let Some(items) = self.begin() {
-                return items;
+            if let Some(questions) = self.begin() {
+                return questions;
             }
             self.needs.notified().await;
         }
     }
 
-    pub(super) fn begin(&self) -> Option<Vec<Item>> {
+    pub(super) fn begin(&self) -> Option<Vec<Question>> {
         let mut state = self.state();
-        let (mut sources, mut properties) = (HashSet::new(), 0);
-        while let Some(item) = state.waiting.pop_front() {
-            match &item {
-                Item::Cost(metric, from, _) => drop(sources.insert((metric.clone(), *from))),
-                Item::Property(..) => properties += 1,
-            }
-            let rows = sources.len() + properties / PROPERTIES_A_ROW;
-            if rows > MOST_ROWS || state.asked.len() >= MOST_ASKED {
-                state.waiting.push_front(item);
-                break;
-            }
+        let state = &mut *state;
+        let (count, questions) = state.first()?;
+        for (item, _) in state.waiting.drain(..count) {
             state.last_asked = state.needed.remove(&item).unwrap_or(state.last_asked);
             state.asked.insert(item);
         }
-        if state.asked.is_empty() {
-            return None;
-        }
         state.began = Some(clock::now());
-        Some(state.asked.iter().cloned().collect())
+        Some(questions)
     }
 
     /// Settles a question: that was told. Of what else it asked for nothing is known; what was not asked for is passed over.
@@ -209,6 +205,11 @@ impl Desk {
         let _ = timeout(self.wait, settled.wait_for(|settled| *settled >= number)).await;
     }
 
+    /// Whether nobody waits any more who began to wait then.
+    fn is_over(&self, since: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(since) >= self.wait
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,18 +217,36 @@ impl Desk {
 
 impl State {
     /// Has `item` asked for. Its number.
-    fn need(&mut self, item: Item) -> u64 {
+    fn need(&mut self, item: Item, now: Instant) -> u64 {
         self.last += 1;
         self.needed.insert(item.clone(), self.last);
-        self.waiting.push_back(item);
+        self.waiting.push_back((item, now));
         self.last
+    }
+
+    /// How many of those that wait, the oldest first, are asked for in one round, and the questions for them; none if nothing waits.
+    ///
+    /// A question asks for one item at least; from there on twice as many are tried, as long as they make few questions.
+    fn first(&self) -> Option<(usize, Vec<Question>)> {
+        let most = self.waiting.len().min(MOST_ASKED);
+        let counts = (0..).map(|doublings| most.min(MOST_QUESTIONS << doublings));
+        let of_count = |count| (count, questions(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
+        let mut best = None;
+        for (count, questions) in counts.map(of_count) {
+            if questions.is_empty() || questions.len() > MOST_QUESTIONS {
+                break;
+            }
+            best = Some((count, questions));
+            if count == most {
+                break;
+            }
+        }
+        best
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use towpath_alto::delegation::questions;
-
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(2);
@@ -250,6 +269,25 @@ mod tests {
         desk.look_up(&item(number), true, clock::now())
     }
 
+    /// What the next round asks for.
+    fn begin(desk: &Desk) -> Option<Vec<Item>> {
+        let mut items: Vec<Item> = desk.begin()?.iter().flat_map(Question::each).collect();
+        items.sort();
+        Some(items)
+    }
+
+    /// A desk for delays.
+    fn desk_of_delays() -> Desk {
+        let desk = desk();
+        desk.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
+        desk
+    }
+
+    fn delay(from: u16, to: u16) -> Item {
+        let [from, to] = [from, to].map(|end| (u32::from(end) << 8).to_be_bytes().into());
+        Item::Cost("delay-ow".parse().unwrap(), from, to)
+    }
+
     fn question(numbers: impl IntoIterator<Item = u8>) -> Question {
         let addresses = numbers.into_iter().map(|number| [192, 0, 2, number].into()).collect();
         Question::Properties { names: vec!["x".parse().unwrap()], addresses }
@@ -259,11 +297,11 @@ mod tests {
     fn what_is_needed_while_one_round_is_asked_comes_with_the_next() {
         let desk = desk();
         assert_eq!((look_up(&desk, 1), look_up(&desk, 1)), (Found::Needed(1), Found::Needed(1)));
-        assert_eq!(desk.begin(), Some(vec![item(1)]));
+        assert_eq!(begin(&desk), Some(vec![item(1)]));
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Needed(1), Found::Needed(2)));
         desk.settle(&question([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Known(Some(7.into())), Found::Needed(2)));
-        assert_eq!(desk.begin(), Some(vec![item(2)]), "what was told and not asked for is not known");
+        assert_eq!(begin(&desk), Some(vec![item(2)]), "what was told and not asked for is not known");
         desk.settle(&question([2]), [], clock::now());
         assert_eq!((look_up(&desk, 2), look_up(&desk, 3)), (Found::Known(None), Found::Needed(3)));
     }
@@ -281,28 +319,35 @@ mod tests {
         desk.close();
         assert_eq!(*desk.settled.borrow(), 3);
         desk.open(askable());
-        assert_eq!(desk.begin(), Some(vec![item(3)]), "what was not settled is asked for again");
+        assert_eq!(begin(&desk), Some(vec![item(3)]), "what was not settled is asked for again");
         desk.settle(&question([3]), [], clock::now());
         assert_eq!((look_up(&desk, 3), look_up(&desk, 1)), (Found::Known(None), Found::Needed(5)));
     }
 
     #[test]
     fn the_oldest_is_asked_for_first_and_not_all_at_once() {
-        let desk = desk();
-        desk.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
-        let cost = |from: u8, to: u8| {
-            Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [192, 0, 2, to].into())
-        };
-        let look_up = |from: u8, to: u8| desk.look_up(&cost(from, to), true, clock::now());
-        let most = u8::try_from(MOST_ROWS).unwrap();
+        let desk = desk_of_delays();
+        let look_up = |from, to| desk.look_up(&delay(from, to), true, clock::now());
+        let most = u16::try_from(MOST_QUESTIONS).unwrap();
         (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
         assert_eq!(look_up(0, 1), Found::Needed(66));
-        let mut first = desk.begin().unwrap();
-        first.sort();
-        assert_eq!(first, (0..most).map(|number| cost(number, number)).collect::<Vec<_>>());
+        let first = desk.begin().unwrap();
+        let mut items: Vec<Item> = first.iter().flat_map(Question::each).collect();
+        items.sort();
+        assert_eq!(items, (0..most).map(|number| delay(number, number)).collect::<Vec<_>>());
         assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
-        questions(first).iter().for_each(|question| desk.settle(question, [], clock::now()));
-        assert_eq!(desk.begin().map(|items| items.len()), Some(2));
+        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
+        assert_eq!(begin(&desk).map(|items| items.len()), Some(2));
+    }
+
+    #[test]
+    fn the_costs_of_very_many_replicas_for_one_client_are_one_round() {
+        for pair in [|replica, client| delay(replica, client), |replica, client| delay(client, replica)] {
+            let desk = desk_of_delays();
+            (1..=4000).for_each(|replica| drop(desk.look_up(&pair(replica, 0), true, clock::now())));
+            let questions = desk.begin().unwrap();
+            assert_eq!((questions.len(), questions.iter().map(Question::items).sum::<usize>()), (16, 4000));
+        }
     }
 
     #[test]
@@ -323,7 +368,33 @@ mod tests {
         assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Unknown, Found::Unknown));
         desk.settle(&question([1]), [(item(1), 7.into())], clock::now());
         assert_eq!(look_up(&desk, 1), Found::Known(Some(7.into())));
-        assert_eq!(desk.begin(), Some(vec![item(2)]), "it was noted all the same");
+        assert_eq!(begin(&desk), Some(vec![item(2)]), "it was noted all the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_behind_what_has_waited_too_long() {
+        let desk = desk_of_delays();
+        let look_up = |number| desk.look_up(&delay(number, number), true, clock::now());
+        let most = u16::try_from(MOST_QUESTIONS).unwrap();
+        (0..3 * most).for_each(|number| drop(look_up(number)));
+        let first = desk.begin().unwrap();
+        tokio::time::advance(WAIT).await;
+        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
+        assert_eq!(look_up(3 * most), Found::Unknown, "before the next round too");
+        desk.begin();
+        assert_eq!(look_up(3 * most), Found::Unknown);
+    }
+
+    #[test]
+    fn what_waits_keeps_its_number_when_it_turns_out_what_can_be_asked_for() {
+        let desk = desk();
+        (1..=3).for_each(|number| drop(look_up(&desk, number)));
+        desk.open(askable());
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 3)), (Found::Needed(1), Found::Needed(3)));
+        desk.open(Askable::default());
+        desk.open(askable());
+        assert_eq!(begin(&desk), None, "in between it could not be asked for");
+        assert_eq!(look_up(&desk, 1), Found::Needed(4));
     }
 
     #[tokio::test(start_paused = true)]
@@ -339,8 +410,12 @@ mod tests {
         assert_eq!(clock::now(), began);
         assert_eq!(look_up(&desk, 1), Found::Unknown);
         desk.open(askable());
+        assert_eq!(begin(&desk), Some(vec![item(1)]), "what it was asked for is, but not what waited");
+        desk.close();
+        tokio::time::advance(WAIT).await;
+        desk.open(askable());
+        assert_eq!(begin(&desk), None, "that is long ago");
         assert!(matches!(look_up(&desk, 1), Found::Needed(_)));
-        assert_eq!(desk.begin().map(|items| items.len()), Some(2), "it is asked for all the same");
     }
 
     #[test]
