@@ -21,7 +21,7 @@ use std::{
 };
 
 use serde_json::Value as Json;
-use towpath_alto::order::Statement;
+use towpath_alto::{client::MAX_ANSWER_BYTES, order::Statement};
 use towpath_client::{Client, Outcome, Reply};
 use towpath_store::sys::clock;
 
@@ -143,6 +143,11 @@ impl AltoClient {
     pub(crate) async fn ask_once(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
         let question = self.0.directory.question(resource, input)?;
         read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
+    }
+
+    /// Whether the server is there: it gives its directory.
+    pub(crate) async fn is_there(&self) -> bool {
+        self.0.asker.directory(self.ird(), MAX_ANSWER_BYTES, PATIENCE).await.is_ok()
     }
 
     /// Asks all that the names in `statement` follow from.

@@ -73,7 +73,13 @@ impl Asker {
         Ok(directory)
     }
 
-    async fn directory(&self, uri: &str, limit_bytes: usize, patience: Duration) -> Result<Directory, AltoTrouble> {
+    /// One directory, with nothing of those that are linked from it.
+    pub(super) async fn directory(
+        &self,
+        uri: &str,
+        limit_bytes: usize,
+        patience: Duration,
+    ) -> Result<Directory, AltoTrouble> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
         let question = Question { uri: uri.to_owned(), accept, document: None };
         let inquiry = Inquiry { limit_bytes, ..inquiry(&question, None, patience) };

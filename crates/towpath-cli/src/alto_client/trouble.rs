@@ -48,9 +48,16 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether the server refuses what it was asked, and may answer something else.
+    /// Whether the server refuses this one question, and may answer another: it says so as ALTO servers do, or that the question is bad or too long, or the answer is too long. That it
+    /// forbids something, or has not what it lists, may come from a proxy, and then all questions share it.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.kind(), Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict)
+        match self {
+            Self::Unanswered(error) => {
+                matches!(error.fault(), Fault::InvalidArgument | Fault::NameTooLong | Fault::TooLarge)
+            }
+            Self::Useless(error) => matches!(error, ClientError::Refused { .. }),
+            Self::Unusable(_) | Self::Unfound(_) => false,
+        }
     }
 
     /// What the caller can do about it.

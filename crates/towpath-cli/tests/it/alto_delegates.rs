@@ -215,7 +215,7 @@ fn asks(web: &Web, settings: &str) -> (Directory, Served) {
 async fn a_question_that_a_server_refuses_hurts_only_itself() {
     let web = Web::start(|request| match () {
         () if request.starts_with("GET") => listed("delay-ow"),
-        () if request.contains("192.0.2.8") => answer("403 Forbidden", "", "not that one"),
+        () if request.contains("192.0.2.8") => answer("413 Content Too Large", "", "not that one"),
         () => {
             let costs = r#"{"endpoint-cost-map": {"ipv4:127.0.0.1": {"ipv4:192.0.2.7": 11}}}"#;
             answer("200 OK", "Content-Type: application/alto-endpointcost+json\r\n", costs)
@@ -227,6 +227,25 @@ async fn a_question_that_a_server_refuses_hurts_only_itself() {
     let next = delay(&served, "192.0.2.7").await;
     expect(&next, &[r#""ipv4:192.0.2.7":11"#]);
     assert!(!next.contains("stale-agents"), "{next}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forbids_all_for_a_while_is_asked_again() {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let opens = Arc::clone(&is_open);
+    let web = Web::start(move |request| match () {
+        () if request.starts_with("GET") => listed("delay-ow"),
+        () if !opens.load(Ordering::Relaxed) => answer("403 Forbidden", "", "nobody comes in"),
+        () => {
+            let costs = r#"{"endpoint-cost-map": {"ipv4:127.0.0.1": {"ipv4:192.0.2.7": 11}}}"#;
+            answer("200 OK", "Content-Type: application/alto-endpointcost+json\r\n", costs)
+        }
+    });
+    let (near, served) = asks(&web, "");
+    expect(&delay(&served, "192.0.2.7").await, &["200 OK", r#""endpoint-cost-map":{}"#]);
+    until_logged(&near, "it is asked again in 1s").await;
+    is_open.store(true, Ordering::Relaxed);
+    until("it is asked again", async || delay(&served, "192.0.2.7").await.contains(r#""ipv4:192.0.2.7":11"#)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

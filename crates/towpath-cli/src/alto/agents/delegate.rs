@@ -273,7 +273,10 @@ async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Que
             Err(trouble) if trouble.is_refusal() => {
                 tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
             }
-            Err(trouble) if trouble.is_late() => return (question, Err(Unanswered::Partly(told, trouble.to_string()))),
+            // It may be the server that is late, and not this answer.
+            Err(trouble) if trouble.is_late() && server.is_there().await => {
+                return (question, Err(Unanswered::Partly(told, trouble.to_string())));
+            }
             Err(trouble) => return (question, Err(Unanswered::Gone(trouble.to_string()))),
         }
     }

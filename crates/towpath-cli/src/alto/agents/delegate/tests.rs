@@ -3,8 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use futures::future::{BoxFuture, FutureExt as _};
-use tokio::{sync::mpsc, task::yield_now};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+    task::yield_now,
+};
 use towpath_alto::delegation::Delegate as _;
+use towpath_store::sys::net;
 
 use super::*;
 use crate::alto::{agents::asked, delegates::Delegates};
@@ -133,6 +138,30 @@ async fn what_a_program_told_before_it_was_silent_holds() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// The directory of a server that has delays.
+const DIRECTORY: &str = r#"{"meta": {"cost-types": {"m": {"cost-mode": "numerical", "cost-metric": "delay-ow"}}},
+    "resources": {"costs": {"uri": "costs", "media-type": "application/alto-endpointcost+json",
+    "accepts": "application/alto-endpointcostparams+json", "capabilities": {"cost-type-names": ["m"]}}}}"#;
+
+#[tokio::test]
+async fn nothing_is_learnt_by_a_server_that_is_silent_to_all() {
+    let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    let url = format!("http://{}/directory", listener.local_addr().unwrap());
+    let answer_once = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        connection.read_u8().await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/alto-directory+json\r\n";
+        let answer = format!("{head}Content-Length: {}\r\n\r\n{DIRECTORY}", DIRECTORY.len());
+        connection.write_all(answer.as_bytes()).await.unwrap();
+        connection
+    };
+    let client = Arc::new(asked::client());
+    let (server, _connection) = tokio::join!(AltoClient::open(client, &url, PATIENCE), answer_once);
+    tokio::time::pause();
+    let (_, answer) = ask_server(&server.unwrap(), question([1]), "x").await;
+    assert!(matches!(answer, Err(Unanswered::Gone(_))), "{answer:?}");
 }
 
 async fn until_there(path: &Path) {
