@@ -68,6 +68,11 @@ impl Dialect {
         lines.find_map(|line| Self::ALL.into_iter().find(|dialect| dialect.has(line)))
     }
 
+    /// Whether routers of this dialect print nothing when they have no route.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::JunosTable | Self::JunosDetail)
+    }
+
     /// Whether `line` tells this dialect from the others.
     fn has(self, line: &str) -> bool {
         match self {
@@ -122,6 +127,7 @@ impl fmt::Display for Dialect {
 pub fn parse(text: &str) -> Result<Table, Unreadable> {
     match Dialect::detect(text) {
         Some(dialect) => dialect.parse(text),
+        None if text.trim().is_empty() => Err(Unreadable::Nothing),
         None if is_absence(text) => Err(Unreadable::Absent),
         None => Err(Unreadable::Unknown),
     }
@@ -201,7 +207,10 @@ pub enum Unreadable {
          FRR or IOS `show ip bgp`, FRR or IOS `show ip bgp PREFIX`, BIRD `show route all`"
     )]
     Unknown,
-    /// The router says that it has no route to what it was asked for, or, as Junos does then, nothing.
+    /// Nothing is in it: some routers say so that they have no route ([`Dialect::is_silent`]), and some looking glasses that they did not reach their router.
+    #[error("the looking glass printed nothing; it may not have reached its router")]
+    Nothing,
+    /// The router says that it has no route to what it was asked for.
     #[error("the router has no route to that")]
     Absent,
     /// Nothing in it is an active route.
@@ -227,11 +236,11 @@ impl Unreadable {
     }
 }
 
-/// Whether `text` is what routers say that have no such route: FRR, IOS and BIRD 1 that the network is not in the table, later BIRD that it is not found, and Junos nothing.
+/// Whether `text` is what routers say that have no such route: FRR, IOS and BIRD 1 that the network is not in the table, later BIRD that it is not found.
 fn is_absence(text: &str) -> bool {
-    let text = text.trim().to_ascii_lowercase();
+    let text = text.to_ascii_lowercase();
     let texts = ["network not in table", "network not found"];
-    text.is_empty() || text.lines().any(|line| texts.iter().any(|absence| line.contains(absence)))
+    text.lines().any(|line| texts.iter().any(|absence| line.contains(absence)))
 }
 
 /// What reads the lines of one dialect, one after the other.

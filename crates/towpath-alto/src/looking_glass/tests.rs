@@ -243,11 +243,11 @@ fn a_text_without_routes_is_an_error() {
 
 #[test]
 fn a_router_that_has_no_route_says_so() {
-    for text in ["% Network not in table\n", "Network not found", "BIRD 1.6.8 ready.\nNetwork not in table\n", " \n\n"]
-    {
+    for text in ["% Network not in table\n", "Network not found", "BIRD 1.6.8 ready.\nNetwork not in table\n"] {
         assert_eq!(parse(text), Err(Unreadable::Absent), "{text}");
     }
-    for text in ["Too many queries, come back later", "<html>Network is unreachable</html>"] {
+    assert_eq!(parse(" \n\n"), Err(Unreadable::Nothing));
+    for text in ["Too many queries, come back later", "<html>Network is unreachable</html>", "\n"] {
         assert!(!parse(text).unwrap_err().is_answer(), "{text}");
     }
 }
@@ -279,7 +279,7 @@ fn read_in_all_ways(text: &str) {
         assert!(table.skipped.is_sorted_by_key(|skipped| skipped.line));
     }
     if Dialect::detect(text).is_none() {
-        assert!(matches!(parse(text), Err(Unreadable::Unknown | Unreadable::Absent)));
+        assert!(matches!(parse(text), Err(Unreadable::Unknown | Unreadable::Nothing | Unreadable::Absent)));
     }
     first_block(text);
 }

@@ -15,7 +15,7 @@ use towpath_alto::{
     facts::{Facts, PidCosts, Prefix, Router},
     feed::Feed,
     geo::Locations,
-    looking_glass,
+    looking_glass::{self, Dialect, Unreadable},
     measurements::{Beside, Doubts, Measurements},
     mrt,
     names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
@@ -174,7 +174,7 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut Feed) -> Result<(), S
 }
 
 /// What a looking glass printed of one router, in one page or several: text, or pages with it. One of them must have a route, and each other one say that there is none, or nothing was known before: else
-/// routes would go because the looking glass is busy.
+/// routes would go because the looking glass is busy. A page with nothing in it says so only where the router is known by another one to be silent then.
 fn routes_of_pages(
     materials: Vec<Material>,
     router: &RouterName,
@@ -182,13 +182,22 @@ fn routes_of_pages(
     may_be_partial: bool,
 ) -> Result<Knowledge, String> {
     let (mut routes, mut failures) = (Table::default(), Vec::new());
+    let (mut is_silent, mut first_empty) = (false, None);
     for material in materials {
         let (source, bytes) = material.into_bytes()?;
         match read_page(&source, &bytes, &mut routes) {
-            Ok(()) => {}
+            Ok(dialect) => is_silent |= dialect.is_some_and(Dialect::is_silent),
             Err(error) if may_be_partial || error.is_answer() => failures.push(told(&source, &error)),
+            Err(Unreadable::Nothing) => {
+                let empty = told(&source, &Unreadable::Nothing);
+                first_empty.get_or_insert_with(|| empty.clone());
+                failures.push(empty);
+            }
             Err(error) => return Err(told(&source, &error)),
         }
+    }
+    if let Some(first) = first_empty.filter(|_| !is_silent) {
+        return Err(first);
     }
     if routes.is_empty() {
         return Err(failures.into_iter().next().unwrap_or("there is no route".into()));
@@ -205,17 +214,18 @@ fn routes_of_pages(
     Ok(Knowledge::of(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
 }
 
-/// Adds the routes of one page.
-fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<(), looking_glass::Unreadable> {
+/// Adds the routes of one page. How it was read.
+fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Dialect>, Unreadable> {
     // What routers print is ASCII; a page around it may be of any alphabet.
     let page = String::from_utf8_lossy(bytes);
     let block = looking_glass::first_block(&page);
-    let table = looking_glass::parse(block.as_deref().unwrap_or(&page))?;
+    let text = block.as_deref().unwrap_or(&page);
+    let table = looking_glass::parse(text)?;
     if let Some(first) = table.skipped.first() {
         tracing::warn!("{source}: {} lines were skipped, the first: {first}", table.skipped.len());
     }
     table.routes.into_iter().for_each(|route| routes.insert(route));
-    Ok(())
+    Ok(Dialect::detect(text))
 }
 
 /// What a registry of sites knows.

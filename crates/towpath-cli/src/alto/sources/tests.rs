@@ -72,15 +72,22 @@ fn a_document_without_any_sample_takes_the_place_of_nothing_else() {
 #[test]
 fn a_looking_glass_that_is_busy_takes_no_route_away() {
     let agent = agent("kind = 'looking-glass'\nurl = 'http://h/lg'\nrouter = 'r'\nqueries = ['a', 'b']");
-    let read = |second: &str, is_first| {
+    let read_both = |texts: [&str; 2], is_first| {
         let material = |text: &str| Material {
             source: "http://h/lg".into(),
             content: Content::Bytes(format!("<pre>{text}</pre>").into_bytes()),
         };
-        let route = "192.0.2.0/24 *[BGP/170] 1d\n AS path: 1 I\n > to 192.0.2.1 via x";
-        routes(agent.read(vec![material(route), material(second)], is_first))
+        routes(agent.read(texts.map(material).into(), is_first))
     };
+    let junos = "192.0.2.0/24 *[BGP/170] 1d\n AS path: 1 I\n > to 192.0.2.1 via x";
+    let read = |second: &str, is_first| read_both([junos, second], is_first);
     assert_eq!(read("% Network not in table", false), Ok(1));
     assert_eq!(read("too many queries", true), Ok(1));
     assert!(read("too many queries", false).unwrap_err().contains("not the output of a router"));
+    assert_eq!(read("", false), Ok(1), "Junos prints nothing where it has no route");
+    assert_eq!(read_both(["\n", junos], false), Ok(1));
+    let bird = "192.0.2.0/24 unicast [up 1d] * (100) [AS1i]\n\tvia 192.0.2.1 on x\n\tBGP.as_path: 1";
+    assert_eq!(read_both([bird, "Network not found"], false), Ok(1));
+    assert_eq!(read_both([bird, ""], true), Ok(1));
+    assert!(read_both([bird, ""], false).unwrap_err().contains("printed nothing"));
 }
