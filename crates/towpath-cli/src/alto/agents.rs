@@ -128,7 +128,7 @@ pub(super) struct Agents {
     /// Of those that are asked when a request comes.
     desks: Vec<Arc<Desk>>,
     reports: mpsc::Receiver<Report>,
-    /// Tells those that are asked to ask all anew.
+    /// Tells those that are asked to ask all anew, and those that listen to forget who will not come again.
     anew: watch::Sender<()>,
     tasks: Vec<AbortOnDropHandle<()>>,
     /// The PIDs by which results of measurements were understood.
@@ -166,7 +166,7 @@ impl Agents {
                     let earlier = remembered.as_ref().map(|known| known.facts.routers.clone()).unwrap_or_default();
                     let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0], earlier);
                     let refused = |error| Failure::Facts(format!("agent {name}: cannot listen on {listen}: {error}"));
-                    (Manner::Listens, collector.map_err(refused)?.run(teller).boxed())
+                    (Manner::Listens, collector.map_err(refused)?.run(teller, asks_anew.clone()).boxed())
                 }
                 AgentConfig::Delegate(config) => {
                     let desk = Arc::new(Desk::new(config.wait.0, config.keep.0));

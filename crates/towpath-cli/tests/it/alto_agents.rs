@@ -346,7 +346,17 @@ async fn routers_tell_their_routes_and_they_go_some_time_after_them() {
     drop(router);
     until_logged(&directory, "the connection of 127.0.0.1 ended; what it knew before holds").await;
     until("the route is gone", async || !way(&served, "10.1.2.3").await.contains(path)).await;
-    expect(&ask(&served, "GET /default", &[], "").await, &[r#""stale-agents":{"routers":"#]);
+    let is_stale = async || ask(&served, "GET /default", &[], "").await.contains(r#""stale-agents":{"routers":"#);
+    assert!(is_stale().await);
+    let mut router = net::connect(collector(&directory).await).await.unwrap();
+    until("it is there again, though it tells nothing yet", async || !is_stale().await).await;
+    router.write_all(&announcement()).await.unwrap();
+    until("the route is told again", async || way(&served, "10.1.2.3").await.contains(path)).await;
+    drop(router);
+    until("the route is gone once more", async || !way(&served, "10.1.2.3").await.contains(path)).await;
+    assert!(is_stale().await);
+    served.signal(Signal::HUP);
+    until("nobody waits for it any more", async || !is_stale().await).await;
 }
 
 #[tokio::test]

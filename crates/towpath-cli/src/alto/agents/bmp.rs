@@ -15,7 +15,7 @@ use std::{
 use tokio::{
     io::AsyncReadExt as _,
     net::{TcpListener, TcpStream},
-    sync::Notify,
+    sync::{Notify, watch},
     task::{JoinSet, block_in_place},
     time::{sleep, sleep_until},
 };
@@ -74,9 +74,9 @@ impl Collector {
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
 
-    /// Listens for ever. Dropping the future closes all connections.
-    pub(super) async fn run(self, teller: Teller) {
-        tokio::join!(self.accept(), self.tell(&teller));
+    /// Listens for ever. Who is missed and has no route any more is forgotten when `anew` changes. Dropping the future closes all connections.
+    pub(super) async fn run(self, teller: Teller, anew: watch::Receiver<()>) {
+        tokio::join!(self.accept(), self.tell(&teller, anew));
     }
 
     async fn accept(&self) {
@@ -94,6 +94,8 @@ impl Collector {
             }
             match self.heard.sessions().begin(address) {
                 Some(number) => {
+                    // It may have been missed.
+                    self.heard.changed.notify_one();
                     connections.spawn(listen(stream, address, number, Arc::clone(&self.heard)));
                 }
                 None => tracing::warn!("agent {}: {address} is one router too many", self.heard.name),
@@ -102,7 +104,7 @@ impl Collector {
     }
 
     /// Tells what changed.
-    async fn tell(&self, teller: &Teller) {
+    async fn tell(&self, teller: &Teller, mut anew: watch::Receiver<()>) {
         loop {
             let expiry = self.heard.sessions().next_expiry(self.hold);
             let expired = async {
@@ -114,6 +116,10 @@ impl Collector {
             tokio::select! {
                 () = self.heard.changed.notified() => sleep(self.settle).await,
                 () = expired => {}
+                told = anew.changed() => match told {
+                    Ok(()) => self.heard.sessions().forget_missed(),
+                    Err(_) => return,
+                }
             }
             let (facts, trouble) = block_in_place(|| self.gather());
             teller.tell(Some(Knowledge::of(facts)), trouble).await;

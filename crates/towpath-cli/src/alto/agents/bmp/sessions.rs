@@ -146,7 +146,13 @@ impl Sessions {
         self.earlier.is_awaited()
     }
 
-    /// One that told routes and is not connected any more, until it is again.
+    /// Forgets who is missed and has no route any more: it may never come again.
+    pub(super) fn forget_missed(&mut self) {
+        let sessions = &self.sessions;
+        self.missed.retain(|address| sessions.values().any(|session| session.from == *address));
+    }
+
+    /// One that told routes and is not connected any more, until it is again, or forgotten.
     pub(super) fn gone(&self) -> Option<IpAddr> {
         self.missed.first().copied()
     }

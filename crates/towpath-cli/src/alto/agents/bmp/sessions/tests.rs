@@ -61,6 +61,20 @@ fn routes_hold_for_a_while_when_their_connection_is_gone() {
 }
 
 #[test]
+fn a_router_that_never_comes_again_is_forgotten_once_its_routes_have_gone() {
+    let (mut sessions, now) = (Sessions::default(), clock::now());
+    let router: IpAddr = "198.51.100.1".parse().unwrap();
+    let number = sessions.begin(router).unwrap();
+    sessions.take(number, route(peer(1), "1"));
+    sessions.end(number, now);
+    sessions.forget_missed();
+    assert_eq!(sessions.gone(), Some(router), "its routes are answered from");
+    sessions.expire(now + HOLD, HOLD);
+    sessions.forget_missed();
+    assert_eq!(sessions.gone(), None);
+}
+
+#[test]
 fn who_comes_again_is_heard_before_what_it_said_earlier() {
     let (mut sessions, now) = (Sessions::default(), clock::now());
     let router: IpAddr = "198.51.100.1".parse().unwrap();
