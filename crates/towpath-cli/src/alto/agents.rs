@@ -19,7 +19,15 @@ mod news;
 mod pauses;
 mod program;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::{FutureExt as _, ready};
 use tokio::{
@@ -111,6 +119,8 @@ struct Agent {
     has_told: bool,
     /// Whether its facts are what it told an earlier server.
     is_remembered: bool,
+    /// Whether something is known of it: its task notes that it told something, and has to know what is forgotten.
+    knows: Arc<AtomicBool>,
     told: Told,
     /// What it told since, which is not taken yet, or makes no world with what others tell.
     news: Option<Told>,
@@ -157,6 +167,7 @@ impl Agents {
         for (name, config) in configs {
             config.check().map_err(|fault| Failure::Usage(format!("agent {name}: {fault}")))?;
             let remembered = remembered.remove(name);
+            let knows = Arc::new(AtomicBool::new(remembered.is_some()));
             let name: Arc<str> = name.as_str().into();
             let teller = Teller { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
             let (manner, life) = match config {
@@ -176,11 +187,11 @@ impl Agents {
                     (Manner::Tells, delegated.run(teller, asks_anew.clone()).boxed())
                 }
                 config => {
-                    let asked = Asked::new(config, Arc::clone(&client), remembered.is_some());
+                    let asked = Asked::new(config, Arc::clone(&client), Arc::clone(&knows));
                     (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
                 }
             };
-            agents.push(Agent::new(name, manner, snapshot::settings(config)).remembering(remembered));
+            agents.push(Agent::new(name, manner, snapshot::settings(config), knows).remembering(remembered));
             lives.push(life);
         }
         // Only now: nothing runs unless all can.
@@ -211,7 +222,7 @@ impl Agents {
         let told = |agent: &Agent| {
             let is_silent = !agent.has_told && !agent.is_remembered && agent.manner != Manner::Listens;
             let trouble = agent.trouble.as_deref().or(is_silent.then_some("it has told nothing yet"))?;
-            let is_needed = agent.manner == Manner::Asked && !agent.is_remembered;
+            let is_needed = agent.manner == Manner::Asked && !agent.knows.load(Ordering::Relaxed);
             Some((is_needed, format!("agent {}: {trouble}", agent.name)))
         };
         let (asked, others): (Vec<_>, Vec<_>) =
@@ -236,10 +247,16 @@ impl Agents {
         self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
     }
 
-    /// Forgets what was told to an earlier server only, so that it is waited for. Whether there was such.
+    /// Forgets what was told to an earlier server only, so that it is waited for, and asked for anew. Whether there was such.
     pub(super) fn forget_remembered(&mut self) -> bool {
+        while let Ok(report) = self.reports.try_recv() {
+            self.take(vec![report]);
+        }
         let was_there = self.agents.iter().any(|agent| agent.is_remembered);
         self.agents.iter_mut().filter(|agent| agent.is_remembered).for_each(Agent::forget);
+        if was_there {
+            self.anew.send_replace(());
+        }
         was_there
     }
 
@@ -301,13 +318,14 @@ impl Agents {
 }
 
 impl Agent {
-    fn new(name: Arc<str>, manner: Manner, settings: Option<Tag>) -> Self {
+    fn new(name: Arc<str>, manner: Manner, settings: Option<Tag>, knows: Arc<AtomicBool>) -> Self {
         Self {
             name,
             manner,
             settings,
             has_told: false,
             is_remembered: false,
+            knows,
             told: Told::default(),
             news: None,
             misfit: None,
@@ -323,10 +341,14 @@ impl Agent {
         Self { told: Told::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
-    /// Forgets what it told an earlier server.
+    /// Forgets what it told an earlier server. If it is asked, and told nothing else since, what it says next counts: it may have been refused because it says less.
     fn forget(&mut self) {
         self.told = Told::default();
         self.is_remembered = false;
+        if self.manner == Manner::Asked && self.news.is_none() {
+            self.knows.store(false, Ordering::Relaxed);
+            (self.has_told, self.trouble) = (false, None);
+        }
         self.stale_since_s = self.trouble.as_ref().map(|_| clock::unix_s());
     }
 

@@ -149,6 +149,28 @@ async fn a_snapshot_that_contradicts_files_is_left_aside() {
     expect(&ask(&served, "GET /default", &[], "").await, &["200 OK", "PID4"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_says_less_than_a_snapshot_that_is_left_aside_is_taken() {
+    let directory = directory();
+    let (_web, state, agents) = page(&directory);
+    let told = Arc::clone(&state);
+    let results = Web::start(move |_| match told.load(Ordering::Relaxed) {
+        0 => answer("200 OK", "", "src,dst,metric,value\n127.0.0.0/8,198.51.100.0/24,delay-rt,12000\n"),
+        _ => answer("200 OK", "", r#"{"start": {"connected": []}, "error": "unable to connect to server"}"#),
+    });
+    let agents = format!("{agents}[agents.results]\nkind = 'measurements'\nfiles = ['{}']\n", results.url());
+    let served = serve(&directory, &agents);
+    until_kept(&directory, "PID3").await;
+    until_kept(&directory, "delay-rt").await;
+    drop(served);
+    state.store(1, Ordering::Relaxed);
+    let facts = directory.get("facts.toml");
+    directory.put("facts.toml", &facts.replace("PID2 = [", "PID4 = [\"203.0.113.0/24\"]\nPID2 = ["));
+    let served = serve(&directory, &agents);
+    expect(&ask(&served, "GET /default", &[], "").await, &["200 OK", "PID4"]);
+    until_logged(&directory, "the snapshot is left aside").await;
+}
+
 #[tokio::test]
 async fn routes_hold_though_the_server_is_started_again() {
     let directory = directory();

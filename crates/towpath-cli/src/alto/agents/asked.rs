@@ -3,7 +3,10 @@
 use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -31,8 +34,8 @@ pub(super) struct Asked {
     client: Arc<Client>,
     /// What told the version of each answer that was read last; none if nothing did, or none was read.
     marks: Vec<Option<Mark>>,
-    /// Whether something is known of it already.
-    knows: bool,
+    /// Whether something is known of it already. What an earlier server knew may be forgotten at any time.
+    knows: Arc<AtomicBool>,
 }
 
 /// What tells versions of an answer apart.
@@ -55,7 +58,7 @@ pub(super) fn client() -> Client {
 
 impl Asked {
     /// An agent that was not asked yet, though something may be known of it from an earlier server.
-    pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: bool) -> Self {
+    pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
         let questions = config.questions();
         let marks = vec![None; questions.len()];
         Self { config: Arc::new(config.clone()), questions, client, marks, knows }
@@ -65,7 +68,10 @@ impl Asked {
     pub(super) async fn run(mut self, teller: Teller, mut anew: watch::Receiver<()>) {
         let mut failures = 0_u32;
         loop {
+            let knew = self.knows();
             match self.ask().await {
+                // It was refused for the sake of what is forgotten.
+                Err(_) if knew && !self.knows() => continue,
                 Ok(knowledge) => {
                     failures = 0;
                     teller.tell(knowledge, None).await;
@@ -104,11 +110,16 @@ impl Asked {
             materials.push(Material { source: question.source.to_string(), content });
             marks.push(mark);
         }
-        let (config, is_first) = (Arc::clone(&self.config), !self.knows);
+        let (config, is_first) = (Arc::clone(&self.config), !self.knows());
         let read = spawn_blocking(move || config.read(materials, is_first)).await;
         let knowledge = read.map_err(|error| format!("reading failed, which is a defect: {error}"))??;
-        (self.marks, self.knows) = (marks, true);
+        self.marks = marks;
+        self.knows.store(true, Ordering::Relaxed);
         Ok(Some(knowledge))
+    }
+
+    fn knows(&self) -> bool {
+        self.knows.load(Ordering::Relaxed)
     }
 
     async fn look(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
