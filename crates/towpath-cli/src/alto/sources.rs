@@ -49,6 +49,8 @@ pub(super) enum Content {
     File(PathBuf),
     /// What a server gave.
     Bytes(Vec<u8>),
+    /// Nothing, and why.
+    Missing(String),
 }
 
 /// What an agent knows.
@@ -68,18 +70,39 @@ impl Knowledge {
 }
 
 /// Results of measurements.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Results {
     /// The network map whose PIDs they name.
     map: ResourceId,
     /// One document after another, each with where it is from.
-    documents: Vec<(String, Measurements)>,
+    documents: Vec<(String, Arc<Measurements>)>,
+}
+
+/// What an agent knew before it is read.
+#[derive(Debug)]
+pub(super) enum Before {
+    /// Nothing.
+    Nothing,
+    /// Something.
+    Something,
+    /// The results of these documents, of which each holds where a new one cannot be had.
+    Results(Results),
+}
+
+/// What was read of an agent's materials.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// What the agent knows now.
+    pub knowledge: Knowledge,
+    /// What is wrong with the first material for which an earlier one stands in.
+    pub trouble: Option<String>,
 }
 
 impl AgentConfig {
-    /// What an agent knows that was given `materials`, one for each of its questions, and knew nothing before if this `is_first`. Files are read here, and text is taken apart, which takes its time.
-    pub(super) fn read(&self, materials: Vec<Material>, is_first: bool) -> Result<Knowledge, String> {
-        match self {
+    /// What an agent knows that was given `materials`, one for each of its questions. Files are read here, and text is taken apart, which takes its time.
+    pub(super) fn read(&self, materials: Vec<Material>, before: &Before) -> Result<Reading, String> {
+        let is_first = matches!(before, Before::Nothing);
+        let knowledge = match self {
             AgentConfig::Static { .. } => whole(materials, facts),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files, is_first),
             AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves, is_first),
@@ -88,12 +111,13 @@ impl AgentConfig {
             AgentConfig::GeoIp { .. } => whole(materials, locations),
             AgentConfig::Measurements { here, source, destination, event, map, .. } => {
                 let [here, source, destination, event] = [here, source, destination, event].map(Option::as_deref);
-                measurements(materials, Beside { here, source, destination, event }, map, is_first)
+                return measurements(materials, Beside { here, source, destination, event }, map, before);
             }
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
                 Err("it is not asked now and then, which is a defect".into())
             }
-        }
+        };
+        knowledge.map(|knowledge| Reading { knowledge, trouble: None })
     }
 }
 
@@ -102,6 +126,7 @@ impl Material {
     fn into_bytes(self) -> Result<(String, Vec<u8>), String> {
         let bytes = match self.content {
             Content::Bytes(bytes) => bytes,
+            Content::Missing(trouble) => return Err(trouble),
             Content::File(path) => disk::read(&path, FILE_BYTES).map_err(|error| told(&self.source, &error))?,
         };
         Ok((self.source, bytes))
@@ -239,23 +264,40 @@ fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Results of measurements, of one document after another. One that has none, but what might be some, takes the place of nothing else: what wrote it may say so that it has failed.
+/// Results of measurements, of one document after another. In place of one that cannot be read those of its last reading hold, if there was such, and if others can be read.
 fn measurements(
     materials: Vec<Material>,
     beside: Beside<'_>,
     map: &ResourceId,
-    may_be_empty: bool,
-) -> Result<Knowledge, String> {
-    let read = |material: Material| {
-        let (source, bytes) = material.into_bytes()?;
-        let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| told(&source, &error))?;
-        match &results.doubts().first {
-            Some(first) if results.is_empty() && !may_be_empty => Err(told(&source, first)),
-            _ => Ok((source, results)),
+    before: &Before,
+) -> Result<Reading, String> {
+    let may_be_empty = matches!(before, Before::Nothing);
+    let (mut documents, mut troubles) = (Vec::new(), Vec::new());
+    for (number, material) in materials.into_iter().enumerate() {
+        match (results(material, beside, may_be_empty), before) {
+            (Ok(document), _) => documents.push(document),
+            (Err(trouble), Before::Results(earlier)) => {
+                documents.extend(earlier.documents.get(number).cloned());
+                troubles.push(trouble);
+            }
+            (Err(trouble), _) => return Err(trouble),
         }
-    };
-    let documents = materials.into_iter().map(read).collect::<Result<_, String>>()?;
-    Ok(Knowledge::Results(Results { map: map.clone(), documents }))
+    }
+    let is_all = troubles.len() == documents.len();
+    match troubles.into_iter().next() {
+        Some(first) if is_all => Err(first),
+        trouble => Ok(Reading { knowledge: Knowledge::Results(Results { map: map.clone(), documents }), trouble }),
+    }
+}
+
+/// The results of one document, with where it is from. One that has none, but what might be some, takes the place of nothing else: what wrote it may say so that it has failed.
+fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result<(String, Arc<Measurements>), String> {
+    let (source, bytes) = material.into_bytes()?;
+    let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| told(&source, &error))?;
+    match &results.doubts().first {
+        Some(first) if results.is_empty() && !may_be_empty => Err(told(&source, first)),
+        _ => Ok((source, Arc::new(results))),
+    }
 }
 
 impl Results {

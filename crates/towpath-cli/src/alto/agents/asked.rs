@@ -17,7 +17,7 @@ use towpath_store::{Caller, sys::disk};
 use super::{Teller, pauses};
 use crate::alto::{
     settings::agent::{AgentConfig, Question, Source},
-    sources::{Content, Knowledge, Material},
+    sources::{Before, Content, Knowledge, Material, Reading, Results},
 };
 
 /// How long a server may take for an answer, redirects and repetitions included.
@@ -36,6 +36,8 @@ pub(super) struct Asked {
     marks: Vec<Option<Mark>>,
     /// Whether something is known of it already. What an earlier server knew may be forgotten at any time.
     knows: Arc<AtomicBool>,
+    /// The last results of each of its documents, if it measures.
+    results: Option<Results>,
 }
 
 /// What tells versions of an answer apart.
@@ -61,7 +63,7 @@ impl Asked {
     pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
         let questions = config.questions();
         let marks = vec![None; questions.len()];
-        Self { config: Arc::new(config.clone()), questions, client, marks, knows }
+        Self { config: Arc::new(config.clone()), questions, client, marks, knows, results: None }
     }
 
     /// Asks for ever: at its times, and at once, all anew, when `anew` changes.
@@ -72,9 +74,9 @@ impl Asked {
             match self.ask().await {
                 // It was refused for the sake of what is forgotten.
                 Err(_) if knew && !self.knows() => continue,
-                Ok(knowledge) => {
+                Ok((knowledge, trouble)) => {
                     failures = 0;
-                    teller.tell(knowledge, None).await;
+                    teller.tell(knowledge, trouble).await;
                 }
                 Err(trouble) => {
                     failures = failures.saturating_add(1);
@@ -91,35 +93,61 @@ impl Asked {
         }
     }
 
-    /// What it knows now; none if that is what it knew the last time.
-    async fn ask(&mut self) -> Result<Option<Knowledge>, String> {
+    /// What it knows now, none if that is what it knew the last time; and what is wrong with a part of it.
+    async fn ask(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
         let mut looks = Vec::new();
         for (question, mark) in self.questions.iter().zip(&self.marks) {
-            looks.push(self.look(question, mark.as_ref()).await?);
+            looks.push(self.look_or_miss(question, mark.as_ref()).await?);
         }
         if looks.iter().all(Option::is_none) {
-            return Ok(None);
+            return Ok((None, None));
         }
         let (mut materials, mut marks) = (Vec::new(), Vec::new());
         for (question, look) in self.questions.iter().zip(looks) {
             let (content, mark) = match look {
                 Some(look) => look,
                 // It is as it was, but is needed together with what changed.
-                None => self.look(question, None).await?.expect("who has no version is given one"),
+                None => self.look_or_miss(question, None).await?.expect("who has no version is given one"),
             };
             materials.push(Material { source: question.source.to_string(), content });
             marks.push(mark);
         }
-        let (config, is_first) = (Arc::clone(&self.config), !self.knows());
-        let read = spawn_blocking(move || config.read(materials, is_first)).await;
-        let knowledge = read.map_err(|error| format!("reading failed, which is a defect: {error}"))??;
-        self.marks = marks;
+        let (config, before) = (Arc::clone(&self.config), self.before());
+        let read = spawn_blocking(move || config.read(materials, &before)).await;
+        let Reading { knowledge, trouble } =
+            read.map_err(|error| format!("reading failed, which is a defect: {error}"))??;
+        self.marks = match trouble {
+            None => marks,
+            // What was not read is to be looked at again.
+            Some(_) => vec![None; marks.len()],
+        };
+        if let Knowledge::Results(results) = &knowledge {
+            self.results = Some(results.clone());
+        }
         self.knows.store(true, Ordering::Relaxed);
-        Ok(Some(knowledge))
+        Ok((Some(knowledge), trouble))
+    }
+
+    /// What is known of it already.
+    fn before(&self) -> Before {
+        match &self.results {
+            Some(results) => Before::Results(results.clone()),
+            None if self.knows() => Before::Something,
+            None => Before::Nothing,
+        }
     }
 
     fn knows(&self) -> bool {
         self.knows.load(Ordering::Relaxed)
+    }
+
+    /// The same; that there is no answer is one where an earlier one may stand in.
+    async fn look_or_miss(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
+        let looked = self.look(question, mark).await;
+        looked.or_else(|trouble| match &self.results {
+            Some(_) => Ok(Some((Content::Missing(trouble), None))),
+            None => Err(trouble),
+        })
     }
 
     async fn look(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {

@@ -6,9 +6,14 @@ fn agent(text: &str) -> AgentConfig {
     toml::from_str(text).unwrap()
 }
 
+/// What an agent knew that is read for the first time, or for another one.
+fn before(is_first: bool) -> Before {
+    if is_first { Before::Nothing } else { Before::Something }
+}
+
 /// The routers of facts.
-fn routes(knowledge: Result<Knowledge, String>) -> Result<usize, String> {
-    match knowledge? {
+fn routes(reading: Result<Reading, String>) -> Result<usize, String> {
+    match reading?.knowledge {
         Knowledge::Facts(facts) => {
             let tables = facts.routers.values().filter_map(|router| router.routes.as_ref());
             Ok(tables.map(|table| table.len()).sum())
@@ -41,7 +46,7 @@ fn a_table_that_is_not_whole_takes_the_place_of_nothing_else() {
     let agent = agent(&format!("kind = 'mrt'\nfiles = ['{}']", file.path().display()));
     let read = |bytes: &[u8], is_first| {
         disk::write(file.path(), bytes).unwrap();
-        routes(agent.read(Vec::new(), is_first))
+        routes(agent.read(Vec::new(), &before(is_first)))
     };
     let table = table();
     assert_eq!(read(&table, false), Ok(2));
@@ -55,7 +60,7 @@ fn a_document_without_any_sample_takes_the_place_of_nothing_else() {
     let agent = agent("kind = 'measurements'\nfiles = ['http://h/results']");
     let read = |text: &str, is_first| {
         let content = Content::Bytes(text.as_bytes().to_vec());
-        agent.read(vec![Material { source: "http://h/results".into(), content }], is_first)
+        agent.read(vec![Material { source: "http://h/results".into(), content }], &before(is_first))
     };
     let iperf3 = r#"{"start": {"connected": [], "version": "iperf 3.16"}, "error": "unable to connect to server"}"#;
     for failed in [iperf3, r#"{"detail": "Throttled"}"#] {
@@ -70,6 +75,35 @@ fn a_document_without_any_sample_takes_the_place_of_nothing_else() {
 }
 
 #[test]
+fn what_is_wrong_with_a_document_keeps_no_results_of_others_away() {
+    let agent = agent("kind = 'measurements'\nfiles = ['http://h/a', 'http://h/b']");
+    let content = |text: &str| Content::Bytes(text.as_bytes().to_vec());
+    let csv = |dst: u8, delay: u8| content(&format!("src,dst,metric,value\n192.0.2.1,192.0.2.{dst},delay-ow,{delay}"));
+    let read = |contents: [Content; 2], before: &Before| {
+        let materials = contents.map(|content| Material { source: "http://h/".into(), content });
+        let Reading { knowledge, trouble } = agent.read(materials.into(), before)?;
+        let Knowledge::Results(results) = knowledge else { panic!("these are no results") };
+        Ok::<_, String>((results, trouble))
+    };
+    let delays = |results: &Results| -> Vec<String> {
+        let costs = results.facts(&Pids::new()).costs;
+        costs.iter().map(|costs| format!("{} {:?}", costs.dst.0, costs.values.get("delay-ow"))).collect()
+    };
+    let failed = || content(r#"{"error": "unable to connect to server"}"#);
+    assert!(read([csv(2, 7), failed()], &Before::Something).is_err(), "nothing is known that could stand in");
+    let (both, trouble) = read([csv(2, 7), csv(3, 8)], &Before::Nothing).unwrap();
+    assert_eq!(trouble, None);
+    let expected = read([csv(2, 9), csv(3, 8)], &Before::Nothing).unwrap().0;
+    assert_ne!(delays(&both), delays(&expected));
+    for fault in [failed(), content("Bad Gateway"), Content::Missing("http://h/: 404 Not Found".into())] {
+        let (results, trouble) = read([csv(2, 9), fault], &Before::Results(both.clone())).unwrap();
+        assert_eq!(delays(&results), delays(&expected));
+        assert!(trouble.unwrap().starts_with("http://h/: "));
+    }
+    assert!(read([failed(), failed()], &Before::Results(both)).is_err(), "nothing was read");
+}
+
+#[test]
 fn a_looking_glass_that_is_busy_takes_no_route_away() {
     let agent = agent("kind = 'looking-glass'\nurl = 'http://h/lg'\nrouter = 'r'\nqueries = ['a', 'b']");
     let read_both = |texts: [&str; 2], is_first| {
@@ -77,7 +111,7 @@ fn a_looking_glass_that_is_busy_takes_no_route_away() {
             source: "http://h/lg".into(),
             content: Content::Bytes(format!("<pre>{text}</pre>").into_bytes()),
         };
-        routes(agent.read(texts.map(material).into(), is_first))
+        routes(agent.read(texts.map(material).into(), &before(is_first)))
     };
     let junos = "192.0.2.0/24 *[BGP/170] 1d\n AS path: 1 I\n > to 192.0.2.1 via x";
     let read = |second: &str, is_first| read_both([junos, second], is_first);
