@@ -213,7 +213,7 @@ impl Agents {
                 () = sleep_until(deadline), if !is_late => {}
             }
         }
-        self.take_news();
+        self.take_news(&self.who_waits(|_| true));
         self.has_news = false;
     }
 

@@ -398,3 +398,26 @@ async fn who_contradicts_others_is_stale_and_they_go_on() {
     until("all fits again", async || hopcount().await.contains(r#""PID1":{"Q":5}"#)).await;
     assert!(!hopcount().await.contains("stale-agents"));
 }
+
+#[tokio::test]
+async fn who_contradicts_others_keeps_nobody_from_what_fits_together() {
+    let directory = directory();
+    let agent = |name: &str| format!("[agents.{name}]\nkind = 'static'\nfile = '{name}.toml'\nrefresh = '100ms'\n");
+    let pids = |name: &str| directory.put("pids.toml", &format!("network-map.default.{name} = ['203.0.113.0/24']\n"));
+    let costs = |name: &str| directory.put("costs.toml", &format!("[cost-map.default.hopcount.PID1]\n{name} = 3\n"));
+    let other = |name: &str| directory.put("other.toml", &format!("[cost-map.default.hopcount.PID2]\n{name} = 4\n"));
+    pids("P");
+    costs("P");
+    other("PID1");
+    let agents: String = ["costs", "other", "pids"].map(agent).concat();
+    let served = serve(&directory, &agents);
+    let hopcount = async || ask(&served, "GET /default-hopcount", &[], "").await;
+    other("Q");
+    until("one contradicts the others", async || hopcount().await.contains(r#""stale-agents":{"other":"#)).await;
+    pids("R");
+    costs("R");
+    until("their news is taken", async || hopcount().await.contains(r#""PID1":{"R":3}"#)).await;
+    let told = hopcount().await;
+    expect(&told, &[r#""PID2":{"PID1":4}"#, r#""stale-agents":{"other":"#]);
+    assert!(!told.contains("\"costs\":\"") && !told.contains("\"pids\":\""), "{told}");
+}

@@ -1,16 +1,16 @@
 //! What agents told and is not answered from yet.
 //!
-//! News of one agent may contradict what others tell: a PID has gone of which another one tells costs. Then it alone keeps what it knew before, and is stale; what the others tell is taken.
-//! Its news is tried again whenever an agent tells something else.
+//! News of one agent may contradict what others tell: a PID has gone of which another one tells costs. Then it alone keeps what it knew before, and is stale; what the others tell is taken, also
+//! where only all of theirs together makes a world. Its news is tried again whenever an agent tells something else, after theirs.
 
-use std::mem;
+use std::{iter, mem};
 
 use towpath_alto::facts::Facts;
 use towpath_store::sys::clock;
 
 use super::{Agent, Agents};
 use crate::alto::{
-    answers::Answers,
+    answers::{Answers, Unservable},
     sources::{Knowledge, Pids, Results},
 };
 
@@ -71,15 +71,18 @@ impl Agents {
         if !mem::take(&mut self.has_news) {
             return false;
         }
-        let earlier = self.take_news();
-        if let Err(fault) = answers.renew(self.facts(), self.stale()) {
-            let whose: Vec<usize> = earlier.iter().map(|(number, _)| *number).collect();
-            for (number, earlier) in earlier {
-                self.agents[number].leave_aside(earlier);
-            }
-            self.take_what_fits(whose, answers);
-            if let Err(again) = answers.renew(self.facts(), self.stale()) {
-                tracing::error!("{fault}; without what agents told last, {again}; the world before holds");
+        // Who contradicted others before most likely does so still.
+        let fresh = self.who_waits(|agent| agent.misfit.is_none());
+        let earlier = self.take_news(&fresh);
+        let outcome = answers.renew(self.facts(), self.stale());
+        if outcome.is_err() {
+            self.leave_aside(earlier);
+        }
+        let has_taken_more = self.take_what_fits(answers);
+        if outcome.is_err() || has_taken_more {
+            self.note_stale();
+            if let Err(fault) = answers.renew(self.facts(), self.stale()) {
+                tracing::error!("without what agents told last, {fault}; the world before holds");
             }
         }
         self.agents.iter_mut().filter(|agent| agent.news.is_none()).for_each(|agent| agent.misfit = None);
@@ -87,40 +90,64 @@ impl Agents {
         true
     }
 
-    /// Takes the news of all agents. What they were before, by their numbers.
-    pub(super) fn take_news(&mut self) -> Vec<(usize, Earlier)> {
-        let agents = self.agents.iter_mut().enumerate();
-        let earlier = agents.filter_map(|(number, agent)| Some((number, agent.take_news()?))).collect();
+    /// The numbers of agents whose news is not taken yet and of which that holds.
+    pub(super) fn who_waits(&self, holds: impl Fn(&Agent) -> bool) -> Vec<usize> {
+        let agents = self.agents.iter().enumerate();
+        agents.filter(|(_, agent)| agent.news.is_some() && holds(agent)).map(|(number, _)| number).collect()
+    }
+
+    /// Takes the news of these agents. What they were before, by their numbers.
+    pub(super) fn take_news(&mut self, whose: &[usize]) -> Vec<(usize, Earlier)> {
+        let take = |number: &usize| Some((*number, self.agents[*number].take_news()?));
+        let earlier = whose.iter().filter_map(take).collect();
         self.note_stale();
         self.put_together();
         earlier
     }
 
-    /// Takes the news of these agents one after the other, as far as it makes a world with the rest.
-    fn take_what_fits(&mut self, mut agents: Vec<usize>, answers: &Answers) {
-        loop {
-            let count = agents.len();
-            agents.retain(|agent| !self.takes(*agent, answers));
-            // What was taken may be what others need.
-            if agents.is_empty() || agents.len() == count {
-                break;
-            }
+    /// What these agents knew before holds; what they told since is left aside.
+    fn leave_aside(&mut self, earlier: Vec<(usize, Earlier)>) {
+        for (number, earlier) in earlier {
+            self.agents[number].leave_aside(earlier);
         }
-        self.note_stale();
         self.put_together();
     }
 
-    /// Takes the news of an agent, if it makes a world with what all others were taken to know. Whether it does.
-    fn takes(&mut self, number: usize, answers: &Answers) -> bool {
-        let Some(earlier) = self.agents[number].take_news() else { return true };
-        self.put_together();
-        let fits = answers.would_renew(self.facts());
-        if let Err(fault) = &fits {
-            let agent = &mut self.agents[number];
-            agent.leave_aside(earlier);
-            agent.note_misfit(fault.to_string());
+    /// Takes the news of all agents that wait, as far as it makes a world with what is known. Whether there was such. Of the others it is noted why theirs makes none.
+    fn take_what_fits(&mut self, answers: &Answers) -> bool {
+        let mut has_taken = false;
+        loop {
+            let mut waiting = self.who_waits(|agent| agent.misfit.is_some());
+            waiting.extend(self.who_waits(|agent| agent.misfit.is_none()));
+            let mut faults = Vec::new();
+            let is_taken = attempts(&waiting).any(|whose| match self.takes(&whose, answers) {
+                Ok(()) => true,
+                Err(fault) => {
+                    faults.extend(whose.first().filter(|_| whose.len() == 1).map(|number| (*number, fault)));
+                    false
+                }
+            });
+            // What was taken may be what others need.
+            if is_taken {
+                has_taken = true;
+                continue;
+            }
+            faults.into_iter().for_each(|(number, fault)| self.agents[number].note_misfit(fault.to_string()));
+            return has_taken;
         }
-        fits.is_ok()
+    }
+
+    /// Takes the news of these agents, if it makes a world with what all others were taken to know.
+    ///
+    /// # Errors
+    /// If it makes none; then it is left aside.
+    fn takes(&mut self, whose: &[usize], answers: &Answers) -> Result<(), Unservable> {
+        let earlier = self.take_news(whose);
+        let fits = answers.would_renew(self.facts());
+        if fits.is_err() {
+            self.leave_aside(earlier);
+        }
+        fits
     }
 
     /// Makes facts of all that was told and taken.
@@ -144,6 +171,22 @@ impl Agents {
             self.has_news |= agent.stale_since_s.is_some() != was_stale;
         }
     }
+}
+
+/// Whose news to try together, of those that wait: that of all, that of all but one, beginning without the first, and that of one alone.
+fn attempts(waiting: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let without = |one: &usize| waiting.iter().copied().filter(|other| other != one).collect();
+    // Of two, all but one is one alone.
+    let count = match waiting.len() {
+        0 => 0,
+        1 => 1,
+        2 => 3,
+        many => 1 + 2 * many,
+    };
+    iter::once(waiting.to_vec())
+        .chain(waiting.iter().map(without))
+        .chain(waiting.iter().map(|one| vec![*one]))
+        .take(count)
 }
 
 impl Agent {
