@@ -8,9 +8,9 @@ use super::{
     answers::{address_of, property},
     directory::{Directory, Entry, Service},
     document::Document,
+    survey::endpoints,
 };
 use crate::{
-    address::Endpoint,
     cost::{CostMode, CostType},
     delegation::{Askable, Item, Question},
     facts::Cost,
@@ -74,10 +74,6 @@ pub struct Posting<'a> {
     pub asks: Question,
     /// What is posted to it.
     pub input: Json,
-}
-
-fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
-    addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
 }
 
 /// The resources that tell properties of addresses.

@@ -350,7 +350,8 @@ fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Question {
     Question { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
 }
 
-fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
+/// Addresses as requests name them.
+pub(super) fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
     addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
 }
 

@@ -9,7 +9,7 @@ use towpath_alto::{
     updates::EVENT_STREAM,
 };
 use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
-use towpath_proto::url::Url;
+use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
 use super::AltoTrouble;
@@ -116,9 +116,9 @@ impl Asker {
             let body = subscription.whole(MAX_ANSWER_BYTES).await?;
             return Err(ClientError::refused(&url, &body).into());
         }
-        let media_type = subscription.media_type.split(';').next().unwrap_or_default().trim();
-        if !media_type.eq_ignore_ascii_case(EVENT_STREAM) {
-            return Err(ClientError::no_events(&subscription.url, media_type).into());
+        if !media_type::is(&subscription.media_type, EVENT_STREAM) {
+            let told = media_type::essence(&subscription.media_type);
+            return Err(ClientError::no_events(&subscription.url, told).into());
         }
         Ok(subscription)
     }
