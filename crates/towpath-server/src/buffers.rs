@@ -1,64 +1,126 @@
-//! The memory that answers in the making may take: a bound for all connections, shared in the order of asking.
+//! Bounds on memory: [`Memory`] for all connections, in fair shares, and [`Buffers`] for one.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Memory is handed out in units of this many bytes, because a semaphore counts to 2^29 or so.
+use crate::shares::{Class, Holder, Lease, Shares, Standing};
+
+/// Memory of one connection is handed out in units of this many bytes, because a semaphore counts to 2^29 or so.
 const UNIT_BYTES: usize = 4096;
 
-/// A bound on memory. Requests for it are served first come, first served.
+/// What a connection may take before its peer has taken, or sent, anything: two pieces of a file.
+const FIRST_BYTES: u64 = 512 << 10;
+
+/// The longest lease that may come from the reserve of the memory for all: a short file, a listing of a hundred entries.
+const SMALL_BYTES: usize = 128 << 10;
+
+/// The memory for answers and requests of all connections.
 #[derive(Debug, Clone)]
-pub struct Buffers {
+pub struct Memory(Shares);
+
+impl Memory {
+    /// Makes a pool of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        Self(Shares::new(bytes, UNIT_BYTES as u64, 1))
+    }
+
+    /// Takes `bytes` as soon as the share of `holder` permits it.
+    pub async fn take(&self, holder: &Arc<Holder>, bytes: usize, standing: &Arc<Standing>) -> Lease {
+        let class = if bytes <= SMALL_BYTES { Class::Small } else { Class::Large };
+        self.0.take(holder, bytes as u64, class, standing).await
+    }
+
+    /// Returns the pool.
+    pub fn shares(&self) -> &Shares {
+        &self.0
+    }
+}
+
+/// A bound on the memory of one connection. It grows with what its peer takes, or sends. Requests for memory are served first come, first served.
+#[derive(Debug, Clone)]
+pub(crate) struct Buffers {
     free: Arc<Semaphore>,
-    units: u32,
+    /// The bound now, and at most, in units.
+    bound: Arc<AtomicU32>,
+    most: u32,
 }
 
 /// The right to use some memory, until dropped.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     permit: OwnedSemaphorePermit,
+    of: Buffers,
 }
 
 impl Buffers {
-    /// A bound of `bytes`, at least one unit of 4 KiB.
-    pub fn new(bytes: u64) -> Self {
-        let units = u32::try_from(bytes / UNIT_BYTES as u64).unwrap_or(u32::MAX >> 3).clamp(1, u32::MAX >> 3);
-        Self { free: Arc::new(Semaphore::new(units as usize)), units }
+    /// Makes a bound of `bytes`, at least one unit of 4 KiB.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self::growing(bytes, bytes)
     }
 
-    /// Room for `bytes`, once there is. A request for more than the whole gets the whole.
-    pub async fn room(&self, bytes: usize) -> Room {
+    /// Makes a bound that begins at [`FIRST_BYTES`] and grows up to `bytes` as rooms are given back.
+    pub(crate) fn growing_to(bytes: u64) -> Self {
+        Self::growing(FIRST_BYTES, bytes)
+    }
+
+    fn growing(first_bytes: u64, bytes: u64) -> Self {
+        let units =
+            |bytes: u64| u32::try_from(bytes / UNIT_BYTES as u64).unwrap_or(u32::MAX >> 3).clamp(1, u32::MAX >> 3);
+        let (most, bound) = (units(bytes), units(first_bytes.min(bytes)));
+        Self { free: Arc::new(Semaphore::new(bound as usize)), bound: Arc::new(AtomicU32::new(bound)), most }
+    }
+
+    /// Returns room for `bytes`, once there is. A request for more than the whole gets the whole.
+    pub(crate) async fn room(&self, bytes: usize) -> Room {
         let wanted = self.units_for(bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(wanted).await;
-        Room { permit: permit.expect("the semaphore is never closed") }
+        Room { permit: permit.expect("the semaphore is never closed"), of: self.clone() }
     }
 
-    /// Room for `bytes` if there is some at once.
-    pub fn room_now(&self, bytes: usize) -> Option<Room> {
+    /// Returns room for `bytes` if there is some at once.
+    pub(crate) fn room_now(&self, bytes: usize) -> Option<Room> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.units_for(bytes)).ok()?;
-        Some(Room { permit })
+        Some(Room { permit, of: self.clone() })
     }
 
     /// Makes a room of this memory one for `bytes`: what is too much is given back; what is missing is added if all of it is free at once, else nothing is.
-    pub(crate) fn fit(&self, room: Room, bytes: usize) -> Room {
-        let Room { mut permit } = room;
-        let (has, wanted) = (permit.num_permits(), self.units_for(bytes));
-        drop(permit.split(has.saturating_sub(wanted as usize)));
+    pub(crate) fn fit(&self, mut room: Room, bytes: usize) -> Room {
+        let (has, wanted) = (room.permit.num_permits(), self.units_for(bytes));
+        drop(room.permit.split(has.saturating_sub(wanted as usize)));
         let missing = wanted.saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
         if let Ok(more) = Arc::clone(&self.free).try_acquire_many_owned(missing) {
-            permit.merge(more);
+            room.permit.merge(more);
         }
-        Room { permit }
+        room
     }
 
-    /// Whether less than a quarter is free.
-    pub fn is_short(&self) -> bool {
-        self.free.available_permits() < self.units as usize / 4
+    /// Returns the bound as it is now, in bytes.
+    pub(crate) fn bound_bytes(&self) -> usize {
+        self.bound.load(Relaxed) as usize * UNIT_BYTES
     }
 
     fn units_for(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.bound.load(Relaxed))
+    }
+
+    fn grow(&self, units: usize) {
+        if self.bound.load(Relaxed) >= self.most {
+            return;
+        }
+        let grown = |bound: u32| bound.saturating_add(u32::try_from(units).unwrap_or(u32::MAX)).min(self.most);
+        if let Ok(before) = self.bound.fetch_update(Relaxed, Relaxed, |bound| Some(grown(bound))) {
+            self.free.add_permits((grown(before) - before) as usize);
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.grow(self.permit.num_permits());
     }
 }
 
@@ -72,7 +134,21 @@ mod tests {
         let first = buffers.room_now(5000).expect("two units are free");
         assert!(buffers.room_now(1).is_none());
         drop(first);
-        assert!(buffers.room_now(1 << 40).is_some(), "one who wants more than all gets all");
+        assert!(buffers.room_now(1 << 40).is_some(), "a request for more than all gets all");
+    }
+
+    #[test]
+    fn a_connection_gets_more_memory_as_its_peer_takes_some() {
+        let buffers = Buffers::growing_to(2 << 20);
+        let all = buffers.room_now(1 << 40).expect("nothing is taken");
+        assert_eq!(all.permit.num_permits() * UNIT_BYTES, 512 << 10);
+        drop(all);
+        assert_eq!(buffers.bound_bytes(), 1 << 20);
+        for _ in 0..4 {
+            drop(buffers.room_now(1 << 40));
+        }
+        assert_eq!(buffers.bound_bytes(), 2 << 20);
+        assert_eq!(buffers.free.available_permits() * UNIT_BYTES, 2 << 20);
     }
 
     #[test]

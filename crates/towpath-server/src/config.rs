@@ -195,7 +195,7 @@ pub struct ProbeConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections at once. Further ones wait in the kernel's queue.
+    /// Connections at once, no more than three quarters of the descriptors that the process may have. Further ones wait in the kernel's queue.
     pub connections: usize,
     /// Requests of one connection being worked on; the next is read when one is done.
     pub requests_per_connection: usize,
@@ -205,6 +205,8 @@ pub struct Limits {
     pub bytes: ByteSize,
     /// Threads that wait for the disk.
     pub disk_threads: usize,
+    /// Open files, listings and uploads of all connections; no more than the process may have descriptors beside its connections.
+    pub files: usize,
     /// Open files of one connection.
     pub files_per_connection: usize,
     /// The longest request header (HTTP) or text argument (XRootD).
@@ -298,6 +300,7 @@ impl Default for Limits {
             bytes_per_connection: ByteSize(32 << 20),
             bytes: ByteSize(128 << 20),
             disk_threads: 32,
+            files: 65_536,
             files_per_connection: 4_096,
             header_bytes: ByteSize(64 << 10),
             handshake: Span(Duration::from_secs(20)),

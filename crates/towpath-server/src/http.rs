@@ -43,7 +43,7 @@ mod uploads;
 mod verb;
 mod wire;
 
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc};
 
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
@@ -56,11 +56,6 @@ use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
 };
-
-/// How much a client may send on one HTTP/2 stream, and on all of a connection, before we have taken it. At a round trip of 100 ms they
-/// bound an upload to 20 MB/s, and all of a connection to 160 MB/s.
-const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// The longest frame that a client may send on HTTP/2. The least allowed, 16 KiB, is many to take apart.
 const FRAME_BYTES: u32 = 256 << 10;
@@ -119,6 +114,11 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
                 tracing::info!(%peer, "dropped the client: {}", late.phrase());
                 return;
             }
+            () = link.revoked.cancelled() => {
+                service.metrics.dropped.inc();
+                tracing::info!(%peer, "dropped the client: it did not move memory that other clients need");
+                return;
+            }
             () = &mut stopping, if !told => {
                 told = true;
                 connection.as_mut().graceful_shutdown();
@@ -142,8 +142,9 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        // What a client may send before the server has taken it, in a stream and in all: 64 KiB, and more as it is taken (at most 16 MiB). With large windows from the
+        // beginning, each connection could fill one of them with what nothing was reserved for.
+        .adaptive_window(true)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(u32::try_from(limits.requests_per_connection).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESETS)
@@ -151,16 +152,11 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
     builder
 }
 
-/// How often to look whether others lack the memory that a client leaves untaken.
-const MEMORY_LOOK: Duration = Duration::from_secs(1);
-
 /// Ends when the client is late.
 async fn watch(link: &Link, limits: &Limits) -> Late {
     loop {
         match link.pulse.late(limits) {
             Ok(again) => tokio::time::sleep(again).await,
-            // Memory that nobody lacks may stay where it is.
-            Err(Late::Keeping) if !link.is_short_of_memory() => tokio::time::sleep(MEMORY_LOOK).await,
             Err(late) => return late,
         }
     }

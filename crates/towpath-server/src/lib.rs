@@ -16,6 +16,7 @@ pub mod http;
 mod listener;
 pub mod metrics;
 mod passwords;
+pub mod shares;
 mod socket;
 pub mod third_party;
 mod tls;
@@ -28,9 +29,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_store::{Fault, Store};
 
-pub use buffers::{Buffers, Room};
+use buffers::Buffers;
+pub use buffers::Memory;
 pub use config::ServeConfig;
 pub use listener::Server;
+use shares::Shares;
 pub use socket::Socket;
 
 /// What went wrong before the server could serve.
@@ -78,8 +81,12 @@ pub struct Service {
     pub http: http::State,
     /// Copies between this server and others.
     pub third_party: third_party::State,
-    /// The memory that answers in the making may take.
-    pub buffers: Buffers,
+    /// The memory that answers in the making, and requests that arrive, may take: in bytes.
+    pub memory: Memory,
+    /// Connections.
+    pub connections: Shares,
+    /// Open files, directories that are listed, and uploads, of all connections.
+    pub files: Shares,
     /// Threads that may send files at once: they wait for the disk and a little for clients, beside the store's own.
     pub file_senders: Arc<Semaphore>,
     /// Counters.

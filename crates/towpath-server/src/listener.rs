@@ -10,6 +10,7 @@
 
 use std::{net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
+use rustix::process::{Resource, getrlimit};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::{TcpListener, TcpStream},
@@ -23,12 +24,14 @@ use tokio_util::{
 use towpath_store::{Store, memory::MemoryStore, sys::net};
 
 use crate::{
-    Buffers, ServeConfig, Service, Socket, StartError,
+    Memory, ServeConfig, Service, Socket, StartError,
     access::Access,
     access_log::AccessLog,
     application::{Application, Hosted},
+    config::Limits,
     http,
     metrics::Metrics,
+    shares::{Class, Holder, Lease, Shares},
     third_party::{self, Transfers},
     tls::Tls,
     xrootd,
@@ -38,6 +41,11 @@ use crate::{
 const TLS_HANDSHAKE: u8 = 0x16;
 /// First byte of the xroot handshake.
 const XROOTD_HANDSHAKE: u8 = 0;
+
+/// What one network may have of the connections, to what is left free: three to one, because batch systems stand behind one address.
+const CONNECTIONS_ALPHA: u64 = 3;
+/// Descriptors that are neither connections nor open files: listeners, logs, the runtime's, and those of short looks at names.
+const OTHER_DESCRIPTORS: u64 = 128;
 
 /// A server that listens, and has not begun to accept.
 #[derive(Debug)]
@@ -97,6 +105,7 @@ impl Server {
             return Err(StartError::Access(why.into()));
         }
         let metrics = Metrics::default();
+        let (connections, files) = descriptors(&config.limits);
         let service = Service {
             store,
             application,
@@ -104,7 +113,9 @@ impl Server {
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
-            buffers: Buffers::new(config.limits.bytes.0),
+            memory: Memory::new(config.limits.bytes.0),
+            connections: Shares::new(connections, 1, CONNECTIONS_ALPHA),
+            files: Shares::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
             metrics,
@@ -134,7 +145,8 @@ impl Server {
     /// Serves until [`Self::stopping`] is cancelled, then lets requests under way finish, for as long as the setting `drain` says.
     pub async fn run(self) {
         let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(self.service.limits.connections.max(1)));
+        let places =
+            Arc::new(Semaphore::new(usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX)));
         for listener in self.listeners {
             let (service, places, tracker) = (Arc::clone(&self.service), Arc::clone(&places), connections.clone());
             connections.spawn(accept(listener, service, places, tracker));
@@ -160,8 +172,9 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
         match accepted {
             (place, Ok((stream, peer))) => {
                 let service = Arc::clone(&service);
+                let Some(lease) = admit(&service, peer) else { continue };
                 tracker.spawn(async move {
-                    let _place = place;
+                    let _place = (place, lease);
                     serve(&service, stream, peer).await;
                 });
             }
@@ -172,6 +185,24 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
             }
         }
     }
+}
+
+/// Takes a connection from the share of its network; none if that does not permit one more.
+fn admit(service: &Service, peer: SocketAddr) -> Option<Lease> {
+    let lease = service.connections.try_take(&Holder::at(peer.ip()), 1, Class::Small);
+    if lease.is_none() {
+        service.metrics.dropped.inc();
+        tracing::info!(%peer, "closed a new connection: its network has as many as its share of limits.connections permits");
+    }
+    lease
+}
+
+/// How many connections and open files there may be: as the settings say, as far as the process may have so many descriptors.
+fn descriptors(limits: &Limits) -> (u64, u64) {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let connections = (limits.connections as u64).clamp(1, (most / 4 * 3).max(1));
+    let files = (limits.files as u64).min(most.saturating_sub(connections).saturating_sub(OTHER_DESCRIPTORS));
+    (connections, files.max(1))
 }
 
 async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {

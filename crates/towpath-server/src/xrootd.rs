@@ -81,7 +81,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
 async fn serve_session(session: Arc<Session>, admitted: Admitted) {
     let socket = admitted.socket.as_raw_fd();
     let (receiving, sending) = split(admitted.socket);
-    let outbox = Outbox::new(sending, &session.service, session.ended.clone());
+    let outbox = Outbox::new(sending, &session.service, session.ended.clone(), Arc::clone(&session.sending));
     let connection = Connection {
         session,
         receiving,
@@ -101,7 +101,7 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted) {
 async fn serve_bound(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
     let (mut receiving, sending) = split(admitted.socket);
     let end = session.ended.child_token();
-    let outbox = Arc::new(Outbox::new(sending, &session.service, end.clone()));
+    let outbox = Arc::new(Outbox::new(sending, &session.service, end.clone(), Arc::clone(&session.sending)));
     let bound = session.bind(&outbox);
     let mut answer = admitted.unsent;
     answer.extend_from_slice(&login::bound(stream_id, &bound));

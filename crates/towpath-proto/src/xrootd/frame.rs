@@ -18,6 +18,9 @@ use super::request::{Checkpoint, Limits, Request, RequestHeader};
 use super::response::{ResponseHeader, StatusBody};
 use super::{DecodeError, RequestCode, Status};
 
+/// How much a buffer grows at least for a long message: it grows as bytes arrive, to twice what is there, not by the length that the peer announces.
+const GROWTH_BYTES: usize = 64 << 10;
+
 /// Buffered bytes, and how many of the next ones belong to no header.
 #[derive(Debug, Default)]
 struct Inlet {
@@ -49,7 +52,8 @@ impl Inlet {
     fn take_message(&mut self, skip: usize, length: usize) -> Option<Bytes> {
         let end = skip.saturating_add(length);
         if self.buffer.len() < end {
-            self.buffer.reserve(end.saturating_sub(self.buffer.len()));
+            let missing = end.saturating_sub(self.buffer.len());
+            self.buffer.reserve(missing.min(self.buffer.len().max(GROWTH_BYTES)));
             self.awaited_bytes = end;
             return None;
         }

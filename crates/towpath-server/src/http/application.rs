@@ -208,19 +208,19 @@ async fn with_room(
 
 /// A body in one piece, which is the client's to take from now on.
 async fn whole(exchange: &Exchange, body: Vec<u8>, advance: Advance) -> Content {
-    let (link, length) = (&exchange.link, body.len());
-    let reserved = link.reserve_advanced(advance, length).await.owed_to_client(&link.pulse.debt());
+    let (claim, length) = (exchange.claim(), body.len());
+    let reserved = claim.await_client(claim.reserve_advanced(advance, length).await);
     let chunk = future::ready(Ok(Chunk::Bytes(body.into(), Some(reserved))));
     Content::Stream(chunk.into_stream().boxed(), Some(length as u64))
 }
 
 /// Pieces, each once there is room for it, until none is left or the server stops.
 fn stream(exchange: &Exchange, pieces: BoxStream<'static, Bytes>) -> Content {
-    let (link, debt) = (Arc::clone(&exchange.link), exchange.link.pulse.debt());
+    let claim = exchange.claim();
     let chunks = pieces.then(move |piece| {
-        let (link, debt) = (Arc::clone(&link), Arc::clone(&debt));
+        let claim = claim.clone();
         async move {
-            let reserved = link.reserve(piece.len()).await.owed_to_client(&debt);
+            let reserved = claim.await_client(claim.reserve(piece.len()).await);
             Ok::<_, Error>(Chunk::Bytes(piece, Some(reserved)))
         }
     });

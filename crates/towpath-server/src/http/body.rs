@@ -161,7 +161,7 @@ pub(super) struct Piece {
     /// That of the answer whose last piece this is.
     account: Option<Account>,
     owed: Owed,
-    _reserved: Option<Reserved>,
+    reserved: Option<Reserved>,
 }
 
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Piece {
                 (Data::Span(length, Arc::clone(&link.outbox)), None)
             }
         };
-        Self { data, account: None, owed, _reserved: reserved }
+        Self { data, account: None, owed, reserved }
     }
 }
 
@@ -216,6 +216,9 @@ impl Buf for Piece {
             account.finish();
         }
         self.owed.moved();
+        if let Some(reserved) = &self.reserved {
+            reserved.moved(count);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use towpath_store::{Caller, Fault, Metadata, Result, Store, StorePath};
 
 use super::{
     account::Account,
-    link::Link,
+    link::{Claim, Link},
     refusal::Refusal,
     respond::{self, field},
     target::Target,
@@ -17,6 +17,7 @@ use super::{
 use crate::{
     Service,
     access::{Activity, Identity},
+    shares::{Class, Holder, Lease},
 };
 
 /// A request without its body.
@@ -25,6 +26,8 @@ pub(super) struct Exchange {
     pub(super) service: Arc<Service>,
     pub(super) link: Arc<Link>,
     pub(super) identity: Identity,
+    /// Whose share of memory, files, locks and uploads it takes from.
+    pub(super) holder: Arc<Holder>,
     pub(super) verb: Verb,
     pub(super) version: Version,
     pub(super) target: Target,
@@ -98,6 +101,22 @@ impl Exchange {
             Decision::Proceed => Ok(()),
             Decision::NotModified | Decision::PreconditionFailed => Err(Refusal::precondition_failed()),
         }
+    }
+
+    /// Returns a claim on memory for the body of this request, or for its answer.
+    pub(super) fn claim(&self) -> Claim {
+        Claim::new(&self.link, &self.holder)
+    }
+
+    /// Takes a file to open from the holder's share, for as long as the answer lasts.
+    ///
+    /// # Errors
+    /// 503 if the holder has as many open files as its share permits.
+    pub(super) fn open_file(&self) -> Result<Lease, Refusal> {
+        let lease = self.service.files.try_take(&self.holder, 1, Class::Small);
+        lease.ok_or_else(|| {
+            Refusal::overloaded("you have as many open files here as your share permits: try again later")
+        })
     }
 
     /// Counts bytes of an upload.

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use futures::{FutureExt as _, Stream, future::BoxFuture};
 use towpath_store::{Error, Fault, ReadHandle, Result};
 
-use super::{body::Chunk, link::Link, pulse::Debt, wire::FileSpan};
+use super::{body::Chunk, link::Claim, wire::FileSpan};
+use crate::shares::Lease;
 
 /// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
 const READ_BYTES: u64 = 256 << 10;
@@ -42,8 +43,9 @@ pub(super) enum Segment {
 /// The body.
 pub(super) struct FileBody {
     handle: Arc<dyn ReadHandle>,
-    link: Arc<Link>,
-    debt: Arc<Debt>,
+    /// That of the open file.
+    lease: Arc<Lease>,
+    claim: Claim,
     segments: VecDeque<Segment>,
     by_sendfile: bool,
     pieces: VecDeque<Pending>,
@@ -58,13 +60,14 @@ impl FileBody {
     /// The segments of the file that `handle` has open.
     pub(super) fn new(
         handle: Arc<dyn ReadHandle>,
-        link: Arc<Link>,
+        lease: Lease,
+        claim: Claim,
         version: http::Version,
         segments: Vec<Segment>,
     ) -> Self {
-        let by_sendfile = link.can_send_files(version) && handle.local_file().is_some();
-        let debt = link.pulse.debt();
-        Self { handle, link, debt, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
+        let by_sendfile = claim.link().can_send_files(version) && handle.local_file().is_some();
+        let lease = Arc::new(lease);
+        Self { handle, lease, claim, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
     }
 
     /// Starts with the next piece; `None` if there is none.
@@ -77,14 +80,14 @@ impl FileBody {
             }
             Segment::Part(rest) => {
                 let whole = rest.clone();
-                if let Some(span) = self.by_sendfile.then(|| span(&self.handle, &whole)).flatten() {
+                if let Some(span) = self.by_sendfile.then(|| span(&self.handle, &self.lease, &whole)).flatten() {
                     self.skip(span.length);
                     return Some(Pending::Done(Ok(Chunk::File(span))));
                 }
                 let length = READ_BYTES.min(whole.end - whole.start);
                 self.skip(length);
-                let (handle, link, debt) = (Arc::clone(&self.handle), Arc::clone(&self.link), Arc::clone(&self.debt));
-                Some(Pending::Reading(read(handle, link, debt, whole.start, length as usize).boxed()))
+                let (handle, claim) = (Arc::clone(&self.handle), self.claim.clone());
+                Some(Pending::Reading(read(handle, claim, whole.start, length as usize).boxed()))
             }
         }
     }
@@ -101,7 +104,7 @@ impl FileBody {
 }
 
 /// The next span of `range`, if its ends are in memory. What is read from the disk anyway is sent from where it was read to.
-fn span(handle: &Arc<dyn ReadHandle>, range: &Range<u64>) -> Option<FileSpan> {
+fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) -> Option<FileSpan> {
     let length = SPAN_BYTES.min(range.end - range.start);
     if length < LEAST_SPAN_BYTES {
         return None;
@@ -110,20 +113,15 @@ fn span(handle: &Arc<dyn ReadHandle>, range: &Range<u64>) -> Option<FileSpan> {
     let in_memory = |offset| matches!(handle.read_now(offset, 1, &mut Vec::with_capacity(1)), Some(Ok(1)));
     (in_memory(range.start + length - 1) && in_memory(range.start)).then(|| FileSpan {
         handle: Arc::clone(handle),
+        _lease: Some(Arc::clone(lease)),
         file,
         offset: range.start,
         length,
     })
 }
 
-async fn read(
-    handle: Arc<dyn ReadHandle>,
-    link: Arc<Link>,
-    debt: Arc<Debt>,
-    offset: u64,
-    length: usize,
-) -> Result<Chunk> {
-    let reserved = link.reserve(length).await;
+async fn read(handle: Arc<dyn ReadHandle>, claim: Claim, offset: u64, length: usize) -> Result<Chunk> {
+    let reserved = claim.reserve(length).await;
     let bytes = match handle.local_file() {
         Some(_) => read_local(&*handle, offset, length).await?,
         None => handle.read(offset, length).await?,
@@ -131,7 +129,7 @@ async fn read(
     if bytes.len() < length {
         return Err(Error::new(Fault::Truncated, "the file ended before its size"));
     }
-    Ok(Chunk::Bytes(bytes, Some(reserved.owed_to_client(&debt))))
+    Ok(Chunk::Bytes(bytes, Some(claim.await_client(reserved))))
 }
 
 /// Copies what is in memory on this thread, which costs less than to wake another one; the disk pool reads the rest.

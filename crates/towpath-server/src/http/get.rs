@@ -22,7 +22,7 @@ use super::{
     service_pages,
     verb::Verb,
 };
-use crate::access::Activity;
+use crate::{access::Activity, shares::Lease};
 
 /// Answers a GET or a HEAD.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
@@ -55,30 +55,33 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
             _ => refusal,
         });
     }
+    let lease = exchange.open_file()?;
     let opened = exchange.store().open(exchange.caller(), exchange.path(), OpenOptions::default()).await;
     let outcome = match opened {
         Ok(handle) => handle.metadata().await.map(|metadata| (handle, metadata)),
         Err(error) => Err(error),
     };
     match outcome {
-        Ok((handle, metadata)) => file(exchange, &metadata, Some(handle)).await,
-        Err(error) if error.fault() == Fault::IsDirectory => listing_page::answer(exchange).await,
+        Ok((handle, metadata)) => file(exchange, &metadata, Some((handle, lease))).await,
+        Err(error) if error.fault() == Fault::IsDirectory => {
+            drop(lease);
+            listing_page::answer(exchange).await
+        }
         Err(error) => Err(error.into()),
     }
 }
 
+/// A file that is open for an answer.
+type Opened = (Arc<dyn ReadHandle>, Lease);
+
 /// The answer about a file; with its bytes if it is open.
-async fn file(
-    exchange: &Exchange,
-    metadata: &Metadata,
-    handle: Option<Arc<dyn ReadHandle>>,
-) -> Result<Response<Content>, Refusal> {
+async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) -> Result<Response<Content>, Refusal> {
     let validators = respond::validators(metadata);
     let mut response = match exchange.conditions()?.evaluate(true, &validators) {
         Decision::PreconditionFailed => return Err(Refusal::precondition_failed()),
         Decision::NotModified => respond::empty(StatusCode::NOT_MODIFIED),
-        Decision::Proceed => match handle {
-            Some(handle) => content(exchange, metadata, &validators, handle)?,
+        Decision::Proceed => match opened {
+            Some(opened) => content(exchange, metadata, &validators, opened)?,
             None => whole(exchange, metadata.size),
         },
     };
@@ -114,13 +117,13 @@ fn content(
     exchange: &Exchange,
     metadata: &Metadata,
     validators: &Validators,
-    handle: Arc<dyn ReadHandle>,
+    opened: Opened,
 ) -> Result<Response<Content>, Refusal> {
     let size = metadata.size;
     let ranges = match asked_range(exchange, validators).map(|range| range.resolve(size)) {
         None | Some(Resolution::Whole) => {
             let mut response = whole(exchange, size);
-            *response.body_mut() = stream(exchange, handle, vec![Segment::Part(0..size)], size);
+            *response.body_mut() = stream(exchange, opened, vec![Segment::Part(0..size)], size);
             return Ok(response);
         }
         Some(Resolution::Partial(ranges)) => ranges,
@@ -134,8 +137,8 @@ fn content(
         }
     };
     match ranges.as_slice() {
-        [range] => Ok(one_range(exchange, handle, range.clone(), size)),
-        _ => many_ranges(exchange, handle, &ranges, size),
+        [range] => Ok(one_range(exchange, opened, range.clone(), size)),
+        _ => many_ranges(exchange, opened, &ranges, size),
     }
 }
 
@@ -148,27 +151,28 @@ fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequ
     }
 }
 
-fn stream(exchange: &Exchange, handle: Arc<dyn ReadHandle>, segments: Vec<Segment>, length: u64) -> Content {
+fn stream(exchange: &Exchange, (handle, lease): Opened, segments: Vec<Segment>, length: u64) -> Content {
     if length == 0 {
         return Content::Empty;
     }
-    Content::Stream(FileBody::new(handle, Arc::clone(&exchange.link), exchange.version, segments).boxed(), Some(length))
+    let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
+    Content::Stream(body.boxed(), Some(length))
 }
 
-fn one_range(exchange: &Exchange, handle: Arc<dyn ReadHandle>, range: Range<u64>, size: u64) -> Response<Content> {
+fn one_range(exchange: &Exchange, opened: Opened, range: Range<u64>, size: u64) -> Response<Content> {
     let length = range.end - range.start;
     let mut response = whole(exchange, length);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     if let Some(part) = ContentRange::part(&range, Some(size)) {
         response.headers_mut().insert(header::CONTENT_RANGE, value(part));
     }
-    *response.body_mut() = stream(exchange, handle, vec![Segment::Part(range)], length);
+    *response.body_mut() = stream(exchange, opened, vec![Segment::Part(range)], length);
     response
 }
 
 fn many_ranges(
     exchange: &Exchange,
-    handle: Arc<dyn ReadHandle>,
+    opened: Opened,
     ranges: &[Range<u64>],
     size: u64,
 ) -> Result<Response<Content>, Refusal> {
@@ -187,6 +191,6 @@ fn many_ranges(
     let mut response = whole(exchange, length);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     response.headers_mut().insert(header::CONTENT_TYPE, value(boundary.content_type()));
-    *response.body_mut() = stream(exchange, handle, segments, length);
+    *response.body_mut() = stream(exchange, opened, segments, length);
     Ok(response)
 }

@@ -6,11 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    pulse::{Debt, Kept, Pulse},
-    wire::Outbox,
+use tokio_util::sync::CancellationToken;
+
+use super::{pulse::Pulse, wire::Outbox};
+use crate::{
+    Buffers, Memory, Service, Socket,
+    buffers::Room,
+    shares::{AwaitsPeer, Holder, Lease, Standing},
 };
-use crate::{Buffers, Room, Service, Socket};
 
 /// Answers of an application that may be in the making on one connection, each with an equal part of the connection's memory.
 const ADVANCES: u64 = 4;
@@ -28,27 +31,70 @@ pub(super) struct Link {
     pub(super) pulse: Arc<Pulse>,
     /// Spans of files to be sent.
     pub(super) outbox: Arc<Outbox>,
+    /// Cancelled when others need memory that the client does not move: then the connection ends.
+    pub(super) revoked: CancellationToken,
     own: Buffers,
     advance_bytes: usize,
-    all: Buffers,
+    all: Memory,
 }
 
 /// Of a connection's memory, a part that is kept for an answer while nobody knows how long it gets.
 #[derive(Debug)]
 pub(super) struct Advance(Room);
 
-/// Memory for a piece of an answer or of an upload, until dropped.
+/// What one request takes of the memory, for its body and for its answer, and whether its client moves that.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    link: Arc<Link>,
+    holder: Arc<Holder>,
+    standing: Arc<Standing>,
+}
+
+/// Memory for a piece of an answer or of a body, until dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     _own: Room,
-    _all: Room,
-    _kept: Option<Kept>,
+    _all: Lease,
+    awaits: Option<AwaitsPeer>,
 }
 
 impl Reserved {
-    /// From now on it is the client who keeps this memory, by not taking what is in it: a piece of the answer that has that debt.
-    pub(super) fn owed_to_client(self, debt: &Arc<Debt>) -> Self {
-        Self { _kept: Some(debt.keep()), ..self }
+    /// Records that the client has taken, or sent, `bytes` of it.
+    pub(super) fn moved(&self, bytes: usize) {
+        if let Some(awaits) = &self.awaits {
+            awaits.moved(bytes);
+        }
+    }
+}
+
+impl Claim {
+    /// Returns the claim of a request on `link` that counts for `holder`.
+    pub(super) fn new(link: &Arc<Link>, holder: &Arc<Holder>) -> Self {
+        Self { link: Arc::clone(link), holder: Arc::clone(holder), standing: Standing::new(link.revoked.clone()) }
+    }
+
+    /// Returns the connection.
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Takes memory for `bytes`, once this connection and the share of its holder have room for it.
+    pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
+        // First its own: a connection that has used up its share must not queue for everybody's.
+        let own = self.link.own.room(bytes).await;
+        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
+    }
+
+    /// Takes memory for an answer of `bytes` that was made on an advance, once the holder's share has room for it. It does not wait for the connection's own: if too little is
+    /// free for a longer answer than the advance, the connection goes beyond its bound by it.
+    pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {
+        let own = self.link.own.fit(advance.0, bytes);
+        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
+    }
+
+    /// Marks memory as kept by the client from now on, which does not take what is in it or does not send what it is for.
+    pub(super) fn await_client(&self, reserved: Reserved) -> Reserved {
+        Reserved { awaits: Some(self.standing.await_peer()), ..reserved }
     }
 }
 
@@ -56,15 +102,18 @@ impl Link {
     /// The link of a new connection.
     pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr) -> Self {
         let own_bytes = service.limits.memory_of_connection();
+        // An application's answer is made before its length is known, on an advance of all that the connection may take.
+        let is_hosted = service.application.is_some();
         Self {
             peer,
             socket: socket.as_raw_fd(),
             encrypted: socket.is_encrypted(),
             pulse: Arc::new(Pulse::new()),
             outbox: Arc::default(),
-            own: Buffers::new(own_bytes),
+            revoked: CancellationToken::new(),
+            own: if is_hosted { Buffers::new(own_bytes) } else { Buffers::growing_to(own_bytes) },
             advance_bytes: usize::try_from(own_bytes / ADVANCES).unwrap_or(usize::MAX),
-            all: service.buffers.clone(),
+            all: service.memory.clone(),
         }
     }
 
@@ -73,27 +122,8 @@ impl Link {
         !self.encrypted && version < http::Version::HTTP_2
     }
 
-    /// Whether little is left of the memory that all connections share.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        self.all.is_short()
-    }
-
-    /// Memory for `bytes`, once this connection and all of them have room for it.
-    pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
-        // First its own: a connection that has used up its share must not queue for everybody's.
-        let own = self.own.room(bytes).await;
-        Reserved { _own: own, _all: self.all.room(bytes).await, _kept: None }
-    }
-
     /// An advance on an answer, once this connection has so much room.
     pub(super) async fn advance(&self) -> Advance {
         Advance(self.own.room(self.advance_bytes).await)
-    }
-
-    /// Memory for an answer of `bytes` that was made on an advance, once all connections have room for it. It does not wait for this one: if too little is free for a
-    /// longer answer than the advance, the connection goes beyond its share by it.
-    pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {
-        let own = self.own.fit(advance.0, bytes);
-        Reserved { _own: own, _all: self.all.room(bytes).await, _kept: None }
     }
 }

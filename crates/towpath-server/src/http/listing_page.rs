@@ -2,7 +2,7 @@
 //!
 //! Entries come in batches of a thousand, sorted within a batch; so most directories come sorted, and the largest cost no more memory.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
 
 use futures::{StreamExt as _, stream};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -13,13 +13,12 @@ use towpath_store::{Entry, FileKind, ListOptions, Listing, Metadata, Result, Sto
 use super::{
     body::{Chunk, Content},
     exchange::Exchange,
-    link::Link,
-    propfind::BATCH_BYTES,
-    pulse::Debt,
+    link::Claim,
+    propfind::ENTRY_BYTES,
     refusal::Refusal,
     respond, target,
 };
-use crate::access::Activity;
+use crate::{access::Activity, shares::Lease};
 
 const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}\
     td,th{padding:0 1.5em 0 0;text-align:left;white-space:nowrap}td:nth-child(2){text-align:right}";
@@ -72,6 +71,7 @@ fn moved(exchange: &Exchange) -> Response<Content> {
 /// Answers a GET of a directory.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::List)?;
+    let lease = exchange.open_file()?;
     let options = ListOptions { metadata: true, digests: false };
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
     // An error before the first entry can still be told by the status.
@@ -87,8 +87,8 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
         entries: 0,
         first,
         listing,
-        link: Arc::clone(&exchange.link),
-        debt: exchange.link.pulse.debt(),
+        claim: exchange.claim(),
+        _lease: lease,
     };
     let mut response = respond::with_status(StatusCode::OK, Content::Stream(page.stream().boxed(), None));
     let headers = response.headers_mut();
@@ -111,8 +111,9 @@ struct Page {
     entries: u64,
     first: Option<Vec<Entry>>,
     listing: Listing,
-    link: Arc<Link>,
-    debt: Arc<Debt>,
+    claim: Claim,
+    /// That of the open directory.
+    _lease: Lease,
 }
 
 /// An entry in JSON.
@@ -131,11 +132,12 @@ impl Page {
         let beginning = self.beginning();
         stream::try_unfold((Some(self), beginning), |(page, mut text)| async move {
             let Some(mut page) = page else { return Ok(None) };
-            let reserved = page.link.reserve(BATCH_BYTES).await.owed_to_client(&page.debt);
             let batch = match page.first.take() {
                 Some(first) => Some(first),
                 None => page.listing.next().await.transpose()?,
             };
+            let bytes = text.len() + batch.as_ref().map_or(0, |entries| entries.len() * ENTRY_BYTES);
+            let reserved = page.claim.await_client(page.claim.reserve(bytes).await);
             let rest = match batch {
                 Some(entries) => {
                     page.write(&mut text, entries);

@@ -80,7 +80,7 @@ async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refu
     let locks = &exchange.service.http.locks;
     let lock = locks.give(exchange.caller(), wish).map_err(|no| match no {
         NoLock::Conflict(path) => locked(&path, "no-conflicting-lock"),
-        NoLock::Full => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many locks are held"),
+        NoLock::TooMany => Refusal::overloaded("you hold as many locks as your share permits: give some back"),
     })?;
     let mut status = StatusCode::OK;
     if existing.is_none() {

@@ -16,10 +16,13 @@ use towpath_store::{
 };
 
 use super::target;
-use crate::access::Person;
+use crate::{
+    access::Person,
+    shares::{Class, Holder, Lease, Shares},
+};
 
-/// Locks at once, on the whole server. They are searched from end to end.
-const LOCKS: usize = 4096;
+/// Locks at once, on the whole server. They are searched from end to end. One holder gets its share.
+const LOCKS: u64 = 4096;
 
 /// How long a lock lasts at most before it must be refreshed.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
@@ -48,12 +51,13 @@ pub(super) struct Wish {
 pub(super) enum NoLock {
     /// Another lock, on this path, is in the way.
     Conflict(StorePath),
-    /// There are too many.
-    Full,
+    /// The holder has as many as its share permits.
+    TooMany,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Lock {
+    _lease: Lease,
     wish: Arc<Wish>,
     token: String,
     holder: Person,
@@ -85,13 +89,22 @@ impl Lock {
 }
 
 /// All locks.
-#[derive(Debug, Default)]
-pub(super) struct Locks(Mutex<Vec<Lock>>);
+#[derive(Debug)]
+pub(super) struct Locks {
+    table: Mutex<Vec<Lock>>,
+    shares: Shares,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self { table: Mutex::default(), shares: Shares::new(LOCKS, 1, 1) }
+    }
+}
 
 impl Locks {
     /// The locks that have not ended.
     fn live(&self) -> MutexGuard<'_, Vec<Lock>> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if !locks.is_empty() {
             let now = clock::now();
             locks.retain(|lock| lock.ends > now);
@@ -112,11 +125,9 @@ impl Locks {
         if let Some(lock) = in_the_way {
             return Err(NoLock::Conflict(lock.wish.path.clone()));
         }
-        if locks.len() >= LOCKS {
-            return Err(NoLock::Full);
-        }
+        let lease = self.shares.try_take(&Holder::of(caller), 1, Class::Large).ok_or(NoLock::TooMany)?;
         let ends = clock::now() + wish.lasts.min(LONGEST);
-        let lock = Lock { wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
+        let lock = Lock { _lease: lease, wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
         let told = lock.tell();
         locks.push(lock);
         Ok(told)
@@ -244,6 +255,22 @@ mod tests {
         let mine = locks.give(&alice(), wish("/a", Reach::One, LockScope::Shared)).unwrap().token;
         locks.give(&Caller::local(), wish("/a", Reach::One, LockScope::Shared)).unwrap();
         assert_eq!(locks.in_the_way(&alice(), &path("/a"), Reach::One, &[&mine]), None);
+    }
+
+    #[test]
+    fn one_holder_does_not_take_all_locks() {
+        let locks = Locks::default();
+        let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
+        let give = |octet, number| {
+            let at = format!("/{octet}/{number}");
+            locks.give(&caller(octet), wish(&at, Reach::One, LockScope::Exclusive)).map(drop)
+        };
+        let given = (0..LOCKS).take_while(|number| give(1, *number).is_ok()).count() as u64;
+        assert!((LOCKS / 3..LOCKS / 2).contains(&given), "{given}");
+        assert_eq!(give(1, LOCKS), Err(NoLock::TooMany));
+        assert_eq!(give(2, 0), Ok(()));
+        locks.forget(&path("/1"));
+        assert_eq!(give(1, 0), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

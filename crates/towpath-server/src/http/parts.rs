@@ -114,9 +114,10 @@ impl Put<'_> {
         if let Some(resume) = resume {
             uploads.make_way(&key, resume)?;
         }
+        let leases = uploads.lease(&self.exchange.holder, &self.exchange.service.files)?;
         let handle = self.create(Some(size), resume).await?;
         let present = handle.present().await?;
-        uploads.open(key, handle, resume, &present)?;
+        uploads.open(key, handle, resume, &present, leases);
         let mut text = String::new();
         present.iter().take(PRESENT_EXTENTS).for_each(|extent| line(extent, &mut text));
         let mut response = respond::with_status(StatusCode::OK, Content::text(text));

@@ -17,17 +17,20 @@ use towpath_store::{Caller, Entry, Fault, FileKind, ListOptions, Listing, Metada
 use super::{
     body::{Chunk, Content},
     exchange::Exchange,
-    link::Link,
+    link::Claim,
     locks::Locks,
     media_type, namespace, proppatch,
-    pulse::Debt,
     refusal::Refusal,
     respond, target, upload,
 };
-use crate::{Service, access::Activity};
+use crate::{Service, access::Activity, shares::Lease};
 
-/// How much of an answer is made before it is sent: a thousand entries at some 800 bytes. The last entry may pass it.
-pub(super) const BATCH_BYTES: usize = 1 << 20;
+/// How much of an answer is made before it is sent: of the first piece, and at most later, when the client has taken as much before. The last entry may pass it.
+const FIRST_PIECE_BYTES: usize = 64 << 10;
+const MAX_PIECE_BYTES: usize = 1 << 20;
+
+/// What an entry of a listing counts for in memory, with its line in a page.
+pub(super) const ENTRY_BYTES: usize = 512;
 
 /// Answers a PROPFIND.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
@@ -46,6 +49,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         return Ok(respond::multistatus(Content::text(multistatus.finish())));
     }
     exchange.may(Activity::List)?;
+    let lease = exchange.open_file()?;
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?.unwrap_or_default();
@@ -55,8 +59,9 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         directory: exchange.path().clone(),
         entries: first.into_iter(),
         listing,
-        link: Arc::clone(&exchange.link),
-        debt: exchange.link.pulse.debt(),
+        piece_bytes: FIRST_PIECE_BYTES,
+        claim: exchange.claim(),
+        _lease: lease,
     };
     Ok(respond::multistatus(Content::Stream(members.stream().boxed(), None)))
 }
@@ -156,17 +161,24 @@ struct Members {
     /// Those of the last batch that have not been told of.
     entries: vec::IntoIter<Entry>,
     listing: Fuse<Listing>,
-    link: Arc<Link>,
-    debt: Arc<Debt>,
+    /// How much of the answer is made next.
+    piece_bytes: usize,
+    claim: Claim,
+    /// That of the open directory.
+    _lease: Lease,
 }
 
 impl Members {
     fn stream(self) -> impl Stream<Item = Result<Chunk>> + Send {
         stream::try_unfold(Some(self), |members| async move {
             let Some(mut members) = members else { return Ok(None) };
-            let reserved = members.link.reserve(BATCH_BYTES).await.owed_to_client(&members.debt);
+            let bytes = members.piece_bytes + members.entries.len() * ENTRY_BYTES;
+            let reserved = members.claim.reserve(bytes).await;
+            let is_more = members.tell().await?;
+            members.piece_bytes = MAX_PIECE_BYTES.min(2 * members.piece_bytes);
+            let reserved = members.claim.await_client(reserved);
             let chunk = |text: String| Chunk::Bytes(text.into(), Some(reserved));
-            match members.tell().await? {
+            match is_more {
                 true => Ok(Some((chunk(members.multistatus.take()), Some(members)))),
                 false => Ok(Some((chunk(members.multistatus.finish()), None))),
             }
@@ -181,7 +193,7 @@ impl Members {
                 None => return Ok(false),
             }
         }
-        while self.multistatus.pending_bytes() < BATCH_BYTES
+        while self.multistatus.pending_bytes() < self.piece_bytes
             && let Some(entry) = self.entries.next()
         {
             // A name that is none cannot be asked about either.

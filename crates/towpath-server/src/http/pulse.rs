@@ -1,13 +1,13 @@
 //! Whether a client keeps up: what its connection waits for, and since when.
 //!
 //! One [`Pulse`] a connection. The wire tells it when bytes come in and when the socket is full; answers tell it when they begin, when
-//! a piece of them moves, and when they end. What an answer has in memory for the client is its [`Debt`]: that must move whatever else does.
+//! a piece of them moves, and when they end. What becomes of memory that a client does not move while others need it, is for [`crate::shares`] to say.
 //! [`Pulse::late`] compares all that with the limits; the connection asks it now and then
 //! and ends when the client is late. It costs no timer for each request, and holds for HTTP/1.1 and HTTP/2 alike.
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -29,8 +29,6 @@ pub(super) enum Late {
     Silent,
     /// Taking the answer.
     Taking,
-    /// Taking what an answer has in memory.
-    Keeping,
 }
 
 impl Late {
@@ -40,7 +38,6 @@ impl Late {
             Late::Header => "its request header did not arrive in time",
             Late::Silent => "it was silent for too long",
             Late::Taking => "it took no byte of an answer for too long",
-            Late::Keeping => "it left a piece of an answer in memory for too long",
         }
     }
 }
@@ -55,8 +52,6 @@ pub(super) struct Pulse {
     owed: AtomicUsize,
     /// When a piece was last given or moved.
     moved: AtomicU64,
-    /// Those of the answers that may have something in memory.
-    debts: Mutex<Vec<Weak<Debt>>>,
     /// Since when the socket has been full.
     full: AtomicU64,
     /// Since when a request header has been coming in.
@@ -77,7 +72,6 @@ impl Pulse {
             answering: AtomicUsize::new(0),
             owed: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
-            debts: Mutex::default(),
             full: AtomicU64::new(NEVER),
             header: AtomicU64::new(NEVER),
             header_bytes: AtomicU64::new(0),
@@ -134,26 +128,6 @@ impl Pulse {
         Owed(Arc::clone(self))
     }
 
-    /// The debt of a new answer, which has nothing in memory yet.
-    pub(super) fn debt(self: &Arc<Self>) -> Arc<Debt> {
-        let debt = Arc::new(Debt { pulse: Arc::clone(self), pieces: AtomicUsize::new(0), moved: AtomicU64::new(0) });
-        let mut debts = self.debts();
-        debts.retain(|debt| debt.strong_count() > 0);
-        debts.push(Arc::downgrade(&debt));
-        debt
-    }
-
-    fn debts(&self) -> MutexGuard<'_, Vec<Weak<Debt>>> {
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Since when nothing has moved of what some answer has in memory.
-    fn kept(&self) -> u64 {
-        let debts = self.debts();
-        let since = debts.iter().filter_map(Weak::upgrade).filter_map(|debt| debt.since());
-        since.min().unwrap_or(NEVER)
-    }
-
     /// How long until it is worth asking again.
     ///
     /// # Errors
@@ -166,7 +140,6 @@ impl Pulse {
             (self.header.load(Relaxed), limits.handshake.0, Late::Header),
             (idle, limits.idle.0, Late::Silent),
             (owed.min(self.full.load(Relaxed)), limits.stall.0, Late::Taking),
-            (self.kept(), limits.stall.0, Late::Keeping),
         ];
         let mut again = limits.handshake.0.min(limits.idle.0).min(limits.stall.0);
         for (since, limit, late) in waits.into_iter().filter(|(since, ..)| *since != NEVER) {
@@ -207,41 +180,6 @@ impl Drop for Owed {
     }
 }
 
-/// What one answer has in memory for the client. A piece of it must be taken whole in the time that a client may take over one byte otherwise, and
-/// that another answer moves is no excuse: all connections lack the memory.
-#[derive(Debug)]
-pub(super) struct Debt {
-    pulse: Arc<Pulse>,
-    pieces: AtomicUsize,
-    /// When a piece was last made, or taken whole.
-    moved: AtomicU64,
-}
-
-impl Debt {
-    /// A piece is in memory; it is the client's to take until the guard goes.
-    pub(super) fn keep(self: &Arc<Self>) -> Kept {
-        self.moved.store(self.pulse.now(), Relaxed);
-        self.pieces.fetch_add(1, Relaxed);
-        Kept(Arc::clone(self))
-    }
-
-    /// Since when nothing has moved, if there is something.
-    fn since(&self) -> Option<u64> {
-        (self.pieces.load(Relaxed) > 0).then(|| self.moved.load(Relaxed))
-    }
-}
-
-/// A piece of an answer is in memory for the client.
-#[derive(Debug)]
-pub(super) struct Kept(Arc<Debt>);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.0.moved.store(self.0.pulse.now(), Relaxed);
-        self.0.pieces.fetch_sub(1, Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +197,6 @@ mod tests {
             answering: AtomicUsize::new(pulse.answering.load(Relaxed)),
             owed: AtomicUsize::new(pulse.owed.load(Relaxed)),
             moved: word(&pulse.moved),
-            debts: Mutex::new(pulse.debts().clone()),
             full: word(&pulse.full),
             header: word(&pulse.header),
             header_bytes: word(&pulse.header_bytes),
@@ -299,25 +236,5 @@ mod tests {
         assert_eq!(late_after(61, &pulse), Err(Late::Taking));
         pulse.sent();
         assert!(late_after(61, &pulse).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_an_answer_has_in_memory_must_move_whatever_else_does() {
-        let (pulse, limits) = (Arc::new(Pulse::new()), Limits::default());
-        let _answering = pulse.begin(true);
-        let (slow, lively) = (pulse.debt(), pulse.debt());
-        let [first, second] = [slow.keep(), slow.keep()];
-        let rest_moves = async || {
-            tokio::time::advance(Duration::from_secs(40)).await;
-            drop((pulse.owe(), lively.keep()));
-        };
-        rest_moves().await;
-        drop(first);
-        rest_moves().await;
-        assert!(pulse.late(&limits).is_ok(), "a piece was taken 40 s ago");
-        rest_moves().await;
-        assert_eq!(pulse.late(&limits), Err(Late::Keeping));
-        drop(second);
-        assert!(pulse.late(&limits).is_ok(), "nothing is left of it");
     }
 }

@@ -99,6 +99,7 @@ impl<'a> Put<'a> {
     async fn whole(mut self, body: Incoming) -> Result<Response<Content>, Refusal> {
         // The content is the whole file, so what is promised of one is promised of the other.
         self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
+        let _lease = self.exchange.open_file()?;
         let handle = self.create(self.length, None).await?;
         let promise = Promise::default();
         let size = Intake::new(self.exchange, &*handle, 0, &promise).take(body, &promise).await?;
@@ -211,9 +212,10 @@ impl<'a> Put<'a> {
             Some(upload) => Ok(upload),
             None => {
                 let resume = self.resume.filter(|_| self.exchange.store().capabilities().resume);
+                let leases = uploads.lease(&self.exchange.holder, &self.exchange.service.files)?;
                 let handle = self.create(Some(size), resume).await?;
                 let present = handle.present().await?;
-                Ok(uploads.open(key.clone(), handle, resume, &present)?)
+                Ok(uploads.open(key.clone(), handle, resume, &present, leases))
             }
         }
     }

@@ -39,6 +39,11 @@ impl Refusal {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, HeaderValue::from_static(ALLOW))
     }
 
+    /// 503: the client has used up its share of something.
+    pub(super) fn overloaded(text: impl Into<String>) -> Self {
+        Self { fault: Fault::Overloaded, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
+    }
+
     /// 412.
     pub(super) fn precondition_failed() -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "a condition of the request does not hold")

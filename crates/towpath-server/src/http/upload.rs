@@ -11,7 +11,11 @@ use tokio::time::timeout;
 use towpath_proto::checksum::{Agreement, Algorithms, Digests, Hasher};
 use towpath_store::{Fault, Result, WriteHandle};
 
-use super::{exchange::Exchange, link::Reserved, refusal::Refusal};
+use super::{
+    exchange::Exchange,
+    link::{Claim, Reserved},
+    refusal::Refusal,
+};
 use crate::config::Limits;
 
 /// What may wait for the store while the next bytes come in.
@@ -59,15 +63,32 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     if is_told_empty(&body) {
         return Ok(text);
     }
-    while let Some(bytes) = next(&mut body, &exchange.service.limits).await? {
-        if text.len() + bytes.len() > TEXT_BYTES {
-            return Err(Refusal::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is longer than {TEXT_BYTES} bytes"),
-            ));
+    let limits = &exchange.service.limits;
+    let claim = exchange.claim();
+    let receiving = async {
+        // For what has come, and twice as much again each time; the client keeps it until it has sent the rest.
+        let mut reserved: Vec<Reserved> = Vec::new();
+        let mut reserved_bytes = 0;
+        while let Some(bytes) = next(&mut body, limits).await? {
+            if text.len() + bytes.len() > TEXT_BYTES {
+                let message = format!("the body is longer than {TEXT_BYTES} bytes");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            }
+            if let Some(reserved) = reserved.last() {
+                reserved.moved(bytes.len());
+            }
+            let missing = (text.len() + bytes.len()).saturating_sub(reserved_bytes);
+            if missing > 0 {
+                let more = missing.max(reserved_bytes);
+                reserved.push(claim.await_client(claim.reserve(more).await));
+                reserved_bytes += more;
+            }
+            text.extend_from_slice(&bytes);
         }
-        text.extend_from_slice(&bytes);
-    }
+        Ok(())
+    };
+    let too_slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    timeout(limits.stall.0, receiving).await.map_err(|_| too_slow())??;
     Ok(text)
 }
 
@@ -97,6 +118,7 @@ pub(super) struct Promise {
 /// Takes a body into a write handle.
 pub(super) struct Intake<'a> {
     exchange: &'a Exchange,
+    claim: Claim,
     handle: &'a dyn WriteHandle,
     start: u64,
     received: u64,
@@ -125,6 +147,7 @@ impl<'a> Intake<'a> {
     pub(super) fn new(exchange: &'a Exchange, handle: &'a dyn WriteHandle, start: u64, promise: &Promise) -> Self {
         Self {
             exchange,
+            claim: exchange.claim(),
             handle,
             start,
             received: 0,
@@ -185,11 +208,11 @@ impl<'a> Intake<'a> {
     }
 
     fn receive(&self, mut body: Incoming) -> Receiving<'a> {
-        let exchange = self.exchange;
+        let (exchange, claim) = (self.exchange, self.claim.clone());
         Box::pin(async move {
             let bytes = match next(&mut body, &exchange.service.limits).await {
                 Ok(Some(bytes)) => {
-                    let reserved = exchange.link.reserve(bytes.len()).await;
+                    let reserved = claim.reserve(bytes.len()).await;
                     Ok(Some((bytes, reserved)))
                 }
                 Ok(None) => Ok(None),

@@ -10,8 +10,8 @@
 //! `Repr-Digest` and `OC-Checksum` are of the whole file and may come with any piece; `Content-Digest` and `Content-MD5` are of the
 //! piece. An upload belongs to the one who sends it (for anonymous callers, to their address), its path and its size; it is given up
 //! when no request has been about it for [`IDLE`], and when the server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that stand for one
-//! version of the source) what came stays even then, if the store can keep it; without, nobody could tell whether the source is still the same. At most [`UPLOADS`] are open at once, of one caller
-//! [`UPLOADS_OF_ONE`]. How towpath's own client says what it wants with `Towpath-Upload` is told in [`super::parts`].
+//! version of the source) what came stays even then, if the store can keep it; without, nobody could tell whether the source is still the same. At most [`UPLOADS`] are open at once, and
+//! one caller has its share of them ([`crate::shares`]). How towpath's own client says what it wants with `Towpath-Upload` is told in [`super::parts`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -31,7 +31,10 @@ use towpath_store::{
     },
 };
 
-use crate::access::Person;
+use crate::{
+    access::Person,
+    shares::{Class, Holder, Lease, Shares},
+};
 
 /// How long an upload waits for its next piece.
 const IDLE: Duration = Duration::from_secs(900);
@@ -39,11 +42,8 @@ const IDLE: Duration = Duration::from_secs(900);
 /// How soon an upload that is in use is looked at again. What a request that broke off leaves is kept up to this much shorter.
 const RECHECK: Duration = Duration::from_secs(60);
 
-/// Uploads that may be open at once: each holds a descriptor.
-const UPLOADS: usize = 1024;
-
-/// Uploads of one caller that may be open at once, so that nobody keeps others from theirs.
-const UPLOADS_OF_ONE: usize = 128;
+/// Uploads that may be open at once: each holds a descriptor. One caller gets its share.
+const UPLOADS: u64 = 1024;
 
 /// How long nobody may have been about an upload that another one of the same source takes the place of: its client was killed.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
@@ -115,8 +115,25 @@ impl Key {
 }
 
 /// All uploads in pieces.
-#[derive(Debug, Default)]
-pub(super) struct Uploads(Arc<Mutex<HashMap<Key, Arc<Upload>>>>);
+#[derive(Debug)]
+pub(super) struct Uploads {
+    open: Arc<Mutex<HashMap<Key, Arc<Upload>>>>,
+    shares: Shares,
+}
+
+impl Default for Uploads {
+    fn default() -> Self {
+        Self { open: Arc::default(), shares: Shares::new(UPLOADS, 1, 1) }
+    }
+}
+
+/// What a caller takes of its shares for an upload in pieces.
+#[derive(Debug)]
+pub(super) struct Leases {
+    _upload: Lease,
+    /// That of the staged file.
+    _file: Lease,
+}
 
 /// One upload.
 #[derive(Debug)]
@@ -126,6 +143,7 @@ pub(super) struct Upload {
     /// The name under which what came of it stays.
     pub(super) resume: Option<ResumeKey>,
     state: Mutex<State>,
+    _leases: Leases,
 }
 
 #[derive(Debug)]
@@ -143,7 +161,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Uploads {
     /// The upload of that key, if it is open. It stays open for as long as the caller holds it, and [`IDLE`] longer.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Upload>> {
-        lock(&self.0).get(key).map(Arc::clone)
+        lock(&self.open).get(key).map(Arc::clone)
+    }
+
+    /// Takes what one more upload needs from the shares of `holder`; `files` are all open files.
+    ///
+    /// # Errors
+    /// `Overloaded` if its shares do not permit one more.
+    pub(super) fn lease(&self, holder: &Arc<Holder>, files: &Shares) -> Result<Leases> {
+        let leases = self.shares.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
+        let message = "you have as many uploads open as your share permits: finish some, or try again later";
+        let (upload, file) = leases.ok_or_else(|| Error::new(Fault::Overloaded, message))?;
+        Ok(Leases { _upload: upload, _file: file })
     }
 
     /// Makes way for an upload of the same source to the same place as `key`'s, of a client that takes it up again under the name `resume`.
@@ -151,7 +180,7 @@ impl Uploads {
     /// # Errors
     /// `Overloaded` if another client is about it.
     pub(super) fn make_way(&self, key: &Key, resume: ResumeKey) -> Result<()> {
-        let mut uploads = lock(&self.0);
+        let mut uploads = lock(&self.open);
         let is_same = |other: &Key, upload: &Upload| {
             (&other.owner, &other.path, other.size) == (&key.owner, &key.path, key.size)
                 && upload.resume == Some(resume)
@@ -170,61 +199,55 @@ impl Uploads {
 
     /// Opens the upload of that key with a new `handle`, in which something may be `present`; what came of it stays under the name `resume`. If another request was faster, its upload,
     /// and `handle` is dropped.
-    ///
-    /// # Errors
-    /// `Overloaded` if too many are open.
     pub(super) fn open(
         &self,
         key: Key,
         handle: Arc<dyn WriteHandle>,
         resume: Option<ResumeKey>,
         present: &[Extent],
-    ) -> Result<Arc<Upload>> {
-        let mut uploads = lock(&self.0);
-        let of_one = uploads.keys().filter(|other| other.owner == key.owner).count();
-        if (uploads.len() >= UPLOADS || of_one >= UPLOADS_OF_ONE) && !uploads.contains_key(&key) {
-            return Err(Error::new(Fault::Overloaded, "too many uploads in pieces are open"));
-        }
-        match uploads.entry(key.clone()) {
-            Entry::Occupied(open) => Ok(Arc::clone(open.get())),
+        leases: Leases,
+    ) -> Arc<Upload> {
+        match lock(&self.open).entry(key.clone()) {
+            Entry::Occupied(open) => Arc::clone(open.get()),
             Entry::Vacant(place) => {
                 let extents =
                     present.iter().take(PRESENT_EXTENTS).map(|extent| extent.offset()..extent.end()).collect();
                 let state = State { extents, promised: Digests::new(), touched: clock::now() };
-                let upload = Arc::clone(place.insert(Arc::new(Upload { handle, resume, state: Mutex::new(state) })));
-                tokio::spawn(give_up_when_idle(Arc::downgrade(&self.0), key));
-                Ok(upload)
+                let upload = Upload { handle, resume, state: Mutex::new(state), _leases: leases };
+                let upload = Arc::clone(place.insert(Arc::new(upload)));
+                tokio::spawn(give_up_when_idle(Arc::downgrade(&self.open), key));
+                upload
             }
         }
     }
 
     /// Takes the upload out; none if another request did so before.
     pub(super) fn close(&self, key: &Key) -> Option<Arc<Upload>> {
-        lock(&self.0).remove(key)
+        lock(&self.open).remove(key)
     }
+}
 
-    /// Gives the upload up if it has been idle for long; if not, when to ask again; none if it is not there any more.
-    fn give_up_if_idle(&self, key: &Key) -> Option<Instant> {
-        let mut uploads = lock(&self.0);
-        let upload = uploads.get(key)?;
-        let now = clock::now();
-        // A request that holds it may be in the middle of a long piece. Nobody gets hold of it while the map is locked.
-        if Arc::strong_count(upload) > 1 {
-            lock(&upload.state).touched = now;
-            return Some(now + RECHECK);
-        }
-        let idle_at = lock(&upload.state).touched + IDLE;
-        if idle_at <= now {
-            uploads.remove(key);
-            return None;
-        }
-        Some(idle_at)
+/// Gives the upload up if it has been idle for long; if not, when to ask again; none if it is not there any more.
+fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Option<Instant> {
+    let mut uploads = lock(uploads);
+    let upload = uploads.get(key)?;
+    let now = clock::now();
+    // A request that holds it may be in the middle of a long piece. Nobody gets hold of it while the map is locked.
+    if Arc::strong_count(upload) > 1 {
+        lock(&upload.state).touched = now;
+        return Some(now + RECHECK);
     }
+    let idle_at = lock(&upload.state).touched + IDLE;
+    if idle_at <= now {
+        uploads.remove(key);
+        return None;
+    }
+    Some(idle_at)
 }
 
 /// Sees to it that an upload does not stay open for ever. When the server is gone its uploads go with it.
 async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key: Key) {
-    let look = || Uploads(uploads.upgrade()?).give_up_if_idle(&key);
+    let look = || give_up_if_idle(&*uploads.upgrade()?, &key);
     while let Some(idle_at) = look() {
         tokio::time::sleep_until(idle_at).await;
     }
@@ -336,7 +359,9 @@ mod tests {
         let (caller, path) = (Caller::local(), StorePath::parse(b"/f").unwrap());
         let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
         let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, Name::None));
-        let upload = uploads.open(key.clone(), handle, None, &[]).unwrap();
+        let files = Shares::new(16, 1, 1);
+        let leases = uploads.lease(&Holder::of(&caller), &files).unwrap();
+        let upload = uploads.open(key.clone(), handle, None, &[], leases);
         tokio::time::sleep(3 * IDLE).await;
         assert!(uploads.get(&key).is_some(), "a long piece is under way");
         drop(upload);
@@ -349,16 +374,19 @@ mod tests {
         let store = MemoryStore::new(1 << 20);
         let path = StorePath::parse(b"/f").unwrap();
         let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
-        let uploads = Uploads::default();
+        let (uploads, files) = (Uploads::default(), Shares::new(1 << 20, 1, 1));
         let open = async |octet, size| {
+            let leases = uploads.lease(&Holder::of(&caller(octet)), &files)?;
             let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();
-            uploads.open(Key::new(&caller(octet), &path, size, Name::None), handle, None, &[]).map(drop)
+            drop(uploads.open(Key::new(&caller(octet), &path, size, Name::None), handle, None, &[], leases));
+            Ok::<_, Error>(())
         };
-        for size in 0..UPLOADS_OF_ONE as u64 {
-            open(1, size).await.unwrap();
+        let mut size = 0;
+        while open(1, size).await.is_ok() {
+            size += 1;
         }
+        assert!((UPLOADS / 3..UPLOADS / 2).contains(&size), "{size}");
         assert_eq!(open(1, 1 << 20).await.unwrap_err().fault(), Fault::Overloaded);
-        open(1, 0).await.unwrap();
         open(2, 0).await.unwrap();
     }
 }

@@ -32,7 +32,7 @@ use tokio::{
 use towpath_store::{Error, Fault, ReadHandle};
 
 use super::pulse::Pulse;
-use crate::{Socket, socket::is_of_connection};
+use crate::{Socket, shares::Lease, socket::is_of_connection};
 
 /// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
 const PROBE_BYTES: usize = 128 * 1024;
@@ -61,6 +61,8 @@ struct Spans {
 pub(super) struct FileSpan {
     /// The version of the file.
     pub(super) handle: Arc<dyn ReadHandle>,
+    /// That of the open file.
+    pub(super) _lease: Option<Arc<Lease>>,
     /// The file itself.
     pub(super) file: Arc<File>,
     /// Its first byte.
@@ -334,7 +336,13 @@ mod tests {
         let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let failure_of = |file: &Arc<File>, length| {
             let outbox = Outbox::default();
-            outbox.push(FileSpan { handle: Arc::clone(&handle), file: Arc::clone(file), offset: 0, length });
+            outbox.push(FileSpan {
+                handle: Arc::clone(&handle),
+                _lease: None,
+                file: Arc::clone(file),
+                offset: 0,
+                length,
+            });
             outbox.send(&stream, 7).map_err(|_| outbox.failure())
         };
         let readable = handle.local_file().unwrap();

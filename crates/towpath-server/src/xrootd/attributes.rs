@@ -22,8 +22,8 @@ use super::{
     session::Session,
 };
 use crate::{
-    Room,
     access::{Activity, Identity},
+    buffers::Room,
 };
 
 /// Attributes of an upload that is not closed.

@@ -12,7 +12,7 @@ use tokio::{
     net::tcp::OwnedReadHalf,
     sync::OwnedSemaphorePermit,
     task::JoinSet,
-    time::{Sleep, sleep, timeout},
+    time::{Sleep, sleep, sleep_until, timeout},
 };
 use towpath_proto::xrootd::{IncomingRequest, Request, RequestFramer, RequestHeader, StreamId, response};
 use towpath_store::sys::clock;
@@ -24,7 +24,7 @@ use super::{
     session::{Memory, Session},
     write,
 };
-use crate::Socket;
+use crate::{Socket, shares::AwaitsPeer};
 
 /// The most that is received at once: room for two vectors of 1,024 elements.
 const RECEIVE_BYTES: usize = 32 << 10;
@@ -55,6 +55,17 @@ pub(super) enum End {
     Dropped(&'static str),
 }
 
+/// A request that is longer than what is received at once, while it comes in.
+#[derive(Debug)]
+pub(super) struct LongRequest {
+    /// Memory for what has come, and as much again.
+    memory: Vec<Memory>,
+    bytes: usize,
+    /// When all of it must be there.
+    deadline: clock::Instant,
+    _awaits: AwaitsPeer,
+}
+
 /// A connection that has a session.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -67,8 +78,8 @@ pub(super) struct Connection {
     pub(super) tasks: JoinSet<()>,
     /// Answers that have not left.
     pub(super) out: Vec<u8>,
-    /// The memory of a long request that is coming in.
-    pub(super) long_request: Option<Memory>,
+    /// A long request that is coming in.
+    pub(super) long_request: Option<LongRequest>,
     /// Holds file data between two steps of an answer at once.
     pub(super) scratch: Vec<u8>,
     /// When the bytes that are being looked at came.
@@ -84,8 +95,9 @@ impl Connection {
         };
         if end == End::Finished {
             // Long enough for a client that still reads; one that left is found out by the first answer.
-            let stall = self.session.service.limits.stall.0;
-            let _ = timeout(stall, async { while self.tasks.join_next().await.is_some() {} }).await;
+            let (stall, revoked) = (self.session.service.limits.stall.0, self.session.revoked.clone());
+            let finishing = async { while self.tasks.join_next().await.is_some() {} };
+            let _ = timeout(stall, revoked.run_until_cancelled(finishing)).await;
             self.outbox.shut_down().await;
         }
         self.reap();
@@ -97,8 +109,10 @@ impl Connection {
     }
 
     async fn serve(&mut self) -> End {
-        match self.requests().await {
-            Ok(end) | Err(end) => end,
+        let revoked = self.session.revoked.clone();
+        match revoked.run_until_cancelled(self.requests()).await {
+            Some(Ok(end) | Err(end)) => end,
+            None => End::Dropped("did not move memory that other clients need"),
         }
     }
 
@@ -120,18 +134,22 @@ impl Connection {
                 }
             }
             self.flush().await?;
-            if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
-                self.long_request = Some(self.memory_to_receive(self.framer.awaited_bytes()).await?);
-            }
+            self.make_room().await?;
+            let deadline = self.long_request.as_ref().map(|request| request.deadline);
             tokio::select! {
                 biased;
                 () = &mut ended => return Ok(self.ending()),
                 received = self.receiving.read_buf(self.framer.buffer()) => {
-                    if received.map_err(|_| End::Broken)? == 0 {
+                    let received = received.map_err(|_| End::Broken)?;
+                    if received == 0 {
                         return Ok(End::Finished);
                     }
+                    self.session.receiving.moved(received);
                     silence.broken();
                     self.since = clock::now();
+                }
+                () = sleep_until(deadline.unwrap_or(self.since)), if deadline.is_some() => {
+                    return Ok(End::Dropped("did not send its whole request in time"));
                 }
                 () = &mut silence.timer => {
                     let in_request = !self.framer.buffer().is_empty();
@@ -142,10 +160,36 @@ impl Connection {
                     }
                 }
             }
-            if self.framer.buffer().capacity() - self.framer.buffer().len() < DOZE_BYTES {
-                self.framer.buffer().reserve(RECEIVE_BYTES);
+        }
+    }
+
+    /// Makes room to receive into. For a long request, memory is taken for twice of what has come: it follows the bytes, not the announced length.
+    async fn make_room(&mut self) -> Result<(), End> {
+        if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
+            self.long_request = Some(LongRequest {
+                memory: Vec::new(),
+                bytes: 0,
+                deadline: clock::now() + self.session.service.limits.stall.0,
+                _awaits: self.session.receiving.await_peer(),
+            });
+        }
+        let received = self.framer.buffer().len();
+        if let Some(bytes) = self.long_request.as_ref().map(|request| request.bytes)
+            && bytes <= received
+        {
+            let more = received.max(RECEIVE_BYTES);
+            let memory = self.session.ended.run_until_cancelled(self.session.memory_for_argument(more)).await;
+            let memory = memory.ok_or_else(|| self.ending())?;
+            if let Some(request) = &mut self.long_request {
+                request.memory.push(memory);
+                request.bytes += more;
             }
         }
+        let buffer = self.framer.buffer();
+        if buffer.capacity() - buffer.len() < DOZE_BYTES {
+            buffer.reserve(RECEIVE_BYTES);
+        }
+        Ok(())
     }
 
     /// The next complete request that was received.
@@ -202,7 +246,7 @@ impl Connection {
                 return Ok(());
             }
         };
-        let memory = self.long_request.take();
+        let memory = self.long_request.take().map(|request| request.memory);
         match Job::new(&self.session, request).await {
             Ok(job) => {
                 let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
@@ -284,6 +328,7 @@ impl Connection {
     pub(super) async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
         let end = buffer.len() + length;
         buffer.put(self.framer.take_bulk(length));
+        let _awaits = self.session.receiving.await_peer();
         while buffer.len() < end {
             let missing = end - buffer.len();
             let mut rest = (&mut *buffer).limit(missing);
@@ -294,7 +339,10 @@ impl Connection {
             };
             match received {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
-                Ok(Ok(received)) => self.framer.bulk_received(received as u64),
+                Ok(Ok(received)) => {
+                    self.session.receiving.moved(received);
+                    self.framer.bulk_received(received as u64);
+                }
                 Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
             }
         }

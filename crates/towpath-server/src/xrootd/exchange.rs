@@ -317,6 +317,7 @@ mod tests {
     use super::*;
     use crate::{
         ServeConfig, Server,
+        shares::Standing,
         xrootd::{outbox::Sending, session::Terms},
     };
 
@@ -328,7 +329,8 @@ mod tests {
         let here = listener.local_addr().unwrap();
         let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());
         let (_, sending) = connected.unwrap().into_split();
-        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, CancellationToken::new()));
+        let end = CancellationToken::new();
+        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end.clone(), Standing::new(end)));
         let session = Session::begin(
             &service,
             Terms {

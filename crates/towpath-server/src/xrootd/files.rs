@@ -13,7 +13,10 @@ use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle};
 
 use super::{attributes::Waiting, exchange::Refusal, order::Order, third_party::Pull};
-use crate::access::{Activity, Identity};
+use crate::{
+    access::{Activity, Identity},
+    shares::Lease,
+};
 
 /// The open files of a session, by handle.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(super) struct Slot {
     pub(super) order: Order,
     file: OnceLock<OpenFile>,
     number: u32,
+    /// The client's right to one open file.
+    _lease: Option<Lease>,
 }
 
 /// A file that is open.
@@ -77,11 +82,17 @@ impl Files {
         Self { slots: Mutex::default(), limit }
     }
 
+    /// Whether fewer than so many handles are given out.
+    pub(super) fn has_fewer_than(&self, number: usize) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().flatten().take(number).count() < number
+    }
+
     /// Gives out the lowest free handle.
     ///
     /// # Errors
     /// `Overloaded` if the session has as many open files as it may.
-    pub(super) fn reserve(&self) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn reserve(&self, lease: Lease) -> Result<Arc<Slot>, Refusal> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
         if index >= self.limit {
@@ -89,7 +100,7 @@ impl Files {
             return Err(Refusal::new(Fault::Overloaded, message));
         }
         let number = u32::try_from(index).unwrap_or(u32::MAX);
-        let slot = Arc::new(Slot { number, ..Slot::default() });
+        let slot = Arc::new(Slot { number, _lease: Some(lease), ..Slot::default() });
         if index == slots.len() {
             slots.push(None);
         }

@@ -58,7 +58,7 @@ impl Job {
         }
         let subject = match request {
             Request::Open(request) => {
-                let slot = session.files.reserve()?;
+                let slot = session.reserve_slot()?;
                 turns.push(slot.order.turn(Hold::Exclusive).await);
                 Subject::Open(request, slot)
             }

@@ -18,10 +18,13 @@ use super::{
     exchange::{Answer, Exchange, Served},
     metadata, query,
 };
-use crate::access::{Activity, Identity};
+use crate::{
+    access::{Activity, Identity},
+    shares::Class,
+};
 
-/// What a batch of a thousand entries takes, with the lines about them.
-const BATCH_BYTES: usize = 512 << 10;
+/// What an entry takes, with the line about it.
+const ENTRY_BYTES: usize = 512;
 /// Fewer bytes wait for the next batch, or the end: most directories are one answer.
 const SEND_BYTES: usize = 16 << 10;
 
@@ -34,10 +37,12 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let algorithm = query::wanted_algorithm(exchange, &request.path)?;
     let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
     let mut frames = BytesMut::new();
+    let _lease = exchange.session.lease_file(Class::Small)?;
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
-    let _memory = exchange.session.memory_to_answer(BATCH_BYTES + SEND_BYTES).await;
     while let Some(batch) = batches.next().await {
-        for entry in batch? {
+        let batch = batch?;
+        let _memory = exchange.session.memory_to_answer(frames.len() + batch.len() * ENTRY_BYTES).await;
+        for entry in batch {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
             }

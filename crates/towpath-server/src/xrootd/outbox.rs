@@ -31,7 +31,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Service, Socket, socket::is_of_connection};
+use crate::{
+    Service, Socket,
+    shares::{AwaitsPeer, Standing},
+    socket::is_of_connection,
+};
 
 /// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
@@ -60,6 +64,8 @@ pub(super) struct Outbox {
     /// Threads that [`Self::send_file`] of all connections may keep waiting for disks and clients.
     threads: Arc<Semaphore>,
     short: std::sync::Mutex<Short>,
+    /// What the client does with the memory for its answers.
+    standing: Arc<Standing>,
     state: State,
 }
 
@@ -83,12 +89,13 @@ struct State {
 }
 
 impl Outbox {
-    /// Sends on `half`; cancels `end` when that has failed.
-    pub(super) fn new(half: Sending, service: &Service, end: CancellationToken) -> Self {
+    /// Sends on `half`; cancels `end` when that has failed. `standing` learns what the client takes.
+    pub(super) fn new(half: Sending, service: &Service, end: CancellationToken, standing: Arc<Standing>) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
         let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
-        Self { half: Arc::new(Mutex::new(half)), plain, stall, threads, short: std::sync::Mutex::default(), state }
+        let (half, short) = (Arc::new(Mutex::new(half)), std::sync::Mutex::default());
+        Self { half, plain, stall, threads, short, standing, state }
     }
 
     /// Whether the client took no byte of an answer for too long.
@@ -134,11 +141,13 @@ impl Outbox {
 
     async fn send_on(&self, half: &mut Sending, mut frames: &[u8]) -> io::Result<()> {
         let mut torn = Torn::new(&self.state);
+        let mut awaits = None;
         while !frames.is_empty() {
-            let sent = self.in_time(half.write(frames)).await?;
+            let sent = self.in_time(&mut awaits, half.write(frames)).await?;
+            self.standing.moved(sent);
             frames = frames.get(sent..).unwrap_or_default();
         }
-        self.in_time(half.flush()).await?;
+        self.in_time(&mut awaits, half.flush()).await?;
         torn.whole();
         Ok(())
     }
@@ -147,12 +156,14 @@ impl Outbox {
     pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         let mut half = self.turn().await?;
         let mut torn = Torn::new(&self.state);
+        let mut awaits = None;
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
-            let sent = self.in_time(half.write_vectored(slices)).await?;
+            let sent = self.in_time(&mut awaits, half.write_vectored(slices)).await?;
+            self.standing.moved(sent);
             IoSlice::advance_slices(&mut slices, sent);
         }
-        self.in_time(half.flush()).await?;
+        self.in_time(&mut awaits, half.flush()).await?;
         torn.whole();
         Ok(())
     }
@@ -169,7 +180,8 @@ impl Outbox {
     ) -> io::Result<io::Result<()>> {
         let mut half = self.turn().await?;
         let mut torn = Torn::new(&self.state);
-        self.send_head(&half, head).await?;
+        let mut awaits = None;
+        self.send_head(&half, head, &mut awaits).await?;
         let mut outcome_of_file = Ok(());
         let mut sent = 0;
         while sent < length {
@@ -183,8 +195,11 @@ impl Outbox {
             let (half_again, outcome) = outcome.await.map_err(io::Error::other)?;
             half = half_again;
             match outcome? {
-                Moved::Some(bytes) => sent += bytes,
-                Moved::NoRoom => self.in_time(plain(&half)?.writable()).await?,
+                Moved::Some(bytes) => {
+                    self.standing.moved(usize::try_from(bytes).unwrap_or(usize::MAX));
+                    sent += bytes;
+                }
+                Moved::NoRoom => self.in_time(&mut awaits, plain(&half)?.writable()).await?,
                 Moved::EndOfFile => break,
                 Moved::Failed(error) => {
                     outcome_of_file = Err(error);
@@ -195,14 +210,19 @@ impl Outbox {
         let mut missing = length - sent;
         while missing > 0 {
             let zeros = ZEROS.get(..usize::try_from(missing).unwrap_or(usize::MAX)).unwrap_or(&ZEROS);
-            missing -= self.in_time(half.write(zeros)).await? as u64;
+            missing -= self.in_time(&mut awaits, half.write(zeros)).await? as u64;
         }
         torn.whole();
         Ok(outcome_of_file)
     }
 
     /// Sends the head of a frame so that it travels in one segment with what follows.
-    async fn send_head(&self, half: &OwnedMutexGuard<Sending>, mut head: &[u8]) -> io::Result<()> {
+    async fn send_head(
+        &self,
+        half: &OwnedMutexGuard<Sending>,
+        mut head: &[u8],
+        awaits: &mut Option<AwaitsPeer>,
+    ) -> io::Result<()> {
         let socket = plain(half)?;
         while !head.is_empty() {
             let sent = socket.as_ref().try_io(Interest::WRITABLE, || {
@@ -210,7 +230,9 @@ impl Outbox {
             });
             match sent {
                 Ok(sent) => head = head.get(sent..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.in_time(socket.writable()).await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.in_time(awaits, socket.writable()).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -221,7 +243,7 @@ impl Outbox {
     pub(super) async fn shut_down(&self) {
         if let Ok(mut half) = self.turn().await {
             // The client may be gone already: there is nobody to tell.
-            let _ = self.in_time(half.shutdown()).await;
+            let _ = self.in_time(&mut None, half.shutdown()).await;
         }
     }
 
@@ -242,12 +264,18 @@ impl Outbox {
         Ok(half)
     }
 
-    async fn in_time<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    /// Waits for one step of a frame; from the first step that takes the client any time, the frame awaits it.
+    async fn in_time<T>(
+        &self,
+        awaits: &mut Option<AwaitsPeer>,
+        step: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
         let mut step = std::pin::pin!(step);
         // Most steps need no waiting, and then no timer.
         if let Poll::Ready(done) = futures::poll!(&mut step) {
             return done;
         }
+        awaits.get_or_insert_with(|| self.standing.await_peer());
         timeout(self.stall, step).await.unwrap_or_else(|_| {
             self.state.late.store(true, Ordering::Release);
             Err(io::ErrorKind::TimedOut.into())
@@ -404,7 +432,9 @@ mod tests {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
-        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), CancellationToken::new());
+        let end = CancellationToken::new();
+        let standing = Standing::new(end.clone());
+        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), end, standing);
         let answers = ["first", "second", "third"].map(|answer| outbox.send_together(answer.as_bytes()));
         let sent = futures::future::join_all(answers);
         assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
@@ -423,7 +453,8 @@ mod tests {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
-        let outbox = Outbox::new(Sending::Plain(sending), &service, CancellationToken::new());
+        let end = CancellationToken::new();
+        let outbox = Outbox::new(Sending::Plain(sending), &service, end.clone(), Standing::new(end));
         assert!(outbox.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
         outbox.send(b"next").await.unwrap();
         let mut got = [0; 11];

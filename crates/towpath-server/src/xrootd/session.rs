@@ -14,19 +14,21 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
-use towpath_store::{StorePath, sys::random};
+use towpath_store::{Fault, StorePath, sys::random};
 
 use super::{
     exchange::{Outcome, Refusal, Served},
-    files::Files,
+    files::{Files, Slot},
     order::Order,
     outbox::Outbox,
 };
 use crate::{
-    Buffers, Room, Service,
+    Buffers, Service,
     access::{Identity, Person},
     access_log::Record,
+    buffers::Room,
     metrics::Face,
+    shares::{Class, Holder, Lease, Standing},
 };
 
 /// Further connections that may join a session, as `query config bind_max` tells.
@@ -35,6 +37,9 @@ pub(super) const BIND_MAX: usize = 15;
 /// Memory for attributes that wait, counted in units of 4 KiB: 512 small ones. It is not of the memory for all answers, because
 /// it is held for as long as the client likes.
 const ATTRIBUTES_BYTES: u64 = 2 << 20;
+
+/// Open files of a session that may come from the reserve of all open files: so a client opens some even where others at its address have taken their share.
+const FEW_FILES: usize = 16;
 
 /// The sessions of a server.
 #[derive(Debug, Default)]
@@ -64,6 +69,13 @@ pub(super) struct Session {
     pub(super) places: Arc<Semaphore>,
     /// Cancelled when the session ends, or the server stops.
     pub(super) ended: CancellationToken,
+    /// Whose share of memory and files it takes from.
+    pub(super) holder: Arc<Holder>,
+    /// What the client does with answers, and with data that it is to send.
+    pub(super) sending: Arc<Standing>,
+    pub(super) receiving: Arc<Standing>,
+    /// Cancelled when others need memory that the client does not move: then the session ends.
+    pub(super) revoked: CancellationToken,
     /// Memory for attributes that wait for their uploads to be closed.
     pub(super) attributes: Buffers,
     answers: Buffers,
@@ -87,8 +99,8 @@ pub(super) struct Terms {
 /// The right to use memory, within the bounds of the connection and of the server.
 #[derive(Debug)]
 pub(super) struct Memory {
-    _own: Room,
-    _all: Room,
+    _own: Option<Room>,
+    _all: Lease,
 }
 
 impl Session {
@@ -96,11 +108,16 @@ impl Session {
     pub(super) fn begin(service: &Arc<Service>, terms: Terms) -> Arc<Self> {
         let limits = &service.limits;
         let share = limits.memory_of_connection();
+        let revoked = CancellationToken::new();
         let session = Arc::new(Self {
             service: Arc::clone(service),
             id: terms.id,
             peer: terms.peer,
             local: terms.local,
+            holder: Holder::of(&terms.identity.caller),
+            sending: Standing::new(revoked.clone()),
+            receiving: Standing::new(revoked.clone()),
+            revoked,
             identity: Arc::new(terms.identity),
             login: terms.login,
             asynresp: terms.asynresp,
@@ -110,8 +127,8 @@ impl Session {
             places: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
             ended: service.stopping.child_token(),
             attributes: Buffers::new(ATTRIBUTES_BYTES),
-            answers: Buffers::new(share),
-            uploads: Buffers::new(share),
+            answers: Buffers::growing_to(share),
+            uploads: Buffers::growing_to(share),
             paths: Mutex::default(),
             checksums: Mutex::default(),
         });
@@ -136,13 +153,42 @@ impl Session {
     /// Memory for an answer in the making.
     pub(super) async fn memory_to_answer(&self, bytes: usize) -> Memory {
         let own = self.answers.room(bytes).await;
-        Memory { _own: own, _all: self.service.buffers.room(bytes).await }
+        Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.sending).await }
     }
 
     /// Memory for data coming in. Its bound is another one than that for answers: a client that sends before it reads gets on.
     pub(super) async fn memory_to_receive(&self, bytes: usize) -> Memory {
         let own = self.uploads.room(bytes).await;
-        Memory { _own: own, _all: self.service.buffers.room(bytes).await }
+        Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
+    }
+
+    /// Takes memory for a part of an argument. Only the client's share bounds it: the parts before are held until all has come, and must not wait for themselves.
+    pub(super) async fn memory_for_argument(&self, bytes: usize) -> Memory {
+        Memory { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
+    }
+
+    /// Returns how much data to receive at once: more as the client has sent some.
+    pub(super) fn receive_bytes(&self) -> usize {
+        self.uploads.bound_bytes() / 4
+    }
+
+    /// Takes a file, or a directory to list, from the share of the client.
+    ///
+    /// # Errors
+    /// `Overloaded` if the share does not permit one more.
+    pub(super) fn lease_file(&self, class: Class) -> Result<Lease, Refusal> {
+        let lease = self.service.files.try_take(&self.holder, 1, class);
+        let message = "you have as many open files here as your share permits: close some, or try again later";
+        lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
+    }
+
+    /// Gives out a handle for a file to open.
+    ///
+    /// # Errors
+    /// `Overloaded` if the session, or the client's share, has as many open files as it may.
+    pub(super) fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
+        let class = if self.files.has_fewer_than(FEW_FILES) { Class::Small } else { Class::Large };
+        self.files.reserve(self.lease_file(class)?)
     }
 
     /// Lets a further connection join.

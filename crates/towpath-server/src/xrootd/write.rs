@@ -25,7 +25,7 @@ use super::{
 };
 use crate::metrics::Face;
 
-/// What one piece holds.
+/// What one piece holds at most.
 const PIECE_BYTES: usize = 1 << 20;
 /// Pieces of one request that wait for the store while the next is received.
 const PIECES_AHEAD: usize = 1;
@@ -121,7 +121,8 @@ async fn receive_extent(
     paged: bool,
 ) -> Result<(), End> {
     while left > 0 {
-        let length = piece_length(offset, left, paged);
+        let most = PIECE_BYTES.min(connection.session.receive_bytes());
+        let length = piece_length(offset, left, paged, most);
         let memory = connection.memory_to_receive(length).await?;
         let mut data = Vec::with_capacity(length);
         connection.receive_data(length, &mut data).await?;
@@ -139,12 +140,12 @@ async fn receive_extent(
     Ok(())
 }
 
-/// How much to receive at once of `left` bytes on the wire for `offset`; of pages only whole ones.
-fn piece_length(offset: u64, left: u64, paged: bool) -> usize {
+/// How much to receive at once of `left` bytes on the wire for `offset`: about `most`, and of pages only whole ones.
+fn piece_length(offset: u64, left: u64, paged: bool, most: usize) -> usize {
     match usize::try_from(left) {
-        Ok(left) if left <= PIECE_BYTES => left,
-        _ if paged => page::whole_pages(offset, PIECE_BYTES),
-        _ => PIECE_BYTES,
+        Ok(left) if left <= most => left,
+        _ if paged => page::whole_pages(offset, most),
+        _ => most,
     }
 }
 

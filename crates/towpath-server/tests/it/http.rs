@@ -1,6 +1,7 @@
 //! HTTP and WebDAV: a server on loopback, asked by a plain client.
 
 mod application;
+mod fair_shares;
 mod files;
 mod limits;
 mod links;

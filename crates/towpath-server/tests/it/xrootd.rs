@@ -4,6 +4,7 @@ mod attributes;
 mod bound_connections;
 mod broken_requests;
 mod checksums;
+mod fair_shares;
 mod golden;
 mod handles;
 mod limits;

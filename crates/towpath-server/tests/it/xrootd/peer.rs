@@ -1,11 +1,16 @@
 //! A server to be tested, and the client's end of a connection to it.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::JoinHandle,
     time::timeout,
 };
@@ -136,8 +141,20 @@ pub(super) struct Peer {
 impl Peer {
     /// A connection on which nothing was said.
     pub(super) async fn silent(site: &Site) -> Self {
-        let stream = net::connect(site.address).await.unwrap();
+        Self::on(net::connect(site.address).await.unwrap())
+    }
+
+    fn on(stream: TcpStream) -> Self {
         Self { stream, framer: ResponseFramer::new(64 << 20), pieces: HashMap::new() }
+    }
+
+    /// A connection from that address, with a session.
+    pub(super) async fn logged_in_from(address: Ipv4Addr, site: &Site) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((address, 0).into()).unwrap();
+        let mut peer = Self::on(socket.connect(site.address).await.unwrap());
+        peer.log_in(login()).await;
+        peer
     }
 
     /// A connection with a session.
@@ -153,11 +170,15 @@ impl Peer {
     /// A connection with a session that began with `login`, and what that told.
     pub(super) async fn with_login(site: &Site, login: Login) -> (Self, LoginReply) {
         let mut peer = Self::silent(site).await;
-        peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login)].concat()).await;
-        peer.answer(0).await.ok();
-        peer.answer(1).await.ok();
-        let reply = LoginReply::decode(peer.answer(2).await.ok()).unwrap();
+        let reply = peer.log_in(login).await;
         (peer, reply)
+    }
+
+    async fn log_in(&mut self, login: Login) -> LoginReply {
+        self.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login)].concat()).await;
+        self.answer(0).await.ok();
+        self.answer(1).await.ok();
+        LoginReply::decode(self.answer(2).await.ok()).unwrap()
     }
 
     /// Sends bytes as they are.

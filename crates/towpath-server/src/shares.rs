@@ -1,0 +1,397 @@
+//! Fair shares of what a server has a bounded amount of: memory, connections, open files, locks, uploads in pieces (RFC 0005).
+//!
+//! A [`Shares`] is a pool. Whoever takes from it is a [`Holder`]: a person at a network address. What it takes is a [`Lease`], until dropped.
+//! A holder may take more while it then holds no more than what is left free (the dynamic threshold of Choudhury and Hahne, 1998). So one holder gets half of the
+//! pool, `n` holders an equal part each, and as much is left for the next one; no number of holders has to be known. A sixteenth of the pool is a reserve, shared
+//! in the same way, for requests of class [`Class::Small`].
+//!
+//! [`Shares::take`] waits; then those that hold nothing go first. While requests wait, leases of peers that do not move ([`Standing`]) are revoked: those of the same holder
+//! for its own requests, those of the largest holders for a holder that has nothing. To revoke is to end the connection.
+
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use towpath_store::{
+    Caller,
+    sys::clock::{self, Instant},
+};
+
+use crate::access::{Person, network_of};
+
+pub use standing::{AwaitsPeer, Standing};
+
+/// The part of a pool that is kept for small requests: one in this many.
+const RESERVE_PART: u64 = 16;
+
+/// One lease is at most the whole less the reserve divided by this. Larger requests are granted, and count as that much.
+const LARGEST_LEASE_PART: u64 = 4;
+
+/// How often a pool with waiting requests looks for leases to revoke.
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Somebody who takes from a pool: a person at a network (IPv4: an address, IPv6: 64 bits). All anonymous callers at one network are one holder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Holder {
+    person: Person,
+    network: Option<IpAddr>,
+}
+
+impl Holder {
+    /// Returns the holder that a caller's requests count for.
+    pub fn of(caller: &Caller) -> Arc<Self> {
+        Arc::new(Self { person: Person::of(caller), network: caller.address.map(network_of) })
+    }
+
+    /// Returns the holder of a connection whose client has not said who it is.
+    pub fn at(address: IpAddr) -> Arc<Self> {
+        Self::of(&Caller { address: Some(address), ..Caller::default() })
+    }
+}
+
+/// Which part of the pool a request may be served from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The pool or its reserve: little, and soon given back.
+    Small,
+    /// The pool without the reserve.
+    Large,
+}
+
+/// A pool with fair shares. Clones are the same pool.
+#[derive(Debug, Clone)]
+pub struct Shares(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    /// The least that a lease counts for.
+    unit: u64,
+    largest_lease: u64,
+    /// A holder may hold up to this many times what is left free.
+    alpha: u64,
+    state: Mutex<State>,
+}
+
+/// Index of what is for all requests in `free` and `held`.
+const GENERAL: usize = 0;
+/// Index of the reserve.
+const RESERVE: usize = 1;
+
+#[derive(Debug)]
+struct State {
+    free: [u64; 2],
+    members: HashMap<Arc<Holder>, Member>,
+    /// The holders whose requests wait, in the order of their turns.
+    turns: VecDeque<Arc<Holder>>,
+    /// Whether a holder that holds nothing waits: then others get no more.
+    is_starving: bool,
+    /// Whether a task looks for leases to revoke.
+    is_reclaiming: bool,
+    last_lease: u64,
+}
+
+/// A holder that holds something, or waits.
+#[derive(Debug, Default)]
+struct Member {
+    held: [u64; 2],
+    /// Leases that can be revoked, oldest first.
+    leases: BTreeMap<u64, (Arc<Standing>, u64)>,
+    /// Requests that wait, by class.
+    waiting: [VecDeque<Waiter>; 2],
+}
+
+#[derive(Debug)]
+struct Waiter {
+    request: Request,
+    granted: oneshot::Sender<Lease>,
+}
+
+#[derive(Debug, Clone)]
+struct Request {
+    amount: u64,
+    class: Class,
+    standing: Option<Arc<Standing>>,
+}
+
+/// The right to a part of a pool, until dropped.
+#[derive(Debug)]
+pub struct Lease {
+    pool: Arc<Pool>,
+    holder: Arc<Holder>,
+    amount: u64,
+    from: usize,
+    id: u64,
+}
+
+impl Shares {
+    /// Makes a pool of `capacity`, of which a lease takes at least one `unit`. A holder may hold up to `alpha` times what is left free: alone it gets `alpha` parts of
+    /// `alpha + 1`.
+    pub fn new(capacity: u64, unit: u64, alpha: u64) -> Self {
+        let unit = unit.max(1);
+        let capacity = capacity.max(unit);
+        let reserve = capacity / RESERVE_PART;
+        let general = capacity - reserve;
+        let state = State {
+            free: [general, reserve],
+            members: HashMap::new(),
+            turns: VecDeque::new(),
+            is_starving: false,
+            is_reclaiming: false,
+            last_lease: 0,
+        };
+        let largest_lease = (general / LARGEST_LEASE_PART).max(unit);
+        Self(Arc::new(Pool { unit, largest_lease, alpha, state: Mutex::new(state) }))
+    }
+
+    /// Takes `amount` now, or nothing if the holder's share does not permit it. Such a lease is not revoked.
+    pub fn try_take(&self, holder: &Arc<Holder>, amount: u64, class: Class) -> Option<Lease> {
+        let request = self.0.request(amount, class, None);
+        self.0.state().try_grant(&self.0, holder, &request)
+    }
+
+    /// Takes `amount` as soon as the holder's share permits it. The lease is revoked, by `standing`, if its peer does not move while others wait. Dropping the future
+    /// gives up the place in the queue.
+    pub async fn take(&self, holder: &Arc<Holder>, amount: u64, class: Class, standing: &Arc<Standing>) -> Lease {
+        loop {
+            let request = self.0.request(amount, class, Some(Arc::clone(standing)));
+            let granted = {
+                let mut state = self.0.state();
+                if let Some(lease) = state.try_grant(&self.0, holder, &request) {
+                    return lease;
+                }
+                state.enqueue(&self.0, holder, request)
+            };
+            // The sender goes without a grant only together with the pool, which this holds.
+            if let Ok(lease) = granted.await {
+                return lease;
+            }
+        }
+    }
+
+    /// Returns how much is free, the reserve included.
+    pub fn free(&self) -> u64 {
+        self.0.state().free.iter().sum()
+    }
+
+    /// Returns how many requests wait.
+    pub fn waiting(&self) -> usize {
+        let state = self.0.state();
+        let queues = state.members.values().flat_map(|member| &member.waiting);
+        queues.flatten().filter(|waiter| !waiter.granted.is_closed()).count()
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request(&self, amount: u64, class: Class, standing: Option<Arc<Standing>>) -> Request {
+        Request { amount: amount.clamp(self.unit, self.largest_lease), class, standing }
+    }
+
+    fn give_back(self: &Arc<Self>, lease: &Lease) {
+        let unclaimed = {
+            let mut state = self.state();
+            state.release(lease);
+            state.serve(self)
+        };
+        // Outside of the lock: they come back here.
+        drop(unclaimed);
+    }
+
+    /// Revokes what may be revoked now; whether requests still wait.
+    fn reclaim(self: &Arc<Self>) -> bool {
+        let (unclaimed, waits) = {
+            let mut state = self.state();
+            let unclaimed = state.serve(self);
+            let waits = !state.turns.is_empty();
+            state.is_reclaiming = waits;
+            state.revoke(clock::now());
+            (unclaimed, waits)
+        };
+        drop(unclaimed);
+        waits
+    }
+}
+
+/// Looks for leases to revoke as long as requests wait.
+async fn reclaim(pool: Weak<Pool>) {
+    loop {
+        tokio::time::sleep(RECLAIM_INTERVAL).await;
+        if !pool.upgrade().is_some_and(|pool| pool.reclaim()) {
+            return;
+        }
+    }
+}
+
+impl State {
+    /// Whether a holder of `held` may take `amount` of what is `free`.
+    fn fits(pool: &Pool, held: u64, amount: u64, free: u64) -> bool {
+        let is_first_unit = held == 0 && amount <= pool.unit;
+        amount <= free && (is_first_unit || held + amount <= (free - amount).saturating_mul(pool.alpha))
+    }
+
+    /// The part of the pool that the request may be served from now.
+    fn source(&self, pool: &Pool, holder: &Holder, request: &Request) -> Option<usize> {
+        let held = self.members.get(holder).map_or([0; 2], |member| member.held);
+        let fits = |part: usize| Self::fits(pool, held[part], request.amount, self.free[part]);
+        if fits(GENERAL) && (held[GENERAL] == 0 || !self.is_starving) {
+            return Some(GENERAL);
+        }
+        (request.class == Class::Small && fits(RESERVE)).then_some(RESERVE)
+    }
+
+    /// Grants a request that has just come, unless it or an earlier one of its kind has to wait.
+    fn try_grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request) -> Option<Lease> {
+        let is_behind = |member: &Member| !member.waiting[request.class as usize].is_empty();
+        if self.members.get(holder).is_some_and(is_behind) {
+            return None;
+        }
+        let from = self.source(pool, holder, request)?;
+        Some(self.grant(pool, holder, request, from))
+    }
+
+    fn grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request, from: usize) -> Lease {
+        self.free[from] -= request.amount;
+        self.last_lease += 1;
+        let member = self.members.entry(Arc::clone(holder)).or_default();
+        member.held[from] += request.amount;
+        if let Some(standing) = &request.standing {
+            member.leases.insert(self.last_lease, (Arc::clone(standing), request.amount));
+        }
+        let (pool, holder) = (Arc::clone(pool), Arc::clone(holder));
+        Lease { pool, holder, amount: request.amount, from, id: self.last_lease }
+    }
+
+    fn release(&mut self, lease: &Lease) {
+        self.free[lease.from] += lease.amount;
+        if let Some(member) = self.members.get_mut(&lease.holder) {
+            member.held[lease.from] -= lease.amount;
+            member.leases.remove(&lease.id);
+            if member.is_gone() {
+                self.members.remove(&lease.holder);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: Request) -> oneshot::Receiver<Lease> {
+        let (granted, receiver) = oneshot::channel();
+        let member = self.members.entry(Arc::clone(holder)).or_default();
+        if member.waiting.iter().all(VecDeque::is_empty) {
+            self.turns.push_back(Arc::clone(holder));
+        }
+        member.waiting[request.class as usize].push_back(Waiter { request, granted });
+        self.is_starving |= member.is_starving();
+        if !self.is_reclaiming {
+            self.is_reclaiming = true;
+            tokio::spawn(reclaim(Arc::downgrade(pool)));
+        }
+        receiver
+    }
+
+    /// Grants what can be granted now, to one holder after the other. Gives leases that nobody waits for any more.
+    fn serve(&mut self, pool: &Arc<Pool>) -> Vec<Lease> {
+        let mut unclaimed = Vec::new();
+        loop {
+            self.is_starving = self.turns.iter().filter_map(|holder| self.members.get(holder)).any(Member::is_starving);
+            let mut is_done = true;
+            for _ in 0..self.turns.len() {
+                let Some(holder) = self.turns.pop_front() else { break };
+                is_done &= !self.serve_one(pool, &holder, &mut unclaimed);
+                match self.members.get(&holder) {
+                    Some(member) if member.waiting.iter().any(|queue| !queue.is_empty()) => {
+                        self.turns.push_back(holder);
+                    }
+                    Some(member) if member.is_gone() => drop(self.members.remove(&holder)),
+                    _ => {}
+                }
+            }
+            if is_done {
+                return unclaimed;
+            }
+        }
+    }
+
+    /// Grants the next request of a holder, a small one first; whether there was one to grant.
+    fn serve_one(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, unclaimed: &mut Vec<Lease>) -> bool {
+        for class in [Class::Small, Class::Large] {
+            let Some(member) = self.members.get_mut(holder) else { return false };
+            let queue = &mut member.waiting[class as usize];
+            queue.retain(|waiter| !waiter.granted.is_closed());
+            let Some(request) = queue.front().map(|waiter| waiter.request.clone()) else { continue };
+            let Some(from) = self.source(pool, holder, &request) else { continue };
+            let lease = self.grant(pool, holder, &request, from);
+            let member = self.members.get_mut(holder);
+            if let Some(waiter) = member.and_then(|member| member.waiting[class as usize].pop_front()) {
+                unclaimed.extend(waiter.granted.send(lease).err());
+            } else {
+                unclaimed.push(lease);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Ends connections whose peers do not move what they hold, until as much comes back as is waited for.
+    fn revoke(&self, now: Instant) {
+        let waiting = || self.turns.iter().filter_map(|holder| self.members.get(holder));
+        for member in waiting().filter(|member| !member.is_starving()) {
+            member.revoke(now, member.wanted());
+        }
+        let mut wanted: u64 = waiting().filter(|member| member.is_starving()).map(Member::wanted).sum();
+        if wanted == 0 {
+            return;
+        }
+        let mut members: Vec<&Member> = self.members.values().collect();
+        members.sort_unstable_by_key(|member| Reverse(member.held.iter().sum::<u64>()));
+        for member in members {
+            wanted = wanted.saturating_sub(member.revoke(now, wanted));
+        }
+    }
+}
+
+impl Member {
+    fn is_gone(&self) -> bool {
+        self.held == [0; 2] && self.waiting.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether it waits although it holds nothing of what is for all.
+    fn is_starving(&self) -> bool {
+        self.held[GENERAL] == 0 && self.waiting.iter().flatten().any(|waiter| !waiter.granted.is_closed())
+    }
+
+    fn wanted(&self) -> u64 {
+        self.waiting.iter().flatten().map(|waiter| waiter.request.amount).sum()
+    }
+
+    /// Revokes leases of peers that do not move, oldest first, until `wanted` will come back; how much will.
+    fn revoke(&self, now: Instant, wanted: u64) -> u64 {
+        let mut freed = 0;
+        for (standing, amount) in self.leases.values() {
+            if freed >= wanted {
+                break;
+            }
+            if standing.revoke_if_late(now) {
+                freed += amount;
+            }
+        }
+        freed
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let pool = Arc::clone(&self.pool);
+        pool.give_back(self);
+    }
+}

@@ -1,0 +1,176 @@
+use futures::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+fn holder(octet: u8) -> Arc<Holder> {
+    Holder::at([10, 0, 0, octet].into())
+}
+
+/// Takes single units until no more are given.
+fn take_all(shares: &Shares, holder: &Arc<Holder>) -> Vec<Lease> {
+    std::iter::from_fn(|| shares.try_take(holder, 1, Class::Large)).collect()
+}
+
+#[test]
+fn holders_get_equal_parts_and_leave_as_much() {
+    let shares = Shares::new(1600, 1, 1);
+    let first = take_all(&shares, &holder(1));
+    assert_eq!(first.len(), 750, "half of 1500");
+    let second = take_all(&shares, &holder(2));
+    assert_eq!(second.len(), 375, "half of the rest");
+    drop(first);
+    let rest = take_all(&shares, &holder(2));
+    assert_eq!(second.len() + rest.len(), 750);
+    drop((second, rest));
+    assert_eq!(shares.free(), 1600);
+}
+
+#[test]
+fn hundreds_of_greedy_holders_leave_something_for_the_next() {
+    let shares = Shares::new(128 << 20, 4096, 1);
+    let greedy: Vec<_> = (0..=255)
+        .map(|octet| {
+            std::iter::from_fn(|| shares.try_take(&holder(octet), 256 << 10, Class::Large)).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(shares.try_take(&holder(0), 256 << 10, Class::Large).is_none());
+    let next = Holder::at([10, 0, 1, 0].into());
+    assert!(shares.try_take(&next, 128 << 10, Class::Small).is_some(), "{} holders", greedy.len());
+}
+
+#[test]
+fn the_reserve_serves_small_requests_of_a_holder_that_has_its_share() {
+    let shares = Shares::new(1600, 1, 1);
+    let _all = take_all(&shares, &holder(1));
+    assert!(shares.try_take(&holder(1), 1, Class::Small).is_some());
+    let small: Vec<_> = std::iter::from_fn(|| shares.try_take(&holder(1), 1, Class::Small)).collect();
+    assert_eq!(small.len(), 50, "half of the reserve");
+}
+
+#[test]
+fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
+    let at = |address: &str, subject: Option<&str>| {
+        let issuer = subject.map(|_| "https://issuer".into());
+        let caller = Caller {
+            address: Some(address.parse().unwrap()),
+            subject: subject.map(Into::into),
+            issuer,
+            ..Caller::default()
+        };
+        Holder::of(&caller)
+    };
+    assert_eq!(at("2001:db8::1", None), at("2001:db8::ffff:1", None));
+    assert_ne!(at("2001:db8::1", None), at("2001:db8:0:1::1", None));
+    assert_ne!(at("2001:db8::1", None), at("2001:db8::1", Some("alice")));
+}
+
+#[test]
+fn the_smallest_pool_gives_one_unit() {
+    let shares = Shares::new(0, 1, 1);
+    let one = shares.try_take(&holder(1), 1, Class::Large).expect("one is there");
+    assert!(shares.try_take(&holder(2), 1, Class::Large).is_none());
+    drop(one);
+    assert!(shares.try_take(&holder(2), 1, Class::Large).is_some());
+}
+
+#[tokio::test]
+async fn a_request_that_was_given_up_takes_nothing() {
+    let shares = Shares::new(16, 1, 1);
+    let standing = Standing::new(CancellationToken::new());
+    let all = take_all(&shares, &holder(1));
+    let taker = holder(1);
+    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    drop(waiting);
+    let mut next = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    assert!(next.as_mut().now_or_never().is_none());
+    drop(all);
+    let lease = next.await;
+    assert_eq!(shares.free(), 15);
+    drop(lease);
+    assert_eq!(shares.free(), 16);
+}
+
+#[tokio::test]
+async fn a_grant_that_meets_a_request_given_up_comes_back() {
+    let shares = Shares::new(16, 1, 1);
+    let standing = Standing::new(CancellationToken::new());
+    let all = take_all(&shares, &holder(1));
+    let taker = holder(1);
+    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    // Granted, and not polled again.
+    drop(all);
+    assert_eq!(shares.free(), 15);
+    drop(waiting);
+    assert_eq!(shares.free(), 16);
+}
+
+#[tokio::test]
+async fn a_holder_that_has_nothing_goes_first() {
+    let shares = Shares::new(160, 1, 1);
+    let standing = Standing::new(CancellationToken::new());
+    let (greedy, modest) = (holder(1), holder(2));
+    let mut held = take_all(&shares, &greedy);
+    // Others take the rest, so that little is left.
+    let others: Vec<_> = (10..40).map(|octet| take_all(&shares, &holder(octet))).collect();
+    let mut waiting = Box::pin(shares.take(&modest, 30, Class::Large, &standing));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    held.truncate(70);
+    assert!(take_all(&shares, &greedy).is_empty(), "what it gives back is kept for the other");
+    drop(others);
+    assert!(waiting.now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_move_loses_its_lease_to_a_holder_that_has_nothing() {
+    let shares = Shares::new(64, 1, 1);
+    let (stuck, slow) = (CancellationToken::new(), CancellationToken::new());
+    let [stuck_standing, slow_standing] = [&stuck, &slow].map(|end| Standing::new(end.clone()));
+    let mut leases = Vec::new();
+    for (octet, standing) in [(1, &stuck_standing), (2, &slow_standing)] {
+        while let Some(lease) = shares.take(&holder(octet), 1, Class::Large, standing).now_or_never() {
+            leases.push((octet, lease));
+        }
+    }
+    let (_stuck_waits, _slow_waits) = (stuck_standing.await_peer(), slow_standing.await_peer());
+    tokio::time::advance(GRACE_AND_MORE).await;
+    stuck_standing.moved(1);
+    slow_standing.moved(1 << 20);
+    assert!(!stuck.is_cancelled(), "the memory is not wanted");
+    let modest = holder(3);
+    let standing = Standing::new(CancellationToken::new());
+    let waiting = shares.take(&modest, 12, Class::Large, &standing);
+    let revoked = async {
+        stuck.cancelled().await;
+        leases.retain(|(octet, _)| *octet != 1);
+    };
+    tokio::join!(waiting, revoked);
+    assert!(!slow.is_cancelled(), "it moves");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_greedy_holder_revokes_its_own_leases_only() {
+    let shares = Shares::new(64, 1, 1);
+    let (own, other) = (CancellationToken::new(), CancellationToken::new());
+    let [own_standing, other_standing] = [&own, &other].map(|end| Standing::new(end.clone()));
+    let greedy = holder(1);
+    let mut mine = Vec::new();
+    let _others = shares.take(&holder(2), 1, Class::Large, &other_standing).await;
+    while let Some(lease) = shares.take(&greedy, 1, Class::Large, &own_standing).now_or_never() {
+        mine.push(lease);
+    }
+    let (_own_waits, _other_waits) = (own_standing.await_peer(), other_standing.await_peer());
+    tokio::time::advance(GRACE_AND_MORE).await;
+    let standing = Standing::new(CancellationToken::new());
+    let waiting = shares.take(&greedy, 1, Class::Large, &standing);
+    let revoked = async {
+        own.cancelled().await;
+        mine.clear();
+    };
+    tokio::join!(waiting, revoked);
+    assert!(!other.is_cancelled());
+}
+
+const GRACE_AND_MORE: Duration = Duration::from_millis(1500);

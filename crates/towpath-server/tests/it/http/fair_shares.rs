@@ -1,0 +1,191 @@
+//! Greedy clients keep what their share permits; others are answered meanwhile (RFC 0005).
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use bytes::Bytes;
+use http::StatusCode;
+use hyper::{body::Incoming, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+};
+use towpath_server::units::ByteSize;
+use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
+
+use super::{Answer, Site, open_config, request};
+
+/// Another address than that of clients which do not say from where they connect.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+async fn connect_from(address: Ipv4Addr, site: &Site) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    socket.connect(site.address).await.unwrap()
+}
+
+/// A request from that address, on a connection of its own.
+async fn ask_from(address: Ipv4Addr, site: &Site, what: &str, headers: &[(&str, &str)]) -> Answer {
+    let stream = TokioIo::new(connect_from(address, site).await);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let headers = [&[("host", "x")], headers].concat();
+    Answer::of(sender.send_request(request(what, &headers, Bytes::new())).await.unwrap()).await
+}
+
+async fn put(site: &Site, path: &str, content: Bytes) {
+    let path = StorePath::parse(path.as_bytes()).unwrap();
+    let file = site.service.store.create(&Caller::local(), &path, CreateOptions::default()).await.unwrap();
+    file.write(0, content).await.unwrap();
+    file.commit(Expectation::default()).await.unwrap();
+}
+
+/// Eight MiB of memory, with a long and a short file.
+async fn small_site() -> Site {
+    let mut config = open_config();
+    config.limits.bytes = ByteSize(8 << 20);
+    let site = Site::in_memory_with(&config);
+    put(&site, "/long", vec![b'x'; 4 << 20].into()).await;
+    put(&site, "/short", vec![b'x'; 1000].into()).await;
+    site
+}
+
+/// A connection with many answers that are not taken, as windows for them stay closed.
+async fn take_nothing(site: &Site) -> Vec<http::Response<Incoming>> {
+    let stream = TokioIo::new(site.connect().await);
+    let builder = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1024).clone();
+    let (mut sender, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let get = request(&format!("GET http://{}/long", site.address), &[], Bytes::new());
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.push(sender.send_request(get.clone()).await.unwrap());
+    }
+    answers
+}
+
+async fn until_requests_wait(site: &Site) {
+    while site.service.memory.shares().waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn closed_windows_do_not_keep_others_from_answers() {
+    let site = small_site().await;
+    let mut untaken = Vec::new();
+    for _ in 0..20 {
+        untaken.push(take_nothing(&site).await);
+    }
+    for address in [ELSEWHERE, Ipv4Addr::LOCALHOST] {
+        until_requests_wait(&site).await;
+        let short = ask_from(address, &site, "GET /short", &[]).await.expect(StatusCode::OK);
+        assert_eq!(short.body.len(), 1000);
+        until_requests_wait(&site).await;
+        ask_from(address, &site, "PROPFIND /", &[("depth", "1")]).await.expect(StatusCode::MULTI_STATUS);
+    }
+    let long = ask_from(ELSEWHERE, &site, "GET /long", &[]).await.expect(StatusCode::OK);
+    assert_eq!(long.body.len(), 4 << 20);
+}
+
+#[tokio::test]
+async fn memory_for_a_body_is_taken_as_it_comes_and_comes_back() {
+    let site = small_site().await;
+    let free = || site.service.memory.shares().free();
+    let all = free();
+    let mut stream = site.connect().await;
+    let head = "PROPFIND / HTTP/1.1\r\nhost: x\r\ncontent-length: 262144\r\n\r\n";
+    stream.write_all(&[head.as_bytes(), &[b' '; 100 << 10]].concat()).await.unwrap();
+    while all - free() < 100 << 10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(all - free() <= 200 << 10, "{} bytes for 100 KiB", all - free());
+    drop(stream);
+    while free() < all {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_drips_has_a_deadline() {
+    let site = Site::in_memory();
+    site.plant("/f").await;
+    for method in ["PROPFIND", "PROPPATCH", "LOCK"] {
+        let mut stream = site.connect().await;
+        let head = format!("{method} /f HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (mut receiving, mut sending) = stream.split();
+        let dripping = async {
+            while sending.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = [0; 12];
+        tokio::select! {
+            read = receiving.read_exact(&mut answer) => drop(read.unwrap()),
+            () = dripping => {}
+        }
+        assert_eq!(&answer, b"HTTP/1.1 408", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn untaken_files_and_listings_leave_descriptors_for_others() {
+    let mut config = open_config();
+    config.limits.files = 64;
+    let site = Site::in_memory_with(&config);
+    put(&site, "/long", vec![b'x'; 4 << 20].into()).await;
+    put(&site, "/short", "short".into()).await;
+    let mut untaken = Vec::new();
+    for _ in 0..4 {
+        untaken.push(take_nothing(&site).await);
+    }
+    let refused = untaken.iter().flatten().filter(|answer| answer.status() == StatusCode::SERVICE_UNAVAILABLE).count();
+    assert!((40..60).contains(&refused), "{refused} of 80 were refused");
+    ask_from(ELSEWHERE, &site, "GET /short", &[]).await.expect(StatusCode::OK);
+    ask_from(ELSEWHERE, &site, "PROPFIND /", &[("depth", "1")]).await.expect(StatusCode::MULTI_STATUS);
+}
+
+#[tokio::test]
+async fn one_address_does_not_take_all_connections() {
+    let mut config = open_config();
+    config.limits.connections = 32;
+    let site = Site::in_memory_with(&config);
+    let mut silent = Vec::new();
+    for _ in 0..32 {
+        silent.push(site.connect().await);
+    }
+    while site.service.metrics.dropped.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    ask_from(ELSEWHERE, &site, "GET /", &[]).await.expect(StatusCode::OK);
+    let refused = site.service.metrics.dropped.get();
+    assert!(refused <= 32 / 3, "{refused} of 32 were refused");
+}
+
+#[tokio::test]
+async fn one_writer_does_not_take_all_locks() {
+    let site = Site::in_memory();
+    let body = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockinfo>";
+    let stream = TokioIo::new(site.connect().await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    put(&site, "/f", "".into()).await;
+    let what = format!("LOCK http://{}/f", site.address);
+    let lock = request(&what, &[("depth", "0")], body.into());
+    let mut held = 0;
+    let refusal = loop {
+        let answer = Answer::of(sender.send_request(lock.clone()).await.unwrap()).await;
+        if answer.status != 200 {
+            break answer.expect(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        held += 1;
+    };
+    assert!(refusal.text().contains("share"), "{}", refusal.text());
+    assert!(held < 4096 / 2, "{held}");
+    let stream = TokioIo::new(connect_from(ELSEWHERE, &site).await);
+    let (mut other, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    Answer::of(other.send_request(lock).await.unwrap()).await.expect(StatusCode::OK);
+}
