@@ -7,7 +7,7 @@ WHEELS = $(CARGO_TARGET_DIR)/wheels
 
 SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
-.PHONY: demo test bench bench-wan bench-alto build lint fmt unit wheel python interop peers tools
+.PHONY: demo test bench bench-wan bench-alto bench-starvation build lint fmt unit wheel python interop peers tools
 
 demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
 	interop/demo $(TOWPATH)
@@ -55,6 +55,9 @@ bench: build ## we and the peers, interleaved; results under bench/results; BENC
 
 bench-wan: build ## the same over emulated long paths, as root; results under bench/results/wan
 	bench/run $(TOWPATH) --suite wan $(BENCH)
+
+bench-starvation: build ## how long others wait while a server is attacked; results under bench/results/starvation
+	bench/run $(TOWPATH) --suite starvation $(BENCH)
 
 bench-alto: build ## the ALTO server with a million routes; results under bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)

