@@ -86,11 +86,19 @@ impl Page {
                 _ => {}
             }
         }
-        if text(&root, "IsTruncated") == Some("true") {
-            let token = text(&root, "NextContinuationToken");
+        if text(&root, "IsTruncated").is_some_and(|truncated| !truncated.eq_ignore_ascii_case("false")) {
+            let token = text(&root, "NextContinuationToken").filter(|token| !token.is_empty());
             page.next = Some(token.ok_or(InvalidXml::Unexpected("a page does not tell the next one"))?.to_owned());
         }
         Ok(page)
+    }
+
+    /// A key that does not begin with `prefix`, or a common prefix that does not end in a slash below it: a page that has one is no answer to the request.
+    pub fn stray_key(&self, prefix: &str) -> Option<&[u8]> {
+        let is_below = |key: &[u8]| key.starts_with(prefix.as_bytes());
+        let object = self.objects.iter().map(|object| object.key.as_slice()).find(|key| !is_below(key));
+        let is_directory = |key: &[u8]| is_below(key) && key.ends_with(b"/");
+        object.or_else(|| self.prefixes.iter().map(Vec::as_slice).find(|key| !is_directory(key)))
     }
 }
 

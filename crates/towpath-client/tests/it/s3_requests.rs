@@ -10,7 +10,8 @@ use futures::{FutureExt as _, TryStreamExt as _};
 use towpath_client::{Client, ClientOptions, s3::S3Keys};
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{
-    Caller, CreateOptions, Expectation, Fault, ListOptions, OpenOptions, Overwrite, Secret, Store, WriteHandle,
+    Blame, Caller, CreateOptions, Expectation, Fault, FileKind, ListOptions, OpenOptions, Overwrite, Secret, Store,
+    WriteHandle,
 };
 
 use crate::{
@@ -395,9 +396,10 @@ async fn listings_go_on_page_by_page() {
     let web = Web::start(|asked, before| {
         let object =
             format!("<Contents><Key>d%2F{before}</Key><Size>1</Size></Contents><EncodingType>url</EncodingType>");
-        let next = "<IsTruncated>true</IsTruncated><NextContinuationToken>a b</NextContinuationToken>";
-        assert_eq!(asked.target.contains("continuation-token=a%20b&"), before > 0);
-        let next = if before < 2 { next } else { "" };
+        let next = format!("<IsTruncated>true</IsTruncated><NextContinuationToken>a {before}</NextContinuationToken>");
+        let token = before.checked_sub(1).map(|last| format!("continuation-token=a%20{last}&"));
+        assert!(token.is_none_or(|token| asked.target.contains(&token)), "{}", asked.target);
+        let next = if before < 2 { next } else { String::new() };
         reply(200).body(format!("<ListBucketResult>{object}{next}</ListBucketResult>"))
     });
     let store = store_of(&client(&web));
@@ -405,4 +407,80 @@ async fn listings_go_on_page_by_page() {
         store.list(&Caller::local(), &path("/d"), ListOptions::default()).try_collect().await.unwrap();
     let names: Vec<_> = batches.concat().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["0", "1", "2"]);
+}
+
+/// The names and kinds of what a bucket lists in `/d`.
+async fn listed(web: &Web) -> towpath_store::Result<Vec<(String, FileKind, u64)>> {
+    let listing = store_of(&client(web)).list(&Caller::local(), &path("/d"), ListOptions::default());
+    let entries: Vec<towpath_store::Entry> = listing.try_concat().await?;
+    let told = entries.into_iter().map(|entry| {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        (name, entry.metadata.kind, entry.metadata.size)
+    });
+    Ok(told.collect())
+}
+
+fn contents(key: &str, size: u64) -> String {
+    format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>")
+}
+
+#[tokio::test]
+async fn a_marker_among_the_objects_is_a_directory_once() {
+    // As s3proxy and gofakes3 list it; the marker of `e` is the last of one page, and its prefix the first of the next.
+    let web = Web::start(|asked, _| {
+        let is_second = asked.target.contains("continuation-token");
+        let next = "<IsTruncated>true</IsTruncated><NextContinuationToken>2</NextContinuationToken>";
+        let first = [contents("d/", 0), contents("d/a/", 0), contents("d/b", 1), contents("d/e/", 0)].concat();
+        let prefix = |key: &str| format!("<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>");
+        let body = if is_second { prefix("d/e/") + &prefix("d/g/") } else { first + next };
+        reply(200).body(format!("<ListBucketResult>{body}</ListBucketResult>"))
+    });
+    let told = listed(&web).await.unwrap();
+    let file = |name: &str| (name.to_owned(), FileKind::File, 1);
+    let directory = |name: &str| (name.to_owned(), FileKind::Directory, 0);
+    assert_eq!(told, [file("b"), directory("a"), directory("e"), directory("g")]);
+}
+
+#[tokio::test]
+async fn a_key_that_ends_in_a_slash_and_has_content_is_listed() {
+    let web = Web::start(|_, _| reply(200).body(format!("<ListBucketResult>{}</ListBucketResult>", contents("d/", 8))));
+    assert_eq!(listed(&web).await.unwrap(), [(String::new(), FileKind::File, 8)]);
+}
+
+#[tokio::test]
+async fn keys_that_were_not_asked_for_are_neither_listed_nor_removed() {
+    let web = Web::start(|asked, _| match asked.method.as_str() {
+        "GET" => {
+            reply(200).body(format!("<ListBucketResult>{}{}</ListBucketResult>", contents("d/a", 1), contents("e", 1)))
+        }
+        _ => reply(204),
+    });
+    assert_eq!(error(listed(&web).await).fault(), Fault::Protocol);
+    let removed = store_of(&client(&web)).remove_tree(&Caller::local(), &path("/d")).await;
+    let removed = error(removed);
+    assert_eq!((removed.fault(), removed.blame()), (Fault::Protocol, Blame::Storage), "{removed}");
+    assert!(!web.methods().contains(&"DELETE".to_owned()));
+}
+
+#[tokio::test]
+async fn a_listing_whose_page_is_followed_by_itself_ends() {
+    let web = Web::start(|_, _| {
+        let next = "<IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>";
+        reply(200).body(format!("<ListBucketResult>{}{next}</ListBucketResult>", contents("d/a", 1)))
+    });
+    assert_eq!(error(listed(&web).await).fault(), Fault::Protocol);
+    assert_eq!(web.methods().len(), 2);
+}
+
+#[tokio::test]
+async fn a_url_with_a_slash_at_its_end_names_the_directory_and_not_the_object() {
+    let web = Web::start(|asked, _| match asked.method.as_str() {
+        "HEAD" => reply(200).with("etag", "\"object\"").body("content"),
+        _ => reply(200).body(format!("<ListBucketResult>{}</ListBucketResult>", contents("fd/x", 1))),
+    });
+    let client = client(&web);
+    for (url, kind) in [("s3://bucket/fd", FileKind::File), ("s3://bucket/fd/", FileKind::Directory)] {
+        let (store, path) = client.connect(&url.parse().unwrap()).unwrap();
+        assert_eq!(store.stat(&Caller::local(), &path).await.unwrap().kind, kind, "{url}");
+    }
 }

@@ -32,12 +32,29 @@ fn a_page_may_lack_namespace_quotes_and_encoding() {
 }
 
 #[test]
+fn keys_that_were_not_asked_for_are_noticed() {
+    let object = |key: &str| Object { key: key.into(), size: 1, modified_s: None, etag: None };
+    let page = |objects: &[&str], prefixes: &[&str]| Page {
+        objects: objects.iter().map(|key| object(key)).collect(),
+        prefixes: prefixes.iter().map(|key| key.as_bytes().to_vec()).collect(),
+        next: None,
+    };
+    assert_eq!(page(&["d/", "d/a", "d/b/"], &["d/c/", "d//"]).stray_key("d/"), None);
+    assert_eq!(page(&["a"], &["b/"]).stray_key(""), None);
+    for (objects, prefixes) in [(&["other"][..], &[][..]), (&["d"], &[]), (&[], &["e/"]), (&[], &["d/c"])] {
+        assert!(page(objects, prefixes).stray_key("d/").is_some(), "{objects:?} {prefixes:?}");
+    }
+}
+
+#[test]
 fn what_is_no_page_is_refused() {
     for body in [
         "<Error><Code>AccessDenied</Code></Error>",
         "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
         "<ListBucketResult><Contents><Size>1</Size></Contents></ListBucketResult>",
         "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        "<ListBucketResult><IsTruncated>True</IsTruncated></ListBucketResult>",
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken/></ListBucketResult>",
         "<!DOCTYPE x [<!ENTITY a \"b\">]><ListBucketResult/>",
         "",
     ] {

@@ -12,15 +12,18 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag};
 
-use crate::http::{
-    answer::Answer,
-    describe::{Condition, Version},
-    payload::Payload,
-    place::Place,
-    question::Question,
-    refusal,
-    site::Site,
-    stat,
+use crate::{
+    http::{
+        answer::Answer,
+        describe::{Condition, Version},
+        payload::Payload,
+        place::Place,
+        question::Question,
+        refusal,
+        site::Site,
+        stat,
+    },
+    words::readable,
 };
 
 /// What a value in a query may have as it is (RFC 3986 §2.3).
@@ -129,7 +132,7 @@ impl Bucket {
     /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand together, if `grouped`.
     ///
     /// # Errors
-    /// `NotFound` if there is no such bucket.
+    /// `NotFound` if there is no such bucket; `Protocol` if the page has other keys: they may not be taken for the answer, least of all by a removal.
     pub(super) async fn page(
         &self,
         caller: &Caller,
@@ -149,7 +152,15 @@ impl Bucket {
         let place = Place { endpoint: self.site.endpoint.clone(), target: format!("{}?{query}", self.target()) };
         let question = Question::new(&self.site, Method::GET);
         let body = self.body(caller, &place, &question, s3::PAGE.bytes).await?;
-        Page::parse(&body).map_err(|error| self.unusable(error))
+        let page = Page::parse(&body).map_err(|error| self.unusable(error))?;
+        match page.stray_key(prefix) {
+            Some(key) => {
+                let key = readable(&String::from_utf8_lossy(key));
+                let message = format!("{} lists `{key}`, which is not below `{prefix}`", place.root());
+                Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
+            }
+            None => Ok(page),
+        }
     }
 
     /// Whether any key begins with `prefix`. Of the bucket itself, whether it is there.
@@ -166,20 +177,25 @@ impl Bucket {
     /// # Errors
     /// `NotFound`.
     pub(super) async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        let directory = || Metadata::new(FileKind::Directory, 0);
-        let found = async {
-            if !path.is_root() {
-                match self.head(caller, key_of(path)?).await {
-                    Err(error) if error.fault() == Fault::NotFound => {}
-                    found => return found,
-                }
+        if !path.is_root() {
+            match self.head(caller, key_of(path)?).await {
+                Err(error) if error.fault() == Fault::NotFound => {}
+                found => return found.map_err(|error| error.at(path)),
             }
-            match self.has_keys(caller, &prefix_of(path)?).await? {
-                true => Ok(directory()),
-                false => Err(Error::new(Fault::NotFound, format!("the bucket {} has no such key", self.name))),
-            }
-        };
-        found.await.map_err(|error: Error| error.at(path))
+        }
+        self.stat_directory(caller, path).await
+    }
+
+    /// The directory `path`, whether or not an object has that name too.
+    ///
+    /// # Errors
+    /// `NotFound` if no keys lie below it and no marker stands for it.
+    pub(super) async fn stat_directory(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        let prefix = prefix_of(path)?;
+        match self.has_keys(caller, &prefix).await.map_err(|error| error.at(path))? {
+            true => Ok(Metadata::new(FileKind::Directory, 0)),
+            false => Err(Error::new(Fault::NotFound, format!("the bucket {} has no such key", self.name)).at(path)),
+        }
     }
 
     /// Makes the bucket.

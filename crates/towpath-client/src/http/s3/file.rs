@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 use towpath_store::{
-    ByteRange, Caller, Error, Fault, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath, VectorReads,
+    ByteRange, Caller, ContentStream, Error, Fault, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath,
+    VectorReads,
 };
 
 use super::bucket::{Bucket, key_of, prefix_of};
@@ -94,6 +95,10 @@ impl ReadHandle for ObjectFile {
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         self.file.read_vector(ranges)
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        self.file.stream().await
     }
 
     fn local_file(&self) -> Option<Arc<File>> {

@@ -1,11 +1,14 @@
 //! Listings: the keys below a prefix, page by page, as directories show them.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    mem,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_proto::s3::{Object, Page};
-use towpath_store::{Caller, Entry, Error, Fault, FileKind, Listing, Metadata, Result, StorePath, VersionTag};
+use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, Listing, Metadata, Result, StorePath, VersionTag};
 
 use super::bucket::{Bucket, prefix_of};
 
@@ -19,6 +22,8 @@ struct Reader {
     path: StorePath,
     prefix: String,
     place: Place,
+    /// Directories of the page before. Keys come in order, so a directory that several pages name is named by pages that follow each other.
+    directories: BTreeSet<Bytes>,
 }
 
 /// Where a listing has got to.
@@ -35,7 +40,7 @@ pub(super) fn list(bucket: Bucket, caller: Caller, path: StorePath) -> Listing {
             Ok(prefix) => prefix,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let reader = Reader { bucket, caller, path, prefix, place: Place::Start };
+        let reader = Reader { bucket, caller, path, prefix, place: Place::Start, directories: BTreeSet::new() };
         stream::try_unfold(reader, |mut reader| async move {
             let batch = reader.batch().await.map_err(|error| error.at(&reader.path))?;
             Ok(batch.map(|batch| (batch, reader)))
@@ -59,8 +64,11 @@ impl Reader {
             if is_nothing && matches!(self.place, Place::Start) {
                 self.explain_nothing().await?;
             }
-            let batch = entries(&page, &self.prefix);
-            self.place = page.next.map_or(Place::End, Place::Next);
+            let Level { files, directories } = Level::of(&page, &self.prefix);
+            let known = mem::replace(&mut self.directories, directories);
+            let new = self.directories.difference(&known).map(|name| directory(name.clone()));
+            let batch: Vec<_> = files.into_iter().chain(new).collect();
+            self.place = following(&self.place, page.next).ok_or_else(|| circle(&self.bucket))?;
             if !batch.is_empty() {
                 return Ok(Some(batch));
             }
@@ -76,19 +84,60 @@ impl Reader {
     }
 }
 
-/// What a page has, as entries of the directory with that prefix, also under names that no path can have: so nobody takes the rest for all. The directory's
-/// own marker is none of them.
-fn entries(page: &Page, prefix: &str) -> Vec<Entry> {
-    let objects = page.objects.iter().filter_map(|object| {
-        let name =
-            object.key.strip_prefix(prefix.as_bytes()).filter(|name| !name.is_empty() && !name.contains(&b'/'))?;
-        Some(Entry { name: Bytes::copy_from_slice(name), metadata: metadata_of(object) })
-    });
-    let directories = page.prefixes.iter().filter_map(|key| {
-        let name = key.strip_prefix(prefix.as_bytes())?.strip_suffix(b"/").filter(|name| !name.contains(&b'/'))?;
-        Some(Entry { name: Bytes::copy_from_slice(name), metadata: Metadata::new(FileKind::Directory, 0) })
-    });
-    objects.chain(directories).collect()
+/// What a page tells of one directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Level {
+    files: Vec<Entry>,
+    /// The names of directories, each once.
+    directories: BTreeSet<Bytes>,
+}
+
+impl Level {
+    /// What `page` has of the directory with that prefix, also under names that no path can have: they are reported, not left out.
+    ///
+    /// A key with a slash behind the prefix means a directory wherever it stands: Amazon lists it among the common prefixes, s3proxy and gofakes3 list the
+    /// marker of a directory among the objects, and a server that knows no delimiter lists all that is below. The directory's own marker is no entry
+    /// unless it has content, which no path can name: it is a file without a name.
+    fn of(page: &Page, prefix: &str) -> Self {
+        let mut level = Self::default();
+        // Of a page that has others nothing is used.
+        let below = |key: &'_ [u8]| key.get(prefix.len()..).map(Bytes::copy_from_slice);
+        for (object, rest) in page.objects.iter().filter_map(|object| Some((object, below(&object.key)?))) {
+            let is_own_marker = rest.is_empty() && object.size == 0;
+            if !is_own_marker && !level.add_directory(&rest) {
+                level.files.push(Entry { name: rest, metadata: metadata_of(object) });
+            }
+        }
+        for rest in page.prefixes.iter().filter_map(|key| below(key)) {
+            level.add_directory(&rest);
+        }
+        level
+    }
+
+    /// Adds the directory that `rest` of a key lies in, or stands for; whether there is one.
+    fn add_directory(&mut self, rest: &Bytes) -> bool {
+        let slash = rest.iter().position(|byte| *byte == b'/');
+        self.directories.extend(slash.map(|slash| rest.slice(..slash)));
+        slash.is_some()
+    }
+}
+
+fn directory(name: Bytes) -> Entry {
+    Entry { name, metadata: Metadata::new(FileKind::Directory, 0) }
+}
+
+/// Where a listing goes on after the page at `place`; none if that would be the same page.
+fn following(place: &Place, next: Option<String>) -> Option<Place> {
+    match (place, next) {
+        (Place::Next(now), Some(next)) if *now == next => None,
+        (_, next) => Some(next.map_or(Place::End, Place::Next)),
+    }
+}
+
+/// That a page names itself as the next one: the listing has no end.
+fn circle(bucket: &Bucket) -> Error {
+    let message = format!("{} lists a page that is followed by itself", bucket.place("", "").root());
+    Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 
 /// What a page tells of an object.
@@ -113,7 +162,8 @@ pub(super) fn keys<'a>(
             Place::Next(next) => Some(next.as_str()),
         };
         let page = bucket.page(caller, prefix, false, PAGE_ENTRIES, next).await?;
-        Ok(Some((page.objects.into(), page.next.map_or(Place::End, Place::Next))))
+        let next = following(&place, page.next).ok_or_else(|| circle(bucket))?;
+        Ok(Some((page.objects.into(), next)))
     })
 }
 
@@ -121,16 +171,43 @@ pub(super) fn keys<'a>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn entries_are_all_below_a_prefix_but_its_marker() {
-        let long = "n".repeat(300);
-        let object = |key: &str| Object { key: key.into(), size: 1, modified_s: Some(7), etag: None };
-        let page = Page {
-            objects: ["d/", "d/a", "d/..", "d/b//", "other", &format!("d/{long}")].map(object).into(),
-            prefixes: ["d/c/", "d//", "d/./"].map(|key| key.as_bytes().to_vec()).into(),
+    fn object(key: &str, size: u64) -> Object {
+        Object { key: key.into(), size, modified_s: Some(7), etag: None }
+    }
+
+    fn page(objects: &[(&str, u64)], prefixes: &[&str]) -> Page {
+        Page {
+            objects: objects.iter().map(|(key, size)| object(key, *size)).collect(),
+            prefixes: prefixes.iter().map(|key| key.as_bytes().to_vec()).collect(),
             next: None,
-        };
-        let names: Vec<_> = entries(&page, "d/").into_iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["a", "..", &long, "c", "", "."], "what no path can name is told of too");
+        }
+    }
+
+    fn names(page: &Page) -> (Vec<Bytes>, Vec<Bytes>) {
+        let Level { files, directories } = Level::of(page, "d/");
+        (files.into_iter().map(|entry| entry.name).collect(), directories.into_iter().collect())
+    }
+
+    #[test]
+    fn entries_are_all_below_a_prefix_but_its_empty_marker() {
+        let long = "n".repeat(300);
+        let page = page(
+            &[("d/", 0), ("d/a", 1), ("d/..", 1), ("d/b//", 1), (&format!("d/{long}"), 1)],
+            &["d/c/", "d//", "d/./"],
+        );
+        let (files, directories) = names(&page);
+        assert_eq!(files, ["a", "..", &long], "what no path can name is listed too");
+        assert_eq!(directories, ["", ".", "b", "c"]);
+    }
+
+    #[test]
+    fn a_key_with_a_slash_is_a_directory_wherever_it_stands() {
+        let both = page(&[("d/", 0), ("d/a/", 0), ("d/b/c/e", 1), ("d/b/f", 1)], &["d/a/", "d/g/"]);
+        assert_eq!(names(&both), (Vec::new(), ["a", "b", "g"].map(Bytes::from).to_vec()));
+    }
+
+    #[test]
+    fn a_marker_with_content_is_a_file_without_a_name() {
+        assert_eq!(names(&page(&[("d/", 8), ("d/x", 1)], &[])).0, ["", "x"]);
     }
 }

@@ -144,7 +144,7 @@ fn keys_of(profile: &Profile) -> Option<S3Keys> {
 
 fn parse_endpoint(text: &str) -> Result<Endpoint> {
     let url: Url = text.parse().map_err(|error| invalid(&format!("the endpoint of S3: {error}")))?;
-    if url.scheme().family() != Family::Http || url.path() != "/" || url.query().is_some() || url.user().is_some() {
+    if url.scheme().family() != Family::Http || url.path() != b"/" || url.query().is_some() || url.user().is_some() {
         return Err(invalid("the endpoint of S3 is written https://host or https://host:port, or with http"));
     }
     Ok(Endpoint { family: Family::S3, ..url.endpoint() })

@@ -33,6 +33,8 @@ use crate::{
 pub struct S3Store {
     bucket: Bucket,
     budget: Arc<Budget>,
+    /// What the URL names with a slash at its end: the directory, although an object may have the name without the slash.
+    directory: Option<StorePath>,
 }
 
 impl fmt::Debug for S3Store {
@@ -42,12 +44,13 @@ impl fmt::Debug for S3Store {
 }
 
 impl S3Store {
-    /// The bucket that `url` lies in. Nobody is asked yet.
+    /// The bucket that `url` lies in; sends no request. What `url` names with a slash at its end is a directory to this store.
     ///
     /// # Errors
     /// `InvalidArgument` if the settings make no sense.
     pub(crate) fn new(sites: &Arc<Sites>, url: &Url) -> Result<Self> {
-        Ok(Self { bucket: sites.bucket(url.host())?, budget: Arc::clone(&sites.budget) })
+        let directory = url.path().ends_with(b"/").then(|| StorePath::parse(url.path()).ok()).flatten();
+        Ok(Self { bucket: sites.bucket(url.host())?, budget: Arc::clone(&sites.budget), directory })
     }
 
     /// Whether an object may be made at `path`, as far as can be seen now.
@@ -98,7 +101,10 @@ impl Store for S3Store {
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        self.bucket.stat(caller, path).await
+        match &self.directory {
+            Some(directory) if directory == path => self.bucket.stat_directory(caller, path).await,
+            _ => self.bucket.stat(caller, path).await,
+        }
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, _options: ListOptions) -> Listing {
