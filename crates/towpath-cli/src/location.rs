@@ -30,8 +30,8 @@ pub(crate) enum End {
     Standard,
 }
 
-/// What one remote store serves: a site, as whom the user wants to be there, and what is told it with each path.
-type Site = (Endpoint, Option<String>, Option<String>);
+/// What one remote store serves: a site, the user to log in as, the query that goes with each path, and for S3 the path that the URL calls a directory.
+type Site = (Endpoint, Option<String>, Option<String>, Option<Vec<u8>>);
 
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
 /// Clones share them.
@@ -133,9 +133,11 @@ impl Places {
 
     /// The place that a URL names.
     pub(crate) fn remote(&self, url: &Url) -> Result<Place, Failure> {
-        let path = StorePath::parse(url.path().as_bytes());
+        let path = StorePath::parse(url.path());
         let path = path.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string));
+        let is_bucket = url.scheme().family() == Family::S3;
+        let directory = (is_bucket && url.path().ends_with(b"/")).then(|| url.path().to_vec());
+        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string), directory);
         let mut remote = self.remote.lock().expect("no panic while it is held");
         let store = match remote.get(&key) {
             Some(store) => Arc::clone(store),
@@ -150,13 +152,12 @@ impl Places {
         let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());
-        let is_bucket = url.scheme().family() == Family::S3;
         // A bucket is as a server of its own: the same path in two of them is not the same file.
         let host = if is_bucket { prefix.as_str() } else { url.host() };
         let server = (host.into(), url.port());
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
         let place = place.named_by(url.clone());
-        Ok(place.called_directory(url.path().ends_with('/')))
+        Ok(place.called_directory(url.path().ends_with(b"/")))
     }
 
     /// The place of a source that `metalink` names. Whoever wrote that may have named any server: credentials are shown to the one that it came from.

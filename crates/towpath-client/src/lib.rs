@@ -141,7 +141,7 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a path that no store can have. Whether the site answers is seen only when the store is used.
     pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
-        let path = StorePath::parse(url.path().as_bytes())
+        let path = StorePath::parse(url.path())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{}: {error}", url.endpoint())))?;
         let store: Arc<dyn Store> = match url.scheme().family() {
             Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.xrootd, url)),

@@ -54,8 +54,7 @@ impl Client {
         let SiteCopy { from, to, way, overwrite } = copy;
         let (active, other) = if way == Way::Pull { (to, from) } else { (from, to) };
         let path_of = |url: &Url| {
-            StorePath::parse(url.path().as_bytes())
-                .map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()))
+            StorePath::parse(url.path()).map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()))
         };
         match (from.scheme().family(), to.scheme().family(), way) {
             (Family::Http, Family::Http, _) => {

@@ -49,7 +49,7 @@ impl Tls {
     /// # Errors
     /// `AuthenticationFailed` if the certificate cannot be trusted, `Unavailable` if the connection breaks.
     pub(crate) async fn start(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from(host.to_owned())
+        let name = ServerName::try_from(towpath_proto::url::without_zone(host).to_owned())
             .map_err(|_| invalid(&format!("{host} is no name that a certificate can bear")))?;
         self.connector.connect(name, stream).await.map_err(|error| {
             let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());

@@ -75,9 +75,8 @@ impl Place {
         if self.caller.is_nobody {
             return None;
         }
-        // A URL cannot say a name that is not UTF-8 or has control characters.
-        let path = std::str::from_utf8(self.path.as_bytes()).ok()?;
-        self.url.as_ref()?.with_path(path).ok()
+        // A URL of the XRootD family cannot say a name that is not UTF-8 or has control characters.
+        self.url.as_ref()?.with_path(self.path.as_bytes()).ok()
     }
 
     /// Says whether who named it calls it a directory.

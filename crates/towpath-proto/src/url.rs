@@ -2,10 +2,10 @@
 //!
 //! A [`Location`] is where data come from or go to: a [`Url`], a local path, or standard input or output. Parsing it
 //! is the only way to make one, so a `Url` always has a host that can be looked up, and a path that is absolute, has
-//! single slashes, no `.` or `..`, and no control characters.
+//! single slashes, and no `.`, `..` or NUL.
 //!
 //! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
-//! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded and
+//! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded, to any bytes (`%0A`, `%FF`), and
 //! [`Url::request_target`] encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the host: which server has the
 //! bucket is a matter of settings. They have neither user, port nor query.
 //!
@@ -14,10 +14,13 @@
 
 use std::{ffi::OsStr, fmt, net::Ipv6Addr, path::PathBuf, str::FromStr};
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
 /// The longest URL that is read, in bytes: room for a few tokens of the 4 KiB to 16 KiB that issuers give out.
 pub const MAX_URL_BYTES: usize = 64 * 1024;
+
+/// The longest zone of an IPv6 address, in bytes: the name of a network interface of Linux, which has at most 15.
+const MAX_ZONE_BYTES: usize = 15;
 
 /// Where data come from or go to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,7 +113,7 @@ pub struct Url {
     user: Option<String>,
     host: String,
     port: Option<u16>,
-    path: String,
+    path: Vec<u8>,
     query: Option<String>,
 }
 
@@ -121,7 +124,7 @@ pub struct Endpoint {
     pub family: Family,
     /// Whether the connection must be encrypted.
     pub tls: bool,
-    /// Host name or address, lower case, IPv6 addresses without brackets.
+    /// Host name or address, lower case, IPv6 addresses without brackets, perhaps with a zone (`fe80::1%eth0`).
     pub host: String,
     /// The port.
     pub port: u16,
@@ -148,9 +151,14 @@ pub enum InvalidUrl {
     /// A `..` component.
     #[error("the path of the URL has a component '..'")]
     ParentComponent,
-    /// Control characters, percent-encoding that is not UTF-8, or a `?` in the path of an XRootD URL.
+    /// Control characters, `%00`, bytes that are not UTF-8, or a `?` in the path of an XRootD URL.
     #[error("the URL has characters that cannot be part of it, or is not UTF-8")]
     Characters,
+    /// A scheme without `://`, or a host and port without a scheme.
+    #[error(
+        "this looks like a URL with a slash or its scheme missing; write it as SCHEME://HOST:PORT/PATH, or a local file of that name as ./NAME"
+    )]
+    Incomplete,
     /// An S3 URL with more than a bucket and a key.
     #[error("an s3 URL has a bucket and a key, no user, port or query: s3://bucket/key (a ? in a key is written %3F)")]
     S3,
@@ -163,10 +171,11 @@ pub enum InvalidUrl {
 }
 
 impl Location {
-    /// Reads a command line argument; one that is not Unicode is a local path.
+    /// Reads a command line argument; one that is not Unicode is a local path, unless it begins like a URL.
     pub fn from_argument(argument: &OsStr) -> Result<Self, InvalidUrl> {
         match argument.to_str() {
             Some(text) => text.parse(),
+            None if split_scheme(&argument.to_string_lossy()).is_some() => Err(InvalidUrl::Characters),
             None => Ok(Location::Local(argument.into())),
         }
     }
@@ -187,6 +196,7 @@ impl FromStr for Location {
         match split_scheme(text) {
             None if text.is_empty() => Err(InvalidUrl::Empty),
             None if text == "-" => Ok(Location::Standard),
+            None if lacks_a_slash(text) => Err(InvalidUrl::Incomplete),
             None => Ok(Location::Local(text.into())),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => local_path(rest).map(Location::Local),
             Some(_) => text.parse().map(Location::Remote),
@@ -211,6 +221,21 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let starts_well = characters.next().is_some_and(|first| first.is_ascii_alphabetic());
     let goes_on_well = characters.all(|other| other.is_ascii_alphanumeric() || "+-.".contains(other));
     (starts_well && goes_on_well).then_some((scheme, rest))
+}
+
+/// Whether a text without `://` is a URL with a typing error rather than a path: `root:/host//p`, `host:1094//p`.
+fn lacks_a_slash(text: &str) -> bool {
+    let (start, rest) = text.split_at(text.find('/').unwrap_or(text.len()));
+    let has_scheme = |(scheme, behind): (&str, &str)| {
+        let is_known =
+            SCHEMES.iter().map(|(known, _)| *known).chain(["file"]).any(|known| known.eq_ignore_ascii_case(scheme));
+        is_known && behind.is_empty() && !rest.is_empty()
+    };
+    let has_port = |(host, port): (&str, &str)| {
+        let is_host = is_host_name(host) || (host.starts_with('[') && host.ends_with(']'));
+        is_host && !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) && rest.starts_with("//")
+    };
+    start.split_once(':').is_some_and(has_scheme) || start.rsplit_once(':').is_some_and(has_port)
 }
 
 /// The path of a `file:` URL (RFC 8089), from what follows `file://`.
@@ -252,12 +277,9 @@ impl FromStr for Url {
         if scheme == Scheme::S3 && (user.is_some() || port.is_some() || query.is_some()) {
             return Err(InvalidUrl::S3);
         }
-        let path = if encoded {
-            percent_decode_str(raw_path).decode_utf8().map_err(|_| InvalidUrl::Characters)?
-        } else {
-            raw_path.into()
-        };
-        Ok(Self { scheme, user, host, port, path: clean_path(&path)?, query: query.filter(|query| !query.is_empty()) })
+        let path: Vec<u8> = if encoded { percent_decode_str(raw_path).collect() } else { raw_path.into() };
+        let query = query.filter(|query| !query.is_empty());
+        Ok(Self { scheme, user, host, port, path: clean_bytes(&path)?, query })
     }
 }
 
@@ -274,8 +296,7 @@ fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
     }
     let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
         let (host, port) = bracketed.split_once(']').ok_or(InvalidUrl::Host)?;
-        let host: Ipv6Addr = host.parse().map_err(|_| InvalidUrl::Host)?;
-        (host.to_string(), port)
+        (parse_ipv6(host)?, port)
     } else {
         let (host, port) = address.split_at(address.find(':').unwrap_or(address.len()));
         if !is_host_name(host) {
@@ -295,18 +316,35 @@ fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
     Ok((user, host, port))
 }
 
+/// An IPv6 address, perhaps with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it. The host then is `fe80::1%eth0`.
+fn parse_ipv6(text: &str) -> Result<String, InvalidUrl> {
+    let (address, zone) = match text.split_once('%') {
+        Some((address, zone)) => {
+            (address, Some(zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone)))
+        }
+        None => (text, None),
+    };
+    let address: Ipv6Addr = address.parse().map_err(|_| InvalidUrl::Host)?;
+    let is_zone = |zone: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        (1..=MAX_ZONE_BYTES).contains(&zone.len()) && zone.bytes().all(is_plain)
+    };
+    match zone {
+        None => Ok(address.to_string()),
+        Some(zone) if is_zone(zone) => Ok(format!("{address}%{zone}")),
+        Some(_) => Err(InvalidUrl::Host),
+    }
+}
+
+/// A host without the zone of its address, which means something on this machine alone: it is sent to nobody (RFC 6874 §4).
+pub fn without_zone(host: &str) -> &str {
+    host.split('%').next().unwrap_or(host)
+}
+
 /// Letters, digits, `-`, `.`, and `_`, which occurs in practice; 253 bytes is the limit of the DNS.
 fn is_host_name(host: &str) -> bool {
     let characters = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     characters && !host.is_empty() && host.len() <= 253 && !host.starts_with(['.', '-'])
-}
-
-/// The path of a URL that people write: as [`clean_bytes`], without control characters.
-fn clean_path(path: &str) -> Result<String, InvalidUrl> {
-    if path.chars().any(char::is_control) {
-        return Err(InvalidUrl::Characters);
-    }
-    String::from_utf8(clean_bytes(path.as_bytes())?).map_err(|_| InvalidUrl::Characters)
 }
 
 /// The path with one slash in front of each component; no `.`, and an error at `..` and NUL.
@@ -349,8 +387,8 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// A path as it stands in an HTTP request line, a `Location` header or a WebDAV `href`.
-pub fn encode_path(path: &str) -> String {
-    utf8_percent_encode(path, NOT_IN_PATH).to_string()
+pub fn encode_path(path: impl AsRef<[u8]>) -> String {
+    percent_encode(path.as_ref(), NOT_IN_PATH).to_string()
 }
 
 /// The path behind a WebDAV `href` or a `Location` field: a path or a whole URL, percent-encoded.
@@ -380,7 +418,7 @@ impl Url {
         self.user.as_deref()
     }
 
-    /// Host name or address, lower case, IPv6 addresses without brackets.
+    /// Host name or address, lower case, IPv6 addresses without brackets, perhaps with a zone (`fe80::1%eth0`).
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -390,8 +428,9 @@ impl Url {
         self.port.unwrap_or_else(|| self.scheme.default_port())
     }
 
-    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did.
-    pub fn path(&self) -> &str {
+    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did. Text without control characters in the XRootD family, any bytes
+    /// but NUL in the others.
+    pub fn path(&self) -> &[u8] {
         &self.path
     }
 
@@ -430,12 +469,15 @@ impl Url {
 
     /// The same site with another path, which is taken literally.
     ///
-    /// In the XRootD family a path cannot contain `?`, which is an error.
-    pub fn with_path(&self, path: &str) -> Result<Self, InvalidUrl> {
-        if self.scheme.family() == Family::Xrootd && path.contains('?') {
+    /// # Errors
+    /// `Characters` for a path that no URL of the XRootD family can have: with `?` or control characters, or not UTF-8. `ParentComponent`.
+    pub fn with_path(&self, path: impl AsRef<[u8]>) -> Result<Self, InvalidUrl> {
+        let path = clean_bytes(path.as_ref())?;
+        let is_literal = |text: &str| !text.contains('?') && !text.chars().any(char::is_control);
+        if self.scheme.family() == Family::Xrootd && !std::str::from_utf8(&path).is_ok_and(is_literal) {
             return Err(InvalidUrl::Characters);
         }
-        Ok(Self { path: clean_path(path)?, ..self.clone() })
+        Ok(Self { path, ..self.clone() })
     }
 
     /// The URL with every secret in it, for the wire.
@@ -449,7 +491,7 @@ impl Url {
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         let path = match self.scheme.family() {
             // The second slash is what makes the path absolute to XRootD's own clients.
-            Family::Xrootd => format!("/{}", self.path),
+            Family::Xrootd => format!("/{}", String::from_utf8_lossy(&self.path)),
             Family::Http | Family::S3 => encode_path(&self.path),
         };
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
@@ -481,7 +523,11 @@ struct Bracketed<'a>(&'a str);
 
 impl fmt::Display for Bracketed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(self.0) }
+        match self.0.split_once('%') {
+            Some((address, zone)) => write!(f, "[{address}%25{zone}]"),
+            None if self.0.contains(':') => write!(f, "[{}]", self.0),
+            None => f.write_str(self.0),
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl Sites {
         };
         let endpoint = Endpoint { family: Family::Http, ..url.endpoint() };
         let site = self.at(&endpoint);
-        let path = StorePath::parse(format!("{PROBE_PREFIX}{}", url.path()).as_bytes())
+        let path = StorePath::parse(&[PROBE_PREFIX.as_bytes(), url.path()].concat())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{endpoint}: {error}")))?;
         let place = Place::new(&endpoint, &path, url.query());
         let dialed = clock::now();

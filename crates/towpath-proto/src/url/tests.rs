@@ -17,7 +17,7 @@ fn an_xrootd_url_is_taken_literally() {
     assert_eq!(url.user(), Some("joe"));
     assert_eq!(url.host(), "host.example");
     assert_eq!(url.port(), 2094);
-    assert_eq!(url.path(), "/a/b%20c/d#e");
+    assert_eq!(url.path(), b"/a/b%20c/d#e");
     assert_eq!(url.query(), Some("x=1&y=%41"));
     assert_eq!(url.to_string(), "root://joe@host.example:2094//a/b%20c/d#e?x=1&y=%41");
 }
@@ -25,7 +25,7 @@ fn an_xrootd_url_is_taken_literally() {
 #[test]
 fn an_http_url_is_decoded_and_encoded_again() {
     let url = url("davs://[::1]:8443/a%20b/%C3%A9%25?q=%20#part");
-    assert_eq!(url.path(), "/a b/é%");
+    assert_eq!(url.path(), "/a b/é%".as_bytes());
     assert_eq!(url.query(), Some("q=%20"));
     assert_eq!(url.request_target(), "/a%20b/%C3%A9%25?q=%20");
     assert_eq!(url.authority(), "[::1]:8443");
@@ -37,7 +37,7 @@ fn an_http_url_is_decoded_and_encoded_again() {
 #[test]
 fn an_s3_url_is_a_bucket_and_a_key() {
     let url = url("s3://my-bucket/run%207/a%3Fb#x");
-    assert_eq!((url.host(), url.path()), ("my-bucket", "/run 7/a?b"));
+    assert_eq!((url.host(), url.path()), ("my-bucket", &b"/run 7/a?b"[..]));
     assert_eq!(url.to_string(), "s3://my-bucket/run%207/a%3Fb");
     for text in ["s3://b:9000/k", "s3://key@b/k", "s3://b/k?versionId=1"] {
         assert_eq!(error(text), InvalidUrl::S3, "{text}");
@@ -60,7 +60,7 @@ fn every_scheme_has_its_port_and_family() {
     ] {
         let url = url(&format!("{text}://h"));
         assert_eq!((url.scheme(), url.port(), url.scheme().demands_tls()), (scheme, port, tls), "{text}");
-        assert_eq!(url.path(), "/");
+        assert_eq!(url.path(), b"/");
         assert_eq!(url.authority(), "h");
         assert_eq!(url.scheme().name().parse::<Url>().unwrap_err(), InvalidUrl::Scheme(String::new()));
     }
@@ -70,7 +70,7 @@ fn every_scheme_has_its_port_and_family() {
 #[test]
 fn one_slash_and_two_mean_the_same_path() {
     assert_eq!(url("root://h/a/b"), url("root://h//a/b"));
-    assert_eq!(url("root://h//a/").path(), "/a/");
+    assert_eq!(url("root://h//a/").path(), b"/a/");
     assert_eq!(url("root://h?x=1").query(), Some("x=1"));
     assert_eq!(url("root://h/p?").query(), None);
 }
@@ -82,7 +82,9 @@ fn what_could_mislead_is_refused() {
         ("https://h/a/%2e%2E/b", InvalidUrl::ParentComponent),
         ("https://h/a%2f../b", InvalidUrl::ParentComponent),
         ("https://h/%00", InvalidUrl::Characters),
-        ("https://h/%ff", InvalidUrl::Characters),
+        ("root://[fe80::1%]//a", InvalidUrl::Host),
+        ("root://[fe80::1%25eth 0]//a", InvalidUrl::Host),
+        ("root://h%25eth0//a", InvalidUrl::Host),
         ("root://h//a\nb", InvalidUrl::Characters),
         ("root:////a", InvalidUrl::Host),
         ("root://h h//a", InvalidUrl::Host),
@@ -118,9 +120,59 @@ fn locations_are_told_apart() {
     assert_eq!(location("root://h//a").unwrap().url(), Some(&url("root://h//a")));
     assert_eq!(location("nfs://h/a"), Err(InvalidUrl::Scheme("nfs".into())));
     assert_eq!(Location::from_argument(OsStr::new("-")), Ok(Location::Standard));
+    let latin_1 = |bytes: &'static [u8]| Location::from_argument(std::os::unix::ffi::OsStrExt::from_bytes(bytes));
+    assert!(matches!(latin_1(b"a/\xff"), Ok(Location::Local(_))));
+    assert_eq!(latin_1(b"root://h//\xff"), Err(InvalidUrl::Characters));
     for text in ["-", "../a", "root://h//a"] {
         assert_eq!(location(text).unwrap().to_string(), text);
     }
+}
+
+#[test]
+fn a_url_that_lacks_a_slash_is_no_local_path() {
+    let location = |text: &str| text.parse::<Location>();
+    for text in
+        ["root:/h:1094//p", "http:/h/p", "FILE:/a", "s3:/b/k", "h:1094//p", "127.0.0.1:1094//p", "[::1]:1094//p"]
+    {
+        assert_eq!(location(text), Err(InvalidUrl::Incomplete), "{text}");
+    }
+    for text in [
+        "./root:/h//p",
+        "./h:1094//p",
+        "/h:1094//p",
+        "h:1094/p",
+        "h:1094",
+        "root:",
+        "root:x",
+        "a:b/c",
+        "12:30/log",
+        "x:/a",
+    ] {
+        assert_eq!(location(text), Ok(Location::Local(text.into())), "{text}");
+    }
+}
+
+#[test]
+fn names_of_any_bytes_have_a_url() {
+    let url = url("https://h/a%0Ab/%ff%3F");
+    assert_eq!(url.path(), b"/a\nb/\xff?");
+    assert_eq!(url.to_string(), "https://h/a%0Ab/%FF%3F");
+    assert_eq!(url.with_path(b"/\xfe").unwrap().request_target(), "/%FE");
+    for path in [&b"/\xff"[..], b"/a\nb", b"/a?b"] {
+        assert_eq!(self::url("root://h//").with_path(path), Err(InvalidUrl::Characters), "{path:?}");
+    }
+}
+
+#[test]
+fn an_ipv6_address_may_have_a_zone() {
+    for text in ["https://[fe80::1%25eth0]:8443/a", "https://[FE80::1%eth0]:8443/a"] {
+        let url = url(text);
+        assert_eq!((url.host(), url.port()), ("fe80::1%eth0", 8443));
+        assert_eq!(url.expose(), "https://[fe80::1%25eth0]:8443/a");
+        assert_eq!(without_zone(url.host()), "fe80::1");
+    }
+    assert_eq!(url("root://[fe80::1%252]//a").host(), "fe80::1%2");
+    assert_eq!(without_zone("host.example"), "host.example");
 }
 
 #[test]
@@ -151,7 +203,7 @@ fn any_url() -> impl Strategy<Value = Url> {
     (scheme, user, host, port, "(/[^/\\p{Cc}?]{1,8}){0,4}/?", query).prop_filter_map(
         "no dots",
         |(scheme, user, host, port, path, query)| {
-            let path = clean_path(&path).ok()?;
+            let path = clean_bytes(path.as_bytes()).ok()?;
             Some(match scheme {
                 Scheme::S3 => Url { scheme, user: None, host, port: None, path, query: None },
                 _ => Url { scheme, user, host, port, path, query },
@@ -169,8 +221,9 @@ proptest! {
     #[test]
     fn no_text_panics_and_what_is_read_is_clean(text in "((root|https)://[a-z@:\\[\\]]{0,6}/)?\\PC{0,40}") {
         if let Ok(Location::Remote(url)) = text.parse() {
-            prop_assert!(url.path().starts_with('/') && !url.path().contains("//"));
-            prop_assert!(url.path().split('/').all(|component| component != ".." && component != "."));
+            let path = url.path();
+            prop_assert!(path.starts_with(b"/") && !path.windows(2).any(|two| two == b"//"));
+            prop_assert!(path.split(|byte| *byte == b'/').all(|component| component != b".." && component != b"."));
             prop_assert_eq!(url.expose().parse::<Url>(), Ok(url));
         }
     }
