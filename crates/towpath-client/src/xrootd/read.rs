@@ -18,11 +18,12 @@ use towpath_proto::xrootd::{
     response::{Body, OpenReply, StatInfo},
 };
 use towpath_store::{
-    Blame, ByteRange, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads, sys::clock,
+    Blame, ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads,
+    sys::clock,
 };
 
 use super::{
-    ask::{Origin, path_and_cgi, with_pair},
+    ask::{Origin, path_and_cgi},
     connection::{Exchange, Failure},
     metadata,
     recovery::{Place, Pursuit},
@@ -94,7 +95,8 @@ impl RemoteFile {
         let site = self.origin.sites.at(pursuit.place(), &self.identity);
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
-            path: path_and_cgi(&self.path, &with_pair(&pursuit.place().cgi, &known_checksum()))?,
+            wants_checksum: true,
+            path: path_and_cgi(&self.path, &pursuit.place().cgi)?,
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);
@@ -342,11 +344,6 @@ impl RemoteFile {
     }
 }
 
-/// The pair by which an open asks for a known checksum.
-fn known_checksum() -> String {
-    format!("{}=known", OpenReply::CHECKSUM_KEY)
-}
-
 #[async_trait]
 impl ReadHandle for RemoteFile {
     async fn metadata(&self) -> Result<Metadata> {
@@ -401,6 +398,10 @@ impl ReadHandle for RemoteFile {
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         super::vector::read(self, ranges)
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
     }
 
     fn local_file(&self) -> Option<Arc<std::fs::File>> {

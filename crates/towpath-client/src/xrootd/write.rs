@@ -81,16 +81,18 @@ impl Upload {
     ) -> Result<Self> {
         let parents = if options.parents { OpenFlags::mkpath } else { OpenFlags::NONE };
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
+        let site = origin.sites.at(&origin.place, &origin.identity(caller));
+        let mut options = options.clone();
+        // What a server does not know may become a part of the file's name. Opened twice, an upload with a key would also find itself under way.
+        if options.resume.is_some() && !(site.may_be_ours().await && site.is_known_to_be_ours()) {
+            options.resume = None;
+        }
+        let options = &options;
         let pairs = pairs(options)?;
         let open = |flags| {
             Self::open(origin.clone(), caller, path, OpenFlags::open_updt | parents | flags, mode, pairs.as_deref())
         };
-        let site = origin.sites.at(&origin.place, &origin.identity(caller));
         let replaces = options.overwrite == Overwrite::Replace;
-        if replaces && options.resume.is_some() {
-            // Opened twice, it would find itself under way.
-            site.may_be_ours().await;
-        }
         if replaces && site.is_known_to_be_ours() {
             return Ok(open(OpenFlags::delete).await?.keeping(options));
         }

@@ -101,9 +101,10 @@ fn session_request() -> impl Strategy<Value = Request> {
 }
 
 fn file_request() -> impl Strategy<Value = Request> {
-    let open = (any::<[u16; 3]>(), handle(), path()).prop_map(|([mode, options, options2], template, path)| {
+    let open = (any::<([u16; 3], bool)>(), handle(), path()).prop_map(|(flags, template, path)| {
+        let ([mode, options, options2], wants_checksum) = flags;
         let (mode, options, options2) = (Mode(mode), OpenOptions(options), OpenOptions2(options2));
-        Open { mode, options, options2, template, path }.into()
+        Open { mode, options, options2, template, wants_checksum, path }.into()
     });
     let close = (handle(), prop::option::of(ending())).prop_map(|(handle, ending)| Close { handle, ending }.into());
     let sync = handle().prop_map(|handle| Sync { handle }.into());
@@ -327,8 +328,9 @@ pub(super) fn response() -> impl Strategy<Value = Response> {
         any_bytes().prop_map(Response::OkSoFar),
         any_bytes().prop_map(Response::AuthMore),
         attn.prop_map(Response::Attn),
-        (any::<u32>(), word())
-            .prop_map(|(code, message)| { Response::Error(ErrorReply { code: ErrorCode(code), message }) }),
+        (any::<u32>(), word()).prop_map(|(code, message)| {
+            Response::Error(ErrorReply { code: ErrorCode(code), message, named: None })
+        }),
         redirect.prop_map(Response::Redirect),
         (seconds(), word()).prop_map(|(seconds, message)| Response::Wait(Wait { seconds, message })),
         (seconds(), word()).prop_map(|(seconds, message)| Response::WaitResp(WaitResp { seconds, message })),

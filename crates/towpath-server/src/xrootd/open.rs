@@ -34,8 +34,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
     let answer = async {
         let file = opened?;
         let found = if retstat { Some(file.metadata().await?) } else { None };
-        let asks = request.path.cgi_value(OpenReply::CHECKSUM_KEY).is_some();
-        let checksum = found.as_ref().filter(|_| asks).and_then(metadata::known_checksum);
+        let checksum = found.as_ref().filter(|_| request.wants_checksum).and_then(metadata::known_checksum);
         let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
         let present = match &file.access {
             FileAccess::Write(writing) if writing.is_resumable() && shared(&request.path)?.is_none() => {

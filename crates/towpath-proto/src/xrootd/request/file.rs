@@ -22,9 +22,16 @@ pub struct Open {
     pub options2: OpenOptions2,
     /// The open file that [`OpenOptions2::dup`] and [`OpenOptions2::samefs`] refer to.
     pub template: FileHandle,
+    /// Whether a known checksum of the file is wanted with the answer ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)). It stands in
+    /// the reserved bytes, which every server passes over: of what is added to a path some servers (go-hep's) make another file name. Towpath's own
+    /// addition.
+    pub wants_checksum: bool,
     /// Which file.
     pub path: PathAndCgi,
 }
+
+/// What the reserved bytes of an `open` begin with that wants a checksum.
+const WANTS_CHECKSUM: [u8; 4] = *b"tpC1";
 
 impl Layout for Open {
     const CODE: RequestCode = RequestCode::open;
@@ -36,6 +43,7 @@ impl Layout for Open {
             options: OpenOptions(p.u16(6)),
             options2: OpenOptions2(p.u16(8)),
             template: p.handle(16),
+            wants_checksum: p.u32(10) == u32::from_be_bytes(WANTS_CHECKSUM),
             path: PathAndCgi::decode(payload)?,
         })
     }
@@ -43,6 +51,9 @@ impl Layout for Open {
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(4, self.mode.0.to_be_bytes()).put(6, self.options.0.to_be_bytes());
         parameters.put(8, self.options2.0.to_be_bytes()).put(16, self.template.0);
+        if self.wants_checksum {
+            parameters.put(10, WANTS_CHECKSUM);
+        }
         self.path.encode(payload);
     }
 }

@@ -125,8 +125,8 @@ pub struct OpenReply {
     pub handle: FileHandle,
     /// Metadata, if the client asked with `retstat` (and the server honours it).
     pub stat: Option<StatInfo>,
-    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if the client asked with
-    /// [`CHECKSUM_KEY`](Self::CHECKSUM_KEY). Towpath's own addition.
+    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if the client asked for it
+    /// ([`Open::wants_checksum`](crate::xrootd::request::Open::wants_checksum)). Towpath's own addition.
     pub checksum: Option<EntryChecksum>,
     /// What an earlier upload left that is taken up again, with its CRC32C and Adler32; only if the client asked with [`RESUME_KEY`](Self::RESUME_KEY),
     /// and the upload can be taken up again if it breaks off. Towpath's own addition.
@@ -134,12 +134,8 @@ pub struct OpenReply {
 }
 
 impl OpenReply {
-    /// The key in the opaque part of an `open` (any value) by which a client asks for `checksum`. Servers that do not know it
-    /// take no notice.
-    pub const CHECKSUM_KEY: &str = "towpath.checksum";
-
     /// The key in the opaque part of an `open` that creates a file, by which a client says under which name (32 hexadecimal digits) the upload
-    /// can be taken up again. Servers that do not know it take no notice.
+    /// can be taken up again. Sent only to servers that are towpath.
     pub const RESUME_KEY: &str = "towpath.resume";
 
     /// What stands before the extents that are present, behind the metadata and their NUL.

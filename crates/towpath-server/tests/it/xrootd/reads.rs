@@ -28,9 +28,8 @@ async fn a_known_checksum_comes_with_the_open_if_asked_for() {
     site.put("/f", b"123456789").await;
     let mut peer = Peer::logged_in(&site).await;
     let options = OpenOptions::open_read | OpenOptions::retstat;
-    let asks = format!("{}=known", OpenReply::CHECKSUM_KEY);
-    for (cgi, expected) in [(asks.as_str(), Some("crc32c:e3069283")), ("other=1", None)] {
-        let open = Open { options, path: PathAndCgi::from("/f").with_cgi(cgi.to_owned()), ..Open::default() };
+    for (wants_checksum, expected) in [(true, Some("crc32c:e3069283")), (false, None)] {
+        let open = Open { options, wants_checksum, path: PathAndCgi::from("/f"), ..Open::default() };
         let reply = OpenReply::decode(peer.ask(open).await.ok()).unwrap();
         let checksum = reply.checksum.map(|sum| format!("{}:{}", sum.algorithm, sum.value));
         assert_eq!((reply.stat.unwrap().size, checksum.as_deref()), (9, expected));
