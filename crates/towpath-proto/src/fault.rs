@@ -79,6 +79,9 @@ pub enum Exit {
     Cancelled = 130,
 }
 
+/// The header field by which a towpath server names the fault behind a refusal, as [`Fault::name`] has it: a status has fewer words, and an answer to HEAD no body.
+pub const FAULT_FIELD: &str = "towpath-fault";
+
 /// What went wrong. The phrase, and what every protocol calls it, is in [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
@@ -153,6 +156,11 @@ impl Fault {
     /// Its name, for logs, metrics and programs: `NotFound`.
     pub fn name(self) -> &'static str {
         self.row().name
+    }
+
+    /// The fault of that name ([`Self::name`]); none if there is no such fault.
+    pub fn from_name(name: &str) -> Option<Fault> {
+        find(|row| row.name == name)
     }
 
     /// What the caller can do.

@@ -1,7 +1,7 @@
 //! HTTP error responses as errors: what happened, in the server's words, and whose fault it is.
 
 use http::{HeaderMap, Method, StatusCode, header};
-use towpath_proto::s3;
+use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError, s3};
 use towpath_store::{Blame, Error, Fault};
 
 use super::{answer::Answer, site::Credentials};
@@ -28,6 +28,11 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
     ("MOVE", 409, Fault::NotFound),
     ("MOVE", 412, Fault::AlreadyExists),
     ("MOVE", 502, Fault::Unsupported),
+    // Nothing is created by these, so nothing can exist already: the resource is in a state, or of a kind, that does not permit it.
+    ("GET", 409, Fault::InvalidArgument),
+    ("HEAD", 409, Fault::InvalidArgument),
+    ("PROPFIND", 409, Fault::InvalidArgument),
+    ("DELETE", 409, Fault::NotEmpty),
 ];
 
 /// The error that `answer`, to a request of `method`, stands for.
@@ -45,6 +50,11 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if !shown.is_empty() {
         message = format!("{message}: {shown}");
     }
+    let bearer = bearer_error(&headers);
+    if let Some(BearerError { code, description }) = &bearer {
+        let explained = description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+        message = format!("{message} ({})", readable(&format!("{code}{explained}")));
+    }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {
             Some(Withheld::Unencrypted) => {
@@ -54,9 +64,24 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
             None => "",
         });
     }
-    let fault = fault(method, status);
+    let named = headers.get(FAULT_FIELD).and_then(|name| Fault::from_name(name.to_str().ok()?));
+    let fault = named.or_else(|| fault_of_token(&bearer?.code)).unwrap_or_else(|| fault(method, status));
     let error = Error::new(fault, message);
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
+}
+
+/// What the challenge of a refusal says of the bearer token that was shown (RFC 6750 §3).
+fn bearer_error(headers: &HeaderMap) -> Option<BearerError> {
+    headers.get_all(header::WWW_AUTHENTICATE).iter().find_map(|field| BearerError::parse(field.to_str().ok()?))
+}
+
+/// The fault that a code of RFC 6750 means, whatever the status is.
+fn fault_of_token(code: &str) -> Option<Fault> {
+    match code {
+        BearerError::INVALID_TOKEN => Some(Fault::AuthenticationFailed),
+        BearerError::INSUFFICIENT_SCOPE => Some(Fault::PermissionDenied),
+        _ => None,
+    }
 }
 
 /// That the bucket is in another region, of which the header of any answer may tell.

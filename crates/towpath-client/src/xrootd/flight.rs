@@ -334,7 +334,7 @@ impl Flight {
             Response::Ok(body) => B::decode(body).map_err(|error| self.broken(&error.to_string())),
             Response::Error(error) => {
                 let message = format!("{} refused the login: {}", self.plan.host, readable(&error.message));
-                Err(SetupFailure::Fatal(Error::new(Fault::from_xrootd(error.code.0), message)))
+                Err(SetupFailure::Fatal(Error::new(error.fault(), message)))
             }
             _ => Err(self.broken("unexpected answer before the login")),
         }

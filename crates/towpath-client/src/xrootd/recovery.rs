@@ -286,7 +286,7 @@ pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
 
 /// The error for a refusal by `host`, in the server's words.
 pub(super) fn refusal(host: &str, reply: &ErrorReply) -> Error {
-    let fault = Fault::from_xrootd(reply.code.0);
+    let fault = reply.fault();
     let said = readable(&reply.message);
     let words = if said.is_empty() { fault.phrase() } else { &said };
     let error = Error::new(fault, format!("{host}: {words}"));

@@ -242,9 +242,7 @@ impl Site {
             match finished.outcome {
                 Ok(_) => Ok(Nature::of_answer(&finished.buffer)),
                 // Ours knows the question.
-                Err(Failure::Refused(reply)) if Fault::from_xrootd(reply.code.0).kind() != Kind::Unavailable => {
-                    Ok(Nature::FOREIGN)
-                }
+                Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => Ok(Nature::FOREIGN),
                 Err(_) => Err(()),
             }
         });

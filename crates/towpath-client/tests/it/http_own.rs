@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use towpath_client::ClientOptions;
-use towpath_store::{CreateOptions, Fault, ResumeKey};
+use towpath_store::{CreateOptions, ResumeKey};
 use towpath_testkit::conformance::{self, Fixture};
 
 use crate::{
@@ -11,11 +11,6 @@ use crate::{
     peer::{caller, options, path},
     web::store,
 };
-
-/// What HTTP has no status for is heard as what its status usually means.
-fn heard_as(fault: Fault) -> Fault {
-    Fault::from_http(fault.http_status())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promises_of_a_store_are_kept() {
@@ -37,7 +32,7 @@ async fn check_promises(port: u16) {
     let resume = Some(ResumeKey::new([1; 16]));
     let options = CreateOptions { resume, size_hint: Some(10), ..CreateOptions::default() };
     store.create(&caller(), &path("/upload"), options).await.unwrap().abort().await.unwrap();
-    let fixture = Fixture { heard_as, ..Fixture::new(store) };
+    let fixture = Fixture::new(store);
     conformance::check(&fixture).await;
 }
 

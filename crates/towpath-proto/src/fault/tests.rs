@@ -49,7 +49,13 @@ fn every_fault_has_exactly_one_row_at_its_place() {
         assert_eq!(row.fault as usize, index, "{:?}", row.fault);
         assert_eq!(row.fault.row().fault, row.fault);
         assert_eq!(row.name, format!("{:?}", row.fault));
+        assert_eq!(Fault::from_name(row.name), Some(row.fault));
     }
+}
+
+#[test]
+fn an_unknown_name_is_no_fault() {
+    assert_eq!(Fault::from_name("notfound").or(Fault::from_name("")), None);
 }
 
 /// Asserts that no value means two faults, and returns the meaning of each.

@@ -41,6 +41,7 @@ pub use vector::{ReadvParser, ReadvPiece};
 
 use super::wire::{non_negative_i32, until_nul};
 use super::{DecodeError, ErrorCode, PathId, Status, StreamId};
+use crate::fault::Fault;
 
 /// The fixed part of every response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +105,12 @@ pub fn oksofar(stream_id: StreamId, body: &impl Body, out: &mut BytesMut) {
 
 /// Appends the refusal of the request of `stream_id`. The message is for people; a NUL inside ends it.
 pub fn error(stream_id: StreamId, code: ErrorCode, message: &str, out: &mut BytesMut) {
-    frame(stream_id, Status::error, out, |out| ErrorReply::write(code, message, out));
+    frame(stream_id, Status::error, out, |out| ErrorReply::write(code, message, None, out));
+}
+
+/// As [`error`], and names the `fault` behind `code` to clients that know it ([`ErrorReply::named`]).
+pub fn fault(stream_id: StreamId, (code, fault): (ErrorCode, Fault), message: &str, out: &mut BytesMut) {
+    frame(stream_id, Status::error, out, |out| ErrorReply::write(code, message, Some(fault), out));
 }
 
 /// Appends a response whose body `write` appends.

@@ -275,7 +275,7 @@ fn golden_response(response: Response, wire: &str) {
 
 #[test]
 fn answers_that_are_not_results() {
-    let error = ErrorReply { code: ErrorCode::NotFound, message: "gone".into() };
+    let error = ErrorReply { code: ErrorCode::NotFound, message: "gone".into(), named: None };
     golden_response(Response::Error(error), "0007 0fa3 00000009 00000bc3 676f6e6500");
     let host = Redirect::Host { host: "h".into(), port: 1094, cgi: "a=b".into(), login_cgi: "c".into() };
     golden_response(Response::Redirect(host), "0007 0fa4 0000000b 00000446 68 3f 613d62 3f 63");

@@ -99,7 +99,14 @@ impl Exchange {
         let validators = existing.map(respond::validators).unwrap_or_default();
         match conditions.evaluate(false, &validators) {
             Decision::Proceed => Ok(()),
-            Decision::NotModified | Decision::PreconditionFailed => Err(Refusal::precondition_failed()),
+            Decision::NotModified | Decision::PreconditionFailed => {
+                Err(match (existing, self.field(header::IF_NONE_MATCH)) {
+                    (Some(_), Some(tags)) if tags.trim() == "*" => {
+                        Refusal::precondition_failed().of(Fault::AlreadyExists)
+                    }
+                    _ => Refusal::precondition_failed(),
+                })
+            }
         }
     }
 

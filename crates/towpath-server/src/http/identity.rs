@@ -33,7 +33,9 @@ pub(super) async fn identify(
         return log_in(service, passwords, link, request, &shown).await;
     }
     let token = authorization.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
-    Ok(service.access.identify(token.as_ref().or(target.token.as_ref()), link.peer.ip()).await?)
+    let token = token.as_ref().or(target.token.as_ref());
+    let identity = service.access.identify(token, link.peer.ip()).await;
+    identity.map_err(|error| if token.is_some() { Refusal::from(error).of_token() } else { error.into() })
 }
 
 async fn log_in(
@@ -59,11 +61,16 @@ async fn log_in(
     }
 }
 
-/// Says how one can say who one is (RFC 9110 §11.6.1): by a token, or by a password where nobody listens.
-pub(super) fn challenge(service: &Service, link: &Link, has_stale_nonce: bool, headers: &mut HeaderMap) {
+/// Adds the challenges that a refusal offers (RFC 9110 §11.6.1): `bearer` for a token, and over TLS one for a password.
+pub(super) fn challenge(
+    service: &Service,
+    link: &Link,
+    (bearer, has_stale_nonce): (HeaderValue, bool),
+    headers: &mut HeaderMap,
+) {
     let passwords = service.access.passwords().filter(|_| link.encrypted);
     if passwords.is_none() || service.access.takes_tokens() {
-        headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        headers.append(header::WWW_AUTHENTICATE, bearer);
     }
     for challenge in passwords.into_iter().flat_map(|passwords| passwords.challenges(has_stale_nonce)) {
         headers.append(header::WWW_AUTHENTICATE, value(challenge));

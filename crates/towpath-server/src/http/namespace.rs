@@ -136,7 +136,7 @@ pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Resu
     if !body.is_end_stream() {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
     }
-    let exists = || Refusal::method_not_allowed("something of that name exists already");
+    let exists = || Refusal::method_not_allowed("something of that name exists already").of(Fault::AlreadyExists);
     if exchange.metadata().await?.is_some() {
         return Err(exists());
     }
@@ -171,7 +171,7 @@ impl Destination {
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }
         if existing.is_some() && overwrite(exchange)? == Overwrite::Refuse {
-            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the destination exists already"));
+            return Err(Refusal::destination_exists());
         }
         locking::may_remove(exchange, &path).await?;
         Ok(Self { path, existing })
@@ -246,7 +246,9 @@ pub(super) fn other_end(exchange: &Exchange) -> Result<Option<third_party::Other
 fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
     let uri = destination(exchange)?;
     if is_elsewhere(exchange, &uri) {
-        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server"));
+        return Err(
+            Refusal::new(StatusCode::BAD_GATEWAY, "the Destination is on another server").of(Fault::Unsupported)
+        );
     }
     target::decode(uri.path())
 }

@@ -1,6 +1,7 @@
 //! Answers that say no: which status, why, and whose fault it is.
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError};
 use towpath_store::{Error, Fault};
 
 use super::{
@@ -20,13 +21,23 @@ pub(super) struct Refusal {
     condition: Option<String>,
     /// Whether the password was right, and only the nonce too old (RFC 7616 §3.3).
     has_stale_nonce: bool,
+    /// What is wrong with the bearer token that was shown, as RFC 6750 §3.1 calls it.
+    token_error: Option<&'static str>,
 }
 
 impl Refusal {
     /// A refusal with a status of one's own and a sentence for people.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let fault = Fault::from_http(status.as_u16());
-        Self { status, fault, text: text.into(), headers: Vec::new(), condition: None, has_stale_nonce: false }
+        Self {
+            status,
+            fault,
+            text: text.into(),
+            headers: Vec::new(),
+            condition: None,
+            has_stale_nonce: false,
+            token_error: None,
+        }
     }
 
     /// 400.
@@ -47,6 +58,11 @@ impl Refusal {
     /// 412.
     pub(super) fn precondition_failed() -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "a condition of the request does not hold")
+    }
+
+    /// 412: the request forbids to replace what is there.
+    pub(super) fn destination_exists() -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "the destination exists already").of(Fault::AlreadyExists)
     }
 
     /// A WebDAV condition that does not hold, as [`towpath_proto::http::dav::error_body`] writes it.
@@ -80,6 +96,27 @@ impl Refusal {
     #[must_use]
     pub(super) fn of_stale_nonce(self) -> Self {
         Self { has_stale_nonce: true, ..self }
+    }
+
+    /// The same to a client that showed a bearer token.
+    #[must_use]
+    pub(super) fn of_token(mut self) -> Self {
+        self.token_error = match self.fault {
+            Fault::AuthenticationFailed => Some(BearerError::INVALID_TOKEN),
+            _ => None,
+        };
+        self
+    }
+
+    /// The `Bearer` challenge.
+    pub(super) fn bearer_challenge(&self) -> HeaderValue {
+        match self.token_error {
+            Some(code) => {
+                let description = self.text.lines().next().map(str::to_owned);
+                value(BearerError { code: code.into(), description })
+            }
+            None => HeaderValue::from_static("Bearer"),
+        }
     }
 
     /// The file was created meanwhile: `If-None-Match` does not hold.
@@ -117,6 +154,7 @@ impl Refusal {
         let mut response = respond::with_status(self.status, Content::text(body));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, media_type);
+        headers.insert(FAULT_FIELD, HeaderValue::from_static(self.fault.name()));
         match self.status {
             StatusCode::UPGRADE_REQUIRED => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("TLS/1.2, HTTP/1.1"));
@@ -139,6 +177,6 @@ impl From<Error> for Refusal {
         let fault = error.fault();
         let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = format!("{error}\nAt fault: {}.", error.blame());
-        Self { status, fault, text, headers: Vec::new(), condition: None, has_stale_nonce: false }
+        Self { status, fault, text, headers: Vec::new(), condition: None, has_stale_nonce: false, token_error: None }
     }
 }

@@ -37,10 +37,10 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let mut response = outcome.unwrap_or_else(|refusal| {
         tell_operator(link.peer, refusal.fault(), refusal.text());
         account.refused(refusal.fault());
-        let has_stale_nonce = refusal.has_stale_nonce();
+        let offered = (refusal.bearer_challenge(), refusal.has_stale_nonce());
         let mut response = refusal.into_response();
         if response.status() == StatusCode::UNAUTHORIZED {
-            identity::challenge(&service, &link, has_stale_nonce, response.headers_mut());
+            identity::challenge(&service, &link, offered, response.headers_mut());
         }
         response
     });

@@ -164,7 +164,7 @@ async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite
     }
     exchange.check_conditions(existing.as_ref())?;
     if existing.is_some() && overwrite == Overwrite::Refuse {
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the destination exists already"));
+        return Err(Refusal::destination_exists());
     }
     Ok(if exchange.may(Activity::Modify).is_ok() { overwrite } else { Overwrite::Refuse })
 }
@@ -176,7 +176,10 @@ async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
     };
     match exchange.metadata_of(&parent).await? {
         Some(found) if found.is_directory() => Ok(()),
-        _ => Err(Refusal::new(StatusCode::CONFLICT, "the directory that the file would be in does not exist")),
+        _ => {
+            let text = "the directory that the file would be in does not exist";
+            Err(Refusal::new(StatusCode::CONFLICT, text).of(Fault::NotFound))
+        }
     }
 }
 

@@ -310,7 +310,7 @@ impl Connection {
 
     pub(super) fn refuse(&mut self, stream_id: StreamId, refusal: &Refusal) {
         let mut frame = BytesMut::new();
-        response::error(stream_id, refusal.code, &refusal.message, &mut frame);
+        response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut frame);
         self.out.put_slice(&frame);
     }
 

@@ -242,7 +242,7 @@ impl Exchange {
             }
             Err(Failure::Refused(refusal)) => {
                 tell_operator(self.session.peer, refusal.fault, &refusal.message);
-                response::error(self.stream_id, refusal.code, &refusal.message, frame);
+                response::fault(self.stream_id, (refusal.code, refusal.fault), &refusal.message, frame);
                 (Some(refusal.fault), 0)
             }
             Err(Failure::Gone) => (Some(Fault::Cancelled), 0),

@@ -166,7 +166,7 @@ impl Gate<'_> {
             Err(error) => Err(error.into()),
         };
         let step = step.unwrap_or_else(|refusal| {
-            response::error(stream_id, refusal.code, &refusal.message, &mut self.out);
+            response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut self.out);
             Step::Next
         });
         // The data of a write would follow. They are not worth receiving, and nothing behind them can be found without.
@@ -316,7 +316,7 @@ pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd:
     let mut frame = BytesMut::new();
     match outcome {
         Ok(id) => response::ok(stream_id, id, &mut frame),
-        Err(refusal) => response::error(stream_id, refusal.code, &refusal.message, &mut frame),
+        Err(refusal) => response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut frame),
     }
     frame.freeze()
 }

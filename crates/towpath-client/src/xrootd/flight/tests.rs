@@ -50,7 +50,7 @@ fn login(security: &'static str) -> Response {
 }
 
 fn refusal(code: ErrorCode) -> Response {
-    Response::Error(ErrorReply { code, message: "no".into() })
+    Response::Error(ErrorReply { code, message: "no".into(), named: None })
 }
 
 #[test]

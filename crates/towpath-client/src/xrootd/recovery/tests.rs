@@ -31,7 +31,7 @@ fn to_url(url: &str, encrypted: bool) -> Failure {
 }
 
 fn refused(code: ErrorCode) -> Failure {
-    Failure::Refused(ErrorReply { code, message: "because".into() })
+    Failure::Refused(ErrorReply { code, message: "because".into(), named: None })
 }
 
 fn lost() -> Failure {

@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::ResponseHeader;
+use crate::fault::Fault;
 use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{ActionCode, DecodeError, ErrorCode, RedirectFlags};
 
@@ -18,23 +19,39 @@ pub struct ErrorReply {
     pub code: ErrorCode,
     /// The same for people.
     pub message: String,
+    /// What a towpath server names behind the end of the message, where the code means another fault: the protocol has fewer words. Other clients read the
+    /// message to its NUL.
+    pub named: Option<Fault>,
 }
 
 impl ErrorReply {
-    pub(super) fn write(code: ErrorCode, message: &str, out: &mut BytesMut) {
+    /// The fault that the server named, or that its code means.
+    pub fn fault(&self) -> Fault {
+        self.named.unwrap_or_else(|| Fault::from_xrootd(self.code.0))
+    }
+
+    pub(super) fn write(code: ErrorCode, message: &str, fault: Option<Fault>, out: &mut BytesMut) {
         out.put_u32(code.0);
         out.put_slice(message.split('\0').next().unwrap_or_default().as_bytes());
         out.put_u8(0);
+        if let Some(fault) = fault.filter(|fault| Fault::from_xrootd(code.0) != *fault) {
+            out.put_slice(fault.name().as_bytes());
+            out.put_u8(0);
+        }
     }
 
     pub(super) fn encode(&self, out: &mut BytesMut) {
-        Self::write(self.code, &self.message, out);
+        Self::write(self.code, &self.message, self.named, out);
     }
 
     pub(super) fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let code = ErrorCode(reader.u32("error code")?);
-        Ok(Self { code, message: lossy(&until_nul(reader.rest())) })
+        let text = reader.rest();
+        let mut parts = text.split(|byte| *byte == 0);
+        let message = lossy(parts.next().unwrap_or_default());
+        let named = parts.next().and_then(|name| Fault::from_name(str::from_utf8(name).ok()?));
+        Ok(Self { code, message, named })
     }
 }
 
