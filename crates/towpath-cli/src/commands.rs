@@ -3,16 +3,19 @@
 use std::{ffi::OsString, io::Write as _, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream, try_join};
+use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
 use towpath_mover::Place;
-use towpath_proto::http::range::{RangeRequest, Resolution};
-use towpath_store::{Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
+use towpath_proto::{
+    checksum::{Agreement, Hasher},
+    http::range::{RangeRequest, Resolution},
+};
+use towpath_store::{Blame, ContentStream, Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
 
 use crate::{
     args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
-    failure::{Failure, Tally},
+    failure::{Failure, Tally, complain},
     location::{Places, shown},
     output::{self, Described},
 };
@@ -109,7 +112,13 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
         let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
         // A whole file's first piece is asked for together with its size: one round trip less.
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
-        let (metadata, first) = try_join!(handle.metadata(), first)?;
+        let (metadata, first) = match try_join!(handle.metadata(), first) {
+            Ok(begun) => begun,
+            Err(error) if error.fault() == Fault::Unsupported && range.is_none() => {
+                return write_stream(handle.stream().await?.ok_or(error)?).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
         drop(before.replace(Arc::clone(&handle)));
         // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
         let mut out = tokio::io::stdout();
@@ -127,6 +136,28 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
         write_out(&place, &*handle, start..end, &mut out).await
     })
     .await
+}
+
+/// Writes a file of unknown length to the standard output.
+async fn write_stream(stream: ContentStream) -> Result<(), Failure> {
+    let ContentStream { mut pieces, digests, is_framed } = stream;
+    let mut out = tokio::io::stdout();
+    let mut passed = Hasher::new(digests.algorithms());
+    while let Some(piece) = pieces.try_next().await? {
+        passed.update(&piece);
+        out.write_all(&piece).await?;
+    }
+    out.flush().await?;
+    if let Agreement::Different(algorithm) = passed.finish().compare(&digests) {
+        let message = format!("what came is not what the server promises: its {algorithm} is another one");
+        return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage).into());
+    }
+    if !is_framed && digests.is_empty() {
+        complain(
+            "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified",
+        );
+    }
+    Ok(())
 }
 
 /// Writes a `range` of the file that is open at `place` to the standard output.

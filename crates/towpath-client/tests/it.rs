@@ -10,6 +10,8 @@ mod failing_store;
 mod far_ends;
 #[path = "it/faults.rs"]
 mod faults;
+#[path = "it/http_lax.rs"]
+mod http_lax;
 #[path = "it/http_own.rs"]
 mod http_own;
 #[path = "it/http_parts.rs"]
@@ -40,6 +42,8 @@ mod resuming;
 mod s3_peers;
 #[path = "it/s3_requests.rs"]
 mod s3_requests;
+#[path = "it/same_faults.rs"]
+mod same_faults;
 #[path = "it/script.rs"]
 mod script;
 #[path = "it/scripted.rs"]

@@ -164,7 +164,17 @@ pub(crate) async fn copy(
     let first_bytes = first_bytes(job);
     let mut first = pin!(future::maybe_done(source.read_into(0, first_bytes as usize, Vec::new())));
     // The rest is asked for as soon as the metadata are there: what has begun to flow on a long path must not stop.
-    let mut metadata = beside(source.metadata(), first.as_mut()).await.map_err(explain)?;
+    let mut metadata = match beside(source.metadata(), first.as_mut()).await {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            let is_unsupported = error.fault() == Fault::Unsupported;
+            let Some(stream) = (if is_unsupported { source.stream().await? } else { None }) else {
+                return Err(explain(error).into());
+            };
+            drop((room, stay));
+            return mover.copy_stream(job, part, stream).await.map_err(Failure::Final);
+        }
+    };
     if metadata.is_directory() {
         return Err(is_directory().into());
     }

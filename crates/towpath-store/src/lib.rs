@@ -28,6 +28,6 @@ pub use metadata::{FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use store::{
-    ByteRange, Capabilities, Changes, CreateOptions, Entry, Expectation, ListOptions, Listing, OpenOptions, Overwrite,
-    Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,
+    ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
+    OpenOptions, Overwrite, Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,
 };

@@ -124,6 +124,10 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// the memory of its range, and a store reads few results ahead of those that were taken.
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
 
+    /// The content from its start to its end, of a file whose length the storage does not tell: then [`Self::metadata`] and all reads fail with `Unsupported`.
+    /// None of any other file.
+    async fn stream(&self) -> Result<Option<ContentStream>>;
+
     /// The open local file, where there is one, for `sendfile` and its like. It stays the version that was opened.
     fn local_file(&self) -> Option<Arc<File>>;
 
@@ -175,6 +179,23 @@ pub type Listing = BoxStream<'static, Result<Vec<Entry>>>;
 
 /// The results of a vector read: the index of the range asked, and its bytes.
 pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
+
+/// The content of a file of unknown length, which comes once.
+pub struct ContentStream {
+    /// Pieces in order, none empty. It fails if the connection is lost.
+    pub pieces: BoxStream<'static, Result<Bytes>>,
+    /// Digests of the whole that the storage told before.
+    pub digests: Digests,
+    /// Whether the storage marks the end. Where it does not, and no digest tells, a lost connection may have cut off the rest.
+    pub is_framed: bool,
+}
+
+impl fmt::Debug for ContentStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digests, is_framed, .. } = self;
+        f.debug_struct("ContentStream").field("digests", digests).field("is_framed", is_framed).finish_non_exhaustive()
+    }
+}
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

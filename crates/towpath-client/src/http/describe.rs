@@ -22,6 +22,10 @@ const OWN_TAG: char = '~';
 pub(super) struct Version {
     pub(super) tag: VersionTag,
     pub(super) condition: Option<Condition>,
+    /// The tag of size and date, where they are known: what versions have in common of which only one has an entity tag.
+    dated: Option<VersionTag>,
+    /// A weak entity tag, without its mark.
+    weak: Option<VersionTag>,
 }
 
 /// A header field that makes a request fail with 412 if the file is another version.
@@ -38,29 +42,58 @@ impl Version {
     pub(super) fn of_tag(tag: &VersionTag) -> Self {
         let own = tag.as_str().starts_with(OWN_TAG);
         let condition = (!own).then(|| Condition::Match(format!("\"{}\"", tag.as_str())));
-        Self { tag: tag.clone(), condition }
+        Self { tag: tag.clone(), condition, dated: Some(tag.clone()).filter(is_dated), weak: None }
     }
 
     /// The version of a file whose metadata are known, if they tell one.
     pub(super) fn of_metadata(metadata: &Metadata) -> Option<Self> {
         let mut version = Self::of_tag(metadata.version.as_ref()?);
-        if version.condition.is_none() && metadata.mtime_ns.is_some() {
-            version.condition = Some(Condition::UnmodifiedSince(date::format(metadata.mtime_s())));
+        if metadata.mtime_ns.is_some() {
+            version.dated = version.dated.or_else(|| dated(metadata.size, metadata.mtime_s()));
+            version.condition =
+                version.condition.or_else(|| Some(Condition::UnmodifiedSince(date::format(metadata.mtime_s()))));
         }
         Some(version)
     }
 
     /// The version of what has this entity tag, or, if it is none that can be relied on, this size and date.
     fn new(etag: Option<&EntityTag>, size: u64, modified_s: Option<i64>) -> Option<Self> {
+        let dated = modified_s.and_then(|modified_s| dated(size, modified_s));
         if let Some(etag) = etag.filter(|etag| !etag.is_weak()) {
             let own = etag.opaque().starts_with(OWN_TAG);
             let tag = VersionTag::new(etag.opaque()).filter(|_| !own).or_else(|| hashed(etag.opaque()))?;
-            return Some(Self { tag, condition: Some(Condition::Match(etag.to_string())) });
+            return Some(Self { tag, condition: Some(Condition::Match(etag.to_string())), dated, weak: None });
         }
-        let modified_s = modified_s?;
-        let tag = VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}"))?;
-        Some(Self { tag, condition: Some(Condition::UnmodifiedSince(date::format(modified_s))) })
+        let condition = modified_s.map(|modified_s| Condition::UnmodifiedSince(date::format(modified_s)));
+        let weak = etag.and_then(|etag| VersionTag::new(etag.opaque()));
+        Some(Self { tag: dated.clone()?, condition, dated, weak })
     }
+
+    /// Its entity tag, strong or weak.
+    fn entity_tag(&self) -> Option<&VersionTag> {
+        if is_dated(&self.tag) { self.weak.as_ref() } else { Some(&self.tag) }
+    }
+
+    /// Whether this and `other` are one version; none if that cannot be told. Servers tell an entity tag in one answer and none, or a weak one, in another
+    /// (PROPFIND and GET): such versions are compared by size and date.
+    pub(super) fn is_same(&self, other: &Version) -> Option<bool> {
+        let tags = self.entity_tag().zip(other.entity_tag()).map(|(ours, theirs)| ours == theirs);
+        let are_strong = self.weak.is_none() && other.weak.is_none();
+        match tags {
+            Some(is_same) if is_same || are_strong => Some(is_same),
+            tags => self.dated.as_ref().zip(other.dated.as_ref()).map(|(ours, theirs)| ours == theirs).or(tags),
+        }
+    }
+}
+
+/// The tag of a file of that size and date.
+fn dated(size: u64, modified_s: i64) -> Option<VersionTag> {
+    VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}"))
+}
+
+/// Whether a tag is one of size and date: that of a hash has no point.
+fn is_dated(tag: &VersionTag) -> bool {
+    tag.as_str().starts_with(OWN_TAG) && tag.as_str().contains('.')
 }
 
 /// A tag for an entity tag that is too long for one, or has bytes that none has.
@@ -143,12 +176,39 @@ mod tests {
         let date = ("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT");
         let strong = version(&[("etag", "\"v1\""), date]).unwrap();
         assert_eq!((strong.tag.as_str(), strong.condition.clone()), ("v1", Some(Condition::Match("\"v1\"".into()))));
-        assert_eq!(Version::of_tag(&strong.tag), strong);
+        assert_eq!(Version::of_tag(&strong.tag).condition, strong.condition);
         let weak = version(&[("etag", "W/\"v1\""), date]).unwrap();
         assert_eq!(weak.tag.as_str(), "~10.64");
         assert_eq!(weak.condition, Some(Condition::UnmodifiedSince(date.1.into())));
         assert_eq!(Version::of_tag(&weak.tag).condition, None);
         assert_eq!(version(&[("etag", "W/\"v1\"")]), None);
+    }
+
+    #[test]
+    fn versions_are_compared_by_what_both_have() {
+        let (tag, other_tag) = (("etag", "\"v1\""), ("etag", "\"v2\""));
+        let (date, later) =
+            (("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT"), ("last-modified", "Thu, 01 Jan 1970 00:01:41 GMT"));
+        let weak = |date| vec![("etag", "W/\"v1\""), date];
+        for (one, two, is_same) in [
+            (vec![tag, date], vec![tag, later], Some(true)),
+            (vec![tag, date], vec![other_tag, date], Some(false)),
+            (vec![tag, date], vec![date], Some(true)),
+            (vec![tag, date], vec![later], Some(false)),
+            (vec![tag, date], weak(later), Some(true)),
+            (vec![other_tag, date], weak(date), Some(true)),
+            (vec![other_tag], weak(date), Some(false)),
+            (vec![date], weak(date), Some(true)),
+            (vec![date], vec![("etag", "v1"), later], Some(false)),
+            (vec![tag], vec![date], None),
+        ] {
+            let (one, two) = (version(&one).unwrap(), version(&two).unwrap());
+            assert_eq!(one.is_same(&two), is_same, "{one:?} {two:?}");
+            assert_eq!(two.is_same(&one), is_same, "{two:?} {one:?}");
+        }
+        let kept = Version::of_tag(&version(&[date]).unwrap().tag);
+        assert_eq!(kept.is_same(&version(&[tag, date]).unwrap()), Some(true));
+        assert_eq!(kept.is_same(&version(&[tag, later]).unwrap()), Some(false));
     }
 
     #[test]

@@ -8,7 +8,12 @@ use towpath_proto::{
 };
 use towpath_store::{Caller, Error, Fault, Result, StorePath};
 
-use super::{describe, read::RemoteFile, stat, store::HttpStore};
+use super::{
+    describe::{self, Version},
+    read::RemoteFile,
+    stat,
+    store::HttpStore,
+};
 use crate::digest::compute;
 
 impl HttpStore {
@@ -30,7 +35,12 @@ impl HttpStore {
             return Ok(told);
         }
         let place = self.place(path);
-        let file = RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), place, metadata.version);
+        let wanted = metadata.version.clone();
+        let file = RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), place, wanted);
+        if metadata.size > 0 {
+            let version = Version::of_metadata(&metadata);
+            file.settle(metadata, version)?;
+        }
         compute(&file, algorithm, progress).await
     }
 
@@ -46,7 +56,10 @@ impl HttpStore {
         }
         // It may have to read the file.
         let patience = self.site.options.patience;
-        let answer = stat::ask_head(&self.site, caller, &self.place(path), &[algorithm], patience).await?;
-        Ok(describe::digests(&answer.headers).get(algorithm))
+        match stat::ask_head(&self.site, caller, &self.place(path), &[algorithm], patience).await {
+            Ok(answer) => Ok(describe::digests(&answer.headers).get(algorithm)),
+            Err(error) if stat::may_be_for_get_only(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

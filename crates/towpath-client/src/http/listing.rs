@@ -15,6 +15,7 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{answer::Answer, describe, place::Place, refusal, site::Site, stat};
+use crate::words::readable;
 
 /// What is read of an answer before it is cut: some hundred entries.
 const PIECE_BYTES: usize = 256 << 10;
@@ -24,6 +25,9 @@ const UNCUT_BYTES: usize = 64 << 20;
 
 /// The most entries of one batch.
 const BATCH_ENTRIES: usize = 1000;
+
+/// Requests in flight for sizes that the answer does not tell.
+const QUESTIONS: usize = 8;
 
 /// The entries of the directory `path`, which is at `place`.
 pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, place: Place, options: ListOptions) -> Listing {
@@ -48,10 +52,20 @@ struct Reader {
     /// The directory's own path at the server that answered.
     directory: Vec<u8>,
     options: ListOptions,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Found>,
+    /// Who asks where, for what the answer leaves open.
+    site: Arc<Site>,
+    caller: Caller,
+    query: Option<String>,
     /// The answer is about the directory: it describes it, or something below it.
     is_found: bool,
     ended: bool,
+}
+
+/// An entry, and where to ask for its size if the answer does not tell it: an unknown size is not 0.
+struct Found {
+    entry: Entry,
+    unsized_at: Option<StorePath>,
 }
 
 impl Reader {
@@ -85,7 +99,8 @@ impl Reader {
         let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
         let directory = without_slash(&directory).to_vec();
         let (cutter, entries) = (Cutter::default(), VecDeque::new());
-        Ok(Self { answer, cutter, directory, options, entries, is_found: false, ended: false })
+        let query = place.target.split_once('?').map(|(_, query)| query.to_owned());
+        Ok(Self { answer, cutter, directory, options, entries, site, caller, query, is_found: false, ended: false })
     }
 
     /// The next batch; none at the end.
@@ -113,7 +128,10 @@ impl Reader {
             }
         }
         let some = self.entries.len().min(BATCH_ENTRIES);
-        let batch: Vec<_> = self.entries.drain(..some).collect();
+        let found: Vec<_> = self.entries.drain(..some).collect();
+        let (site, caller, query) = (&self.site, &self.caller, self.query.as_deref());
+        let batch: Vec<_> =
+            stream::iter(found).map(|found| found.complete(site, caller, query)).buffered(QUESTIONS).collect().await;
         Ok((!batch.is_empty()).then_some(batch))
     }
 
@@ -136,19 +154,54 @@ impl Reader {
                 self.is_found = true;
                 continue;
             }
-            let inside = path.strip_prefix(&*self.directory).and_then(|rest| rest.strip_prefix(b"/"));
-            self.is_found |= inside.is_some();
+            let Some(inside) = below(&self.directory, path) else {
+                // The directories above are sometimes described too. All else may be entries under other names: then those are not listed.
+                if below(path, &self.directory).is_some() {
+                    continue;
+                }
+                let path = readable(&String::from_utf8_lossy(path));
+                return Err(unusable(&self.answer, &format!("it describes {path}, which is not in this directory")));
+            };
+            self.is_found = true;
             // Some servers tell more than what is directly in the directory.
-            let Some(name) = inside.filter(|name| !name.contains(&b'/')) else { continue };
-            let mut metadata = describe::of_entry(&entry);
-            if !self.options.metadata {
-                metadata =
-                    Metadata::new(metadata.kind, if metadata.kind == FileKind::File { metadata.size } else { 0 });
+            if !inside.contains(&b'/') {
+                let found = self.found(Bytes::copy_from_slice(inside), &entry);
+                self.entries.push_back(found);
             }
-            self.entries.push_back(Entry { name: Bytes::copy_from_slice(name), metadata });
         }
         Ok(())
     }
+
+    fn found(&self, name: Bytes, entry: &dav::Entry) -> Found {
+        let mut metadata = describe::of_entry(entry);
+        let is_file = metadata.kind == FileKind::File;
+        let is_unsized = is_file && entry.size_bytes.is_none() && self.options.metadata;
+        let unsized_at = is_unsized.then(|| StorePath::parse(&entry.path).ok()).flatten();
+        if !self.options.metadata {
+            metadata = Metadata::new(metadata.kind, if is_file { metadata.size } else { 0 });
+        }
+        Found { entry: Entry { name, metadata }, unsized_at }
+    }
+}
+
+impl Found {
+    /// The entry, whose size is asked for if it is not known. One that cannot be had is there all the same, as something that is not read.
+    async fn complete(self, site: &Site, caller: &Caller, query: Option<&str>) -> Entry {
+        let Self { mut entry, unsized_at } = self;
+        if let Some(path) = unsized_at {
+            let found = stat::head(site, caller, &Place::new(&site.endpoint, &path, query)).await;
+            entry.metadata = found.unwrap_or_else(|error| {
+                tracing::warn!(%error, %path, "the size of a file cannot be had");
+                Metadata::new(FileKind::Other, 0)
+            });
+        }
+        entry
+    }
+}
+
+/// What `path` has below `directory`, without the slash between them; none if it lies elsewhere.
+fn below<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(directory)?.strip_prefix(b"/")
 }
 
 /// The path of a directory as it stands before the slash of its entries' paths: that of the root is empty.

@@ -67,8 +67,13 @@ impl HttpStore {
     }
 
     pub(super) async fn delete_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        if self.stat_path(caller, path).await?.is_directory() {
-            return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
+        match self.stat_path(caller, path).await {
+            Ok(metadata) if metadata.is_directory() => {
+                return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
+            }
+            // Of a link that leads nowhere a server may say that there is no such file, and remove it all the same.
+            Err(error) if error.fault() != Fault::NotFound => return Err(error),
+            _ => {}
         }
         self.delete(caller, path, &self.place(path)).await
     }
@@ -141,7 +146,7 @@ impl HttpStore {
         }
         match self.stat_path(caller, to).await {
             Ok(target) => self.may_replace(caller, &source, (to, &target), overwrite).await?,
-            Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => {}
+            Err(error) if error.fault() == Fault::NotFound => {}
             Err(error) => return Err(error),
         }
         let (place, destination) = match source.is_directory() {

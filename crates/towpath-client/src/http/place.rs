@@ -4,7 +4,10 @@ use std::{fmt, net::IpAddr};
 
 use http::{HeaderValue, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use towpath_proto::url::{Endpoint, Family, redact};
+use towpath_proto::{
+    http::location,
+    url::{Endpoint, Family, redact, without_zone},
+};
 use towpath_store::{Blame, Error, Fault, Result, StorePath};
 
 /// What a name may be written as without a percent sign (RFC 3986 §2.3), and the slash.
@@ -29,23 +32,17 @@ impl Place {
         Self { endpoint: endpoint.clone(), target }
     }
 
-    /// The place that a `Location` field names, seen from here.
+    /// The place that a `Location` field names, relative to this one (RFC 3986 §5.2). Bytes that no URL can have are percent-encoded, as browsers and curl do.
     ///
     /// # Errors
     /// `Protocol` if it names none, `TlsRequired` if it leads from https to http.
-    pub(super) fn redirected(&self, location: &str) -> Result<Self> {
-        let location = location.trim();
-        let absolute = match location {
-            _ if location.starts_with("//") => format!("{}:{location}", self.scheme()),
-            _ if location.starts_with('/') => format!("{}{location}", self.root()),
-            _ if location.contains("://") => location.to_owned(),
-            _ => format!("{}{}/{location}", self.root(), self.directory()),
-        };
+    pub(super) fn redirected(&self, location: &[u8]) -> Result<Self> {
+        let absolute = location::resolve(&self.root(), &self.target, location);
         let unusable = || {
             let message = format!("{} redirects to a place that is no http or https URL", self.root());
             Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
         };
-        let uri: Uri = absolute.split('#').next().unwrap_or_default().parse().map_err(|_| unusable())?;
+        let uri: Uri = absolute.parse().map_err(|_| unusable())?;
         let tls = match uri.scheme_str() {
             Some("http" | "dav") => false,
             Some("https" | "davs") => true,
@@ -93,16 +90,13 @@ impl Place {
 
     /// The value of `Host`.
     pub(super) fn host_field(&self) -> Result<HeaderValue> {
-        HeaderValue::try_from(authority(&self.endpoint))
+        let host = without_zone(&self.endpoint.host).to_owned();
+        HeaderValue::try_from(authority(&Endpoint { host, ..self.endpoint.clone() }))
             .map_err(|_| Error::new(Fault::InvalidArgument, "the host name has characters that no header may have"))
     }
 
     fn scheme(&self) -> &'static str {
         if self.endpoint.tls { "https" } else { "http" }
-    }
-
-    fn directory(&self) -> &str {
-        self.path().rsplit_once('/').map_or("", |(directory, _)| directory)
     }
 }
 
@@ -136,7 +130,7 @@ mod tests {
 
     fn place(url: &str) -> Place {
         let url: towpath_proto::url::Url = url.parse().unwrap();
-        Place::new(&url.endpoint(), &StorePath::parse(url.path().as_bytes()).unwrap(), url.query())
+        Place::new(&url.endpoint(), &StorePath::parse(url.path()).unwrap(), url.query())
     }
 
     #[test]
@@ -156,21 +150,23 @@ mod tests {
             ("//other:8443/c", "https://other:8443/c"),
             ("https://other/%2f#part", "https://other/%2f"),
             ("https://[::1]:1094", "https://[::1]:1094/"),
+            ("../c d", "https://host/c%20d"),
+            ("?y", "https://host/a/b?y"),
         ] {
-            let place = from.redirected(location).unwrap();
+            let place = from.redirected(location.as_bytes()).unwrap();
             assert_eq!(format!("{}{}", place.root(), place.target), to);
         }
         for location in ["ftp://host/", "https:///c", "https://h:99999/"] {
-            assert_eq!(from.redirected(location).unwrap_err().fault(), Fault::Protocol, "{location}");
+            assert_eq!(from.redirected(location.as_bytes()).unwrap_err().fault(), Fault::Protocol, "{location}");
         }
-        assert_eq!(from.redirected("http://host/a/b").unwrap_err().fault(), Fault::TlsRequired);
+        assert_eq!(from.redirected(b"http://host/a/b").unwrap_err().fault(), Fault::TlsRequired);
     }
 
     #[test]
     fn a_slash_at_the_end_tells_a_directory() {
         let from = place("http://host/a?x");
-        assert!(from.is_directory_form(&from.redirected("/a/").unwrap()));
-        assert!(!from.is_directory_form(&from.redirected("/b/").unwrap()));
+        assert!(from.is_directory_form(&from.redirected(b"/a/").unwrap()));
+        assert!(!from.is_directory_form(&from.redirected(b"/b/").unwrap()));
     }
 
     #[test]

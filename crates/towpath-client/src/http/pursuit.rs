@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn to(location: &str) -> Failure {
-        Failure::Redirect(pursuit().place.redirected(location).unwrap())
+        Failure::Redirect(pursuit().place.redirected(location.as_bytes()).unwrap())
     }
 
     #[test]

@@ -13,12 +13,13 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use http::{Method, StatusCode, header};
 use tokio::sync::MutexGuard;
-use towpath_proto::http::range::{ContentRange, RangeRequest};
+use towpath_proto::http::range::{self, ContentRange, RangeRequest};
 use towpath_store::{
-    Blame, ByteRange, Caller, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads, VersionTag,
-    sys::clock,
+    Blame, ByteRange, Caller, ContentStream, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads,
+    VersionTag, sys::clock,
 };
 
 use super::{
@@ -54,6 +55,8 @@ pub(super) struct RemoteFile {
     /// Held by the call that asks first.
     first: tokio::sync::Mutex<()>,
     pinned: OnceLock<Pinned>,
+    /// What the first answer to a GET said of its version. What is pinned may come from PROPFIND or HEAD, which may know of no entity tag, or of another one.
+    answered: OnceLock<Option<Version>>,
     /// What was asked for after the first answer, because that did not tell enough.
     completed: OnceLock<Metadata>,
     /// Where the site redirected to.
@@ -84,6 +87,7 @@ impl RemoteFile {
             wanted,
             first: tokio::sync::Mutex::default(),
             pinned: OnceLock::new(),
+            answered: OnceLock::new(),
             completed: OnceLock::new(),
             moved: Mutex::default(),
         }
@@ -102,9 +106,12 @@ impl RemoteFile {
     }
 
     async fn pin_by_stat(&self) -> Result<&Pinned> {
-        let metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
         if metadata.is_directory() {
             return Err(is_directory());
+        }
+        if metadata.size == 0 {
+            metadata = stat::unless_empty(metadata, &self.site, &self.caller, &self.place).await?;
         }
         let version = Version::of_metadata(&metadata);
         self.settle(metadata, version)
@@ -112,35 +119,60 @@ impl RemoteFile {
 
     /// Pins what an answer told, or compares it with what is pinned.
     pub(super) fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
-        if let (Some(wanted), Some(found)) = (&self.wanted, &version)
-            && *wanted != found.tag
-        {
+        let wanted = self.wanted.as_ref().map(Version::of_tag);
+        let pinned = self.pinned.get().and_then(|pinned| pinned.version.as_ref());
+        let known = [wanted.as_ref(), pinned, self.answered.get().and_then(Option::as_ref)];
+        let is_other = version
+            .as_ref()
+            .is_some_and(|told| known.into_iter().flatten().any(|known| known.is_same(told) == Some(false)));
+        if is_other || self.pinned.get().is_some_and(|pinned| pinned.metadata.size != metadata.size) {
             return Err(changed());
         }
-        let told = Pinned { metadata, version };
-        let Some(pinned) = self.pinned.get() else { return Ok(self.pinned.get_or_init(|| told)) };
-        let same_version = match (&pinned.version, &told.version) {
-            (Some(pinned), Some(told)) => pinned.tag == told.tag,
-            _ => true,
-        };
-        if same_version && pinned.metadata.size == told.metadata.size { Ok(pinned) } else { Err(changed()) }
+        Ok(self.pinned.get_or_init(|| Pinned { metadata, version }))
+    }
+
+    /// As [`Self::settle`], for what the answer to a GET tells of a file of `size` bytes. If it was not conditional because the condition was refused,
+    /// it must be known to be the version that is wanted.
+    fn settle_answer(&self, answer: &Answer, size: u64, is_conditional: bool) -> Result<()> {
+        let (metadata, version) = describe::of_headers(&answer.headers, size);
+        if !is_conditional {
+            let wanted = self.wanted.as_ref().map(Version::of_tag);
+            let known = [self.pinned.get().and_then(|pinned| pinned.version.as_ref()), wanted.as_ref()];
+            let is_same = |told: &Version| known.into_iter().flatten().any(|known| known.is_same(told) == Some(true));
+            if !version.as_ref().is_some_and(is_same) {
+                return Err(changed());
+            }
+        }
+        self.settle(metadata, version.clone())?;
+        self.answered.get_or_init(|| version);
+        self.answered_by(&answer.place);
+        Ok(())
+    }
+
+    /// Whether a refused condition may have been one that only PROPFIND or HEAD knows.
+    pub(super) fn may_be_another_tag(&self) -> bool {
+        self.answered.get().is_none()
     }
 
     /// A GET of `ranges`, on condition that the file is the version that is pinned.
     pub(super) fn question(&self, ranges: &RangeRequest) -> Question {
-        let mut question = Question::new(&self.site, Method::GET)
-            .with(header::RANGE, ranges.to_string())
-            .with(header::ACCEPT_ENCODING, "identity");
-        question.of_file = true;
-        let version = match self.pinned.get() {
-            Some(pinned) => pinned.version.clone(),
-            None => self.wanted.as_ref().map(Version::of_tag),
+        let question = self.unconditional(ranges);
+        let version = match (self.answered.get(), self.pinned.get()) {
+            (Some(Some(answered)), _) => Some(answered.clone()),
+            (_, Some(pinned)) => pinned.version.clone(),
+            (_, None) => self.wanted.as_ref().map(Version::of_tag),
         };
         match version.and_then(|version| version.condition) {
             Some(Condition::Match(tag)) => question.with(header::IF_MATCH, tag),
             Some(Condition::UnmodifiedSince(date)) => question.with(header::IF_UNMODIFIED_SINCE, date),
             None => question,
         }
+    }
+
+    fn unconditional(&self, ranges: &RangeRequest) -> Question {
+        let mut question = Question::new(&self.site, Method::GET).with(header::RANGE, ranges.to_string());
+        question.of_file = true;
+        question
     }
 
     /// A pursuit that begins where the last answer came from.
@@ -170,7 +202,7 @@ impl RemoteFile {
             self.look().await?;
         }
         let pursuit = self.pursuit();
-        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes: true }.run().await
+        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes: true, is_conditional: true }.run().await
     }
 
     /// Looks whether the file is still as it was when its metadata were asked for, at a site whose answers tell no version.
@@ -178,6 +210,31 @@ impl RemoteFile {
         let Some(seen) = self.completed.get() else { return Ok(()) };
         let found = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
+    }
+
+    /// The whole file as it comes, if the server does not tell its length.
+    async fn begin_stream(&self) -> Result<Option<ContentStream>> {
+        let mut question = Question::new(&self.site, Method::GET);
+        (question.of_file, question.prompt) = (true, false);
+        let answer = self.site.ask(&self.caller, &mut self.site.pursuit(&self.place), &question).await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.refused(answer).await);
+        }
+        if answer.remaining_bytes().is_some() || stat::coding_of(&answer).is_some() {
+            return Ok(None);
+        }
+        // In HTTP/1.1 the last chunk says that nothing is missing; a connection that is closed does not (RFC 9112 §8).
+        let is_framed = answer.headers.contains_key(header::TRANSFER_ENCODING);
+        let digests = describe::digests(&answer.headers);
+        let path = self.path.clone();
+        let pieces = stream::try_unfold(answer, move |mut answer| {
+            let path = path.clone();
+            async move {
+                let piece = answer.next().await.map_err(|failure| stat::error_of(failure).at(&path))?;
+                Ok(piece.map(|piece| (piece, answer)))
+            }
+        });
+        Ok(Some(ContentStream { pieces: pieces.boxed(), digests, is_framed }))
     }
 
     /// What to make of an answer that is neither the bytes nor a reason to go on.
@@ -220,6 +277,8 @@ struct Fetch<'a> {
     first: Option<MutexGuard<'a, ()>>,
     /// Whether to wish for digests with the first request.
     wishes: bool,
+    /// Whether the server refuses another version, or the answer is compared here alone.
+    is_conditional: bool,
 }
 
 /// What an answer is good for.
@@ -242,7 +301,9 @@ impl Fetch<'_> {
             if self.next >= self.end {
                 return Ok(self.buffer);
             }
-            let mut question = self.file.question(&self.range()?);
+            let range = self.range()?;
+            let mut question =
+                if self.is_conditional { self.file.question(&range) } else { self.file.unconditional(&range) };
             if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
                 question = stat::wanting(question, &stat::WANTED);
             }
@@ -265,15 +326,15 @@ impl Fetch<'_> {
 
     /// Checks that the answer brings what was asked, of the version that is pinned; pins the version if none is.
     async fn judge(&mut self, answer: &mut Answer) -> Result<Use> {
-        if let Some(coding) = answer.field(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-            let message = format!("{} sends the file encoded as {coding}, unasked", answer.place.root());
-            return Err(protocol(message));
-        }
         match answer.status {
-            StatusCode::PARTIAL_CONTENT => self.judge_part(answer),
+            StatusCode::PARTIAL_CONTENT => self.judge_part(answer).await,
             // As rclone's S3 server (seen with 1.75) says it.
-            StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.judge_part(answer),
+            StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.judge_part(answer).await,
             StatusCode::OK => self.judge_whole(answer).await,
+            StatusCode::PRECONDITION_FAILED if self.is_conditional && self.file.may_be_another_tag() => {
+                self.is_conditional = false;
+                Ok(Use::Again)
+            }
             StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::RANGE_NOT_SATISFIABLE if self.first.is_some() => {
                 answer.release_place();
@@ -284,7 +345,7 @@ impl Fetch<'_> {
         }
     }
 
-    fn judge_part(&mut self, answer: &Answer) -> Result<Use> {
+    async fn judge_part(&mut self, answer: &mut Answer) -> Result<Use> {
         let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
         let root = answer.place.root();
         let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
@@ -296,21 +357,21 @@ impl Fetch<'_> {
         let size = match (size, self.file.pinned.get()) {
             (Some(size), _) => size,
             (None, Some(pinned)) => pinned.metadata.size,
-            (None, None) => return Err(protocol(format!("{root} does not tell how long the file is"))),
+            (None, None) => {
+                answer.release_place();
+                return self.file.pin_by_stat().await.map(|_| Use::Again);
+            }
         };
         if answer.remaining_bytes().is_some_and(|bytes| bytes != last - first + 1) {
             return Err(protocol(format!("{root} sent another number of bytes than it says: {field}")));
         }
-        let (metadata, version) = describe::of_headers(&answer.headers, size);
-        self.file.settle(metadata, version)?;
-        self.file.answered_by(&answer.place);
+        self.file.settle_answer(answer, size, self.is_conditional)?;
         Ok(Use::Part(first..last + 1))
     }
 
     /// XRootD (seen with 5.5.3) promises bytes beyond the end of a file; the size that it tells is right.
     fn judge_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
-        let size = field.rsplit_once('/').and_then(|(_, size)| size.trim().parse().ok());
-        match size.filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
+        match range::told_size(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
                 let (metadata, version) = describe::of_headers(&answer.headers, size);
                 self.file.settle(metadata, version).map(|_| Use::Again)
@@ -331,16 +392,24 @@ impl Fetch<'_> {
             answer.release_place();
             self.file.pin_by_stat().await?;
         }
-        let Some(size) = answer.remaining_bytes() else {
-            return Err(protocol(format!("{root} does not tell how long the file is")));
+        let size = match (answer.remaining_bytes(), self.file.pinned.get()) {
+            (Some(size), _) => size,
+            (None, _) if let Some(coding) = stat::coding_of(answer) => {
+                let message =
+                    format!("{root} encodes the file as {coding} on its way, although that was not asked for");
+                return Err(protocol(message));
+            }
+            (None, Some(pinned)) => pinned.metadata.size,
+            (None, None) => {
+                answer.release_place();
+                self.file.pin_by_stat().await?.metadata.size
+            }
         };
-        let (metadata, version) = describe::of_headers(&answer.headers, size);
-        self.file.settle(metadata, version)?;
+        self.file.settle_answer(answer, size, self.is_conditional)?;
         if self.next > SKIPPED_BYTES {
             let message = format!("{root} sends files only whole, which is not done for what lies this far inside one");
             return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
         }
-        self.file.answered_by(&answer.place);
         Ok(Use::Part(0..size))
     }
 
@@ -380,6 +449,13 @@ impl Fetch<'_> {
                 gained = 0;
                 self.pursuit.progressed(clock::now());
             }
+        }
+        // Without a length only the end of the body shows that it is not longer than the file was said to be.
+        let is_unbounded = answer.status == StatusCode::OK && answer.remaining_bytes().is_none();
+        if is_unbounded && self.next == part.end && (at > part.end || answer.next().await?.is_some()) {
+            let root = answer.place.root();
+            let message = format!("{root} sends more than the {} bytes that it says the file has", part.end);
+            return Err(Failure::Fatal(protocol(message)));
         }
         // The end of the body, which lets the connection be used again.
         answer.discard().await;
@@ -424,6 +500,10 @@ impl ReadHandle for RemoteFile {
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         vector::read(self, ranges)
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        self.begin_stream().await.map_err(|error| error.at(&self.path))
     }
 
     fn local_file(&self) -> Option<Arc<std::fs::File>> {

@@ -148,6 +148,11 @@ impl Site {
         }
     }
 
+    /// Whether it is a bucket of S3, whose requests are signed.
+    pub(super) fn is_signed(&self) -> bool {
+        self.signer.is_some()
+    }
+
     /// What `caller` can show: the call's own token, or the one that the options tell of. It is sent over TLS, and within this machine.
     ///
     /// # Errors
@@ -283,6 +288,8 @@ impl Site {
         headers.insert(header::HOST, place.host_field()?);
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        // Files are wanted as they are stored; without the field a server may encode as it likes.
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.pools.asks_for_far_ends() {
             headers.insert(TCP_INFO_FIELD, HeaderValue::from_static("?"));
         }
@@ -391,25 +398,19 @@ impl Site {
 
 /// Whether to work with an answer, or to ask again.
 async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -> Result<Answer, Failure> {
-    let location = answer.field(header::LOCATION).map(str::to_owned);
-    match answer.status {
-        StatusCode::MOVED_PERMANENTLY
-        | StatusCode::FOUND
-        | StatusCode::TEMPORARY_REDIRECT
-        | StatusCode::PERMANENT_REDIRECT
-            if location.is_some() =>
-        {
-            let next = answer.place.redirected(&location.unwrap_or_default()).map_err(Failure::Fatal)?;
-            if question.of_file && answer.place.is_directory_form(&next) {
-                return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
-            }
-            if question.names_two() && next.endpoint != answer.place.endpoint {
-                let message = format!("{} redirects {} to another server", answer.place.root(), question.method);
-                return Err(Failure::Fatal(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)));
-            }
-            answer.discard().await;
-            Err(Failure::Redirect(next))
+    if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, question)) {
+        let next = answer.place.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
+        if question.of_file && answer.place.is_directory_form(&next) {
+            return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
         }
+        if question.names_two() && next.endpoint != answer.place.endpoint {
+            let message = format!("{} redirects {} to another server", answer.place.root(), question.method);
+            return Err(Failure::Fatal(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)));
+        }
+        answer.discard().await;
+        return Err(Failure::Redirect(next));
+    }
+    match answer.status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let when = answer.field(header::RETRY_AFTER).and_then(retry_after);
             Err(Failure::Later(refusal::of(answer, &question.method, credentials).await, when))
@@ -420,6 +421,15 @@ async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -
             Err(Failure::Lost(refusal::of(answer, &question.method, credentials).await))
         }
         _ => Ok(answer),
+    }
+}
+
+/// Whether `status` asks to send the same request elsewhere. 303 asks for a GET (or HEAD) in its place, and 300 recommends one, so that both serve only those.
+fn is_redirect(status: StatusCode, question: &Question) -> bool {
+    match status.as_u16() {
+        301 | 302 | 307 | 308 => true,
+        300 | 303 => matches!(question.method, Method::GET | Method::HEAD),
+        _ => false,
     }
 }
 
@@ -453,7 +463,7 @@ mod tests {
         conduit.go();
         std::future::poll_fn(|context| conduit.poll_piece(context)).await;
         let question = Question { payload: Payload::Stream(conduit), ..Question::new(&site, Method::PUT) };
-        let elsewhere = Failure::Redirect(place.redirected("/elsewhere").unwrap());
+        let elsewhere = Failure::Redirect(place.redirected(b"/elsewhere").unwrap());
         site.recover(&mut site.pursuit(&place), elsewhere, &question).await.unwrap_err();
         assert!(site.facts.says_continue.certain());
     }

@@ -8,6 +8,7 @@ use towpath_proto::{
     http::{
         dav::{Entries, Entry, propfind_body},
         digest::{write_want_digest, write_want_repr_digest},
+        range,
     },
 };
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
@@ -131,28 +132,78 @@ pub(super) fn refused(status: u16, place: &Place) -> Error {
     Error::new(Fault::from_http(status), format!("{} answered {status}", place.root()))
 }
 
-/// The metadata of a file by HEAD, with the digests that the server has.
+/// The metadata of a file by HEAD, with the digests that the server has; by GET where HEAD does not tell.
 ///
 /// # Errors
 /// Those of asking, `NotFound`, `IsDirectory`.
 pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
     // XRootD would read the file to compute them.
     let wanted: &[Algorithm] = if site.facts.is_xrootd.certain() { &[] } else { &WANTED };
-    let answer = ask_head(site, caller, place, wanted, site.options.stall).await?;
-    Ok(described(&answer)?.0)
+    let metadata = match ask_head(site, caller, place, wanted, site.options.stall).await {
+        Ok(answer) => described(&answer),
+        Err(error) if may_be_for_get_only(&error) => None,
+        Err(error) => return Err(error),
+    };
+    match metadata {
+        // Some frameworks answer any HEAD with the length 0. Object stores and our own server do not.
+        Some(metadata) if metadata.size > 0 || site.is_signed() || site.facts.is_towpath.certain() => Ok(metadata),
+        Some(metadata) => unless_empty(metadata, site, caller, place).await,
+        None => by_get(site, caller, place).await,
+    }
 }
 
-/// What the answer to a HEAD tells.
+/// `metadata`, which say that a file is empty, or those of what a GET finds if it is not: of an empty file nothing is read that could show it.
 ///
 /// # Errors
-/// `Protocol` if there is no length.
-pub(super) fn described(answer: &Answer) -> Result<(Metadata, Option<describe::Version>)> {
-    let size = answer.field(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let size = size.ok_or_else(|| {
-        let message = format!("{} does not tell how long the file is", answer.place.root());
-        Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
-    })?;
-    Ok(describe::of_headers(&answer.headers, size))
+/// As [`by_get`].
+pub(super) async fn unless_empty(metadata: Metadata, site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
+    let found = by_get(site, caller, place).await?;
+    Ok(if found.size == 0 { metadata } else { found })
+}
+
+/// Whether a refusal of HEAD says nothing about GET: a URL may be signed for GET alone, and not every server knows HEAD.
+pub(super) fn may_be_for_get_only(error: &Error) -> bool {
+    matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported | Fault::InvalidArgument)
+}
+
+/// The metadata of a file by a GET of its first byte.
+///
+/// # Errors
+/// Those of asking; [`unknown_length`].
+pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
+    let mut question = Question::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
+    question.of_file = true;
+    let answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+    let told = answer.field(header::CONTENT_RANGE).and_then(range::told_size);
+    let size = match answer.status {
+        StatusCode::PARTIAL_CONTENT => told,
+        StatusCode::OK => told.or(answer.remaining_bytes()),
+        // The first byte is missing only where there is none.
+        StatusCode::RANGE_NOT_SATISFIABLE => Some(0),
+        _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
+    };
+    let size = size.ok_or_else(|| unknown_length(&answer.place))?;
+    Ok(describe::of_headers(&answer.headers, size).0)
+}
+
+/// What the body of an answer is encoded as, if the server says so. Stored that way (as archives of Apache are, and objects with that attribute) it is the
+/// content of the file; encoded on its way it has no length.
+pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
+    answer
+        .field(header::CONTENT_ENCODING)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
+}
+
+/// That a server does not tell how long a file is: it can only be read as a stream ([`towpath_store::ReadHandle::stream`]).
+pub(super) fn unknown_length(place: &Place) -> Error {
+    let message = format!("{} does not tell how long the file is: only `cp` and `cat` can read it", place.root());
+    Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
+}
+
+/// What the answer to a HEAD tells; none if that is not the length.
+fn described(answer: &Answer) -> Option<Metadata> {
+    let size = answer.field(header::CONTENT_LENGTH)?.parse().ok()?;
+    Some(describe::of_headers(&answer.headers, size).0)
 }
 
 /// A HEAD that succeeded; it asks for digests unless the server rejects that.

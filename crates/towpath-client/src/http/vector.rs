@@ -207,7 +207,8 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     }
     let parts = match answer.status {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
-        StatusCode::PRECONDITION_FAILED => return Err(changed()),
+        StatusCode::PRECONDITION_FAILED if !file.may_be_another_tag() => return Err(changed()),
+        StatusCode::PRECONDITION_FAILED => return Ok(()),
         // What happened is seen when the spans are asked for.
         StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST => None,
         _ => return Err(file.refused(answer).await),

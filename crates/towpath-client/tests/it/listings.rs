@@ -75,7 +75,7 @@ async fn an_answer_that_does_not_describe_the_directory_is_not_an_empty_one() {
         (&[("/d/", 200), ("/d/a", 200)], &["a"]),
         (&[("https://elsewhere/%64/", 200), ("/d//a", 200), ("/d/e/f", 200)], &["a"]),
         (&[("/d/a", 200)], &["a"]),
-        (&[("/other", 200), ("/d/", 200)], &[]),
+        (&[("/", 200), ("/d/", 200)], &[]),
     ] {
         let entries = described(responses).await.unwrap();
         assert_eq!(
@@ -89,10 +89,31 @@ async fn an_answer_that_does_not_describe_the_directory_is_not_an_empty_one() {
         (&[("/d/", 404), ("/d/a", 200)], Fault::NotFound),
         (&[("/prefix/d/", 200), ("/prefix/d/a", 200)], Fault::Protocol),
         (&[("/dd/", 200)], Fault::Protocol),
+        (&[("/d/", 200), ("/d/a", 200), ("/other", 200)], Fault::Protocol),
+        (&[("/d/", 200), ("/d-2/a", 200)], Fault::Protocol),
         (&[], Fault::Protocol),
     ] {
         assert_eq!(described(responses).await.unwrap_err().fault(), fault, "{responses:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_a_listing_does_not_tell_is_asked_for() {
+    let entry = |name: &str, size: &str| {
+        format!("<response><href>/d/{name}</href><propstat><prop>{size}</prop></propstat></response>")
+    };
+    let size = "<getcontentlength>3</getcontentlength>";
+    let body =
+        format!("<multistatus xmlns='DAV:'>{}{}{}</multistatus>", entry("a", size), entry("b", ""), entry("c", ""));
+    let server = Web::start(move |asked, _| match (asked.method.as_str(), asked.target.as_str()) {
+        ("PROPFIND", _) => reply(207).with("content-type", "application/xml").body(body.clone()),
+        ("HEAD", "/d/b") => reply(200).body("content"),
+        _ => reply(403),
+    });
+    let options = ListOptions { metadata: true, ..ListOptions::default() };
+    let entries: Vec<Entry> = server.store().list(&caller(), &path("/d"), options).try_concat().await.unwrap();
+    let told: Vec<_> = entries.iter().map(|entry| (&*entry.name, entry.metadata.kind, entry.metadata.size)).collect();
+    assert_eq!(told, [(&b"a"[..], FileKind::File, 3), (b"b", FileKind::File, 7), (b"c", FileKind::Other, 0)]);
 }
 
 /// Nobody knows what it is, but it is there.

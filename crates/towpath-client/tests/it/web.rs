@@ -135,6 +135,14 @@ impl Reply {
         self
     }
 
+    /// The body comes without a length, and ends with the connection.
+    pub(crate) fn until_the_end(mut self) -> Self {
+        *self.0.version_mut() = http::Version::HTTP_10;
+        self.0.headers_mut().remove("content-length");
+        self.0.body_mut().length = None;
+        self
+    }
+
     /// The body comes in chunks, without a length.
     pub(crate) fn chunked(mut self) -> Self {
         self.0.headers_mut().remove("content-length");

@@ -11,15 +11,17 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     sync::mpsc,
 };
+use tokio_util::io::StreamReader;
 use towpath_proto::checksum::{Agreement, Algorithm, Digests, Hasher};
 use towpath_store::{
-    Blame, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, WriteHandle,
+    Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result,
+    WriteHandle,
     sys::clock::{self, Instant},
 };
 
 use super::{FILE_BYTES, Mover};
 use crate::{
-    Copied, Part, Place, Route, extents,
+    Copied, Job, Part, Place, Route, extents,
     file::{FIRST_BYTES, PIECE_BYTES, shorter},
     stage::{Stage, Stay},
     window::{Room, Turn},
@@ -70,6 +72,39 @@ impl Mover {
         Ok(self.passed(start, bytes, computed.shared_with(&arrived.digests)))
     }
 
+    /// Makes the file of `job` of a source whose length is not known. Nothing is visible unless the source came to its end, and is what it was said to be.
+    ///
+    /// # Errors
+    /// Those of both stores; `ChecksumMismatch`.
+    pub(crate) async fn copy_stream(&self, job: &Job, part: &Part, stream: ContentStream) -> Result<Copied> {
+        let Job { from, to, .. } = job;
+        let start = clock::now();
+        let opening = self.stages.enter(Stage::Open, FILE_BYTES);
+        let options = CreateOptions { overwrite: self.options.overwrite, parents: true, ..CreateOptions::default() };
+        let target = to.store.create(&to.caller, &to.path, options).await?;
+        drop(opening);
+        let ContentStream { pieces, digests: promised, is_framed } = stream;
+        let mut passed = Hasher::new([COMPUTED].into_iter().chain(promised.algorithms().iter()).collect());
+        let input = StreamReader::new(pieces.map_err(io::Error::other));
+        if let Err(error) = self.write_all(input, &*target, &mut passed, part).await {
+            let _ = target.abort().await;
+            return Err(error);
+        }
+        let (bytes, computed) = (passed.bytes(), passed.finish());
+        if let Err(error) = keeps(&computed, &promised, from) {
+            let _ = target.abort().await;
+            return Err(error);
+        }
+        warn_if_open(from, is_framed, &promised);
+        let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
+        let arrives = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
+        let expected = Expectation { size: Some(bytes), digests: arrives, mtime_ns: None };
+        target.commit(expected).await.map_err(|error| error.at(&to.path))?;
+        // What the source did not promise is not verified, however well it was written.
+        let verified = computed.shared_with(&promised);
+        Ok(Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() })
+    }
+
     async fn write_all(
         &self,
         input: impl AsyncRead + Unpin,
@@ -80,7 +115,7 @@ impl Mover {
         stream::try_unfold(input, |mut input| async move {
             let room = self.room(PIECE_BYTES, Turn::Piece).await;
             let stay = self.stages.enter(Stage::Read, PIECE_BYTES);
-            let piece = read_piece(&mut input).await.map_err(|error| unreadable(&error))?;
+            let piece = read_piece(&mut input).await.map_err(unreadable)?;
             self.limit.pass(piece.len() as u64).await;
             Ok((!piece.is_empty()).then_some(((piece, room, stay), input)))
         })
@@ -115,7 +150,17 @@ impl Mover {
         let mut stay = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
-        let (metadata, mut first) = try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize))?;
+        let (metadata, mut first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
+            Ok(begun) => begun,
+            Err(error) if error.fault() == Fault::Unsupported => match source.stream().await? {
+                Some(stream) => {
+                    drop((room, stay));
+                    return self.drain_stream(from, stream, put).await;
+                }
+                None => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
+        };
         let Metadata { size, digests: promised, .. } = metadata;
         first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         self.limit.pass(first.len() as u64).await;
@@ -155,11 +200,32 @@ impl Mover {
             source.read(size, 1).await?;
         }
         let computed = passed.finish();
-        if let Agreement::Different(algorithm) = computed.compare(&promised) {
-            let message = format!("what came from there is not what it promises: its {algorithm} is another one");
-            return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path).into());
-        }
+        keeps(&computed, &promised, from)?;
         Ok(self.passed(start, size, computed))
+    }
+
+    /// Gives a file of unknown length to `put` as it comes.
+    async fn drain_stream<E: From<Error>>(
+        &self,
+        from: &Place,
+        stream: ContentStream,
+        mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
+    ) -> Result<Copied, E> {
+        let start = clock::now();
+        let ContentStream { mut pieces, digests: promised, is_framed } = stream;
+        let part = self.progress.find(None);
+        let mut passed = Hasher::new(promised.algorithms());
+        while let Some(piece) = pieces.try_next().await? {
+            self.limit.pass(piece.len() as u64).await;
+            passed.update(&piece);
+            part.expect(piece.len() as u64);
+            part.moved(piece.len() as u64);
+            put(piece).await?;
+        }
+        let (bytes, computed) = (passed.bytes(), passed.finish());
+        keeps(&computed, &promised, from)?;
+        warn_if_open(from, is_framed, &promised);
+        Ok(self.passed(start, bytes, computed))
     }
 
     /// What a file of `size` has from `first_bytes` on, in order.
@@ -204,8 +270,29 @@ async fn read_piece(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-fn unreadable(error: &io::Error) -> Error {
-    Error::new(Fault::Io, format!("what is to be written there cannot be read: {error}"))
+fn unreadable(error: io::Error) -> Error {
+    // A store's error has passed through as it was.
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::new(Fault::Io, format!("what is to be written there cannot be read: {error}")),
+    }
+}
+
+/// Compares what came with what the source `promised`.
+fn keeps(computed: &Digests, promised: &Digests, from: &Place) -> Result<()> {
+    let Agreement::Different(algorithm) = computed.compare(promised) else { return Ok(()) };
+    let message = format!("what came from there is not what it promises: its {algorithm} is another one");
+    Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path))
+}
+
+/// Warns of a source that may have been cut off without anybody noticing.
+fn warn_if_open(from: &Place, is_framed: bool, promised: &Digests) {
+    if !is_framed && promised.is_empty() {
+        tracing::warn!(
+            path = %from,
+            "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified"
+        );
+    }
 }
 
 fn blame(from: &Place) -> Blame {

@@ -2,6 +2,7 @@ mod bounds;
 mod crashes;
 mod failures;
 mod remote;
+mod streams;
 
 use std::{collections::BTreeMap, time::Duration};
 

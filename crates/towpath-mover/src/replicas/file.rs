@@ -11,7 +11,9 @@ use futures::{
 };
 use tokio::time::{Sleep, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use towpath_store::{ByteRange, Error, Fault, Metadata, OpenOptions, Place as Memory, ReadHandle, Result, VectorReads};
+use towpath_store::{
+    ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, Place as Memory, ReadHandle, Result, VectorReads,
+};
 
 use super::share::{Attempt, Handle, Sharing};
 use crate::Place;
@@ -127,6 +129,10 @@ impl ReadHandle for ReplicaFile {
             (index, data)
         });
         read.buffer_unordered(VECTOR_READS).boxed()
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
     }
 
     fn local_file(&self) -> Option<Arc<File>> {

@@ -206,6 +206,12 @@ impl ContentRange {
     }
 }
 
+/// The size of the whole in a `Content-Range` field, also in one that contradicts itself: XRootD (seen with 5.5.3) promises bytes beyond the end of a file, and
+/// tells its size right.
+pub fn told_size(value: &str) -> Option<u64> {
+    parse_number(value.rsplit_once('/')?.1.trim())
+}
+
 impl fmt::Display for ContentRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

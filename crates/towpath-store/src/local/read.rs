@@ -18,7 +18,8 @@ use super::{
     places, root, vector,
 };
 use crate::{
-    ByteRange, Error, Fault, FileKind, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath, VectorReads,
+    ByteRange, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath,
+    VectorReads,
 };
 
 /// The most that is copied on a network thread: about 40 µs of its time, which is what changing threads twice would cost.
@@ -146,6 +147,10 @@ impl ReadHandle for LocalFile {
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         vector::read(self, &ranges)
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
     }
 
     fn local_file(&self) -> Option<Arc<File>> {

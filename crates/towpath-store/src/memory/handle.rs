@@ -12,8 +12,8 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 
 use super::{FILE_MODE, Inode, Shared, lock};
 use crate::{
-    ByteRange, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, Place, ReadHandle, Result,
-    StorePath, VectorReads, WriteHandle, sys::clock,
+    ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, Place,
+    ReadHandle, Result, StorePath, VectorReads, WriteHandle, sys::clock,
 };
 
 /// One version of a file, open for reading.
@@ -99,6 +99,10 @@ impl ReadHandle for MemoryFile {
             (index, result)
         });
         stream::iter(results).boxed()
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
     }
 
     fn local_file(&self) -> Option<Arc<File>> {

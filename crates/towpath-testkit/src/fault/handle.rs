@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use towpath_proto::checksum::Extent;
 use towpath_store::{
-    ByteRange, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
+    ByteRange, ContentStream, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
 };
 
 use super::{Injection, Injector, Transfer};
@@ -89,6 +89,10 @@ impl ReadHandle for FaultFile {
             (index, length.map(|length| data.slice(..length)))
         });
         results.boxed()
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
     }
 
     fn local_file(&self) -> Option<Arc<File>> {

@@ -124,3 +124,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_size_is_told_also_by_a_range_that_contradicts_itself() {
+    for (field, size) in [
+        ("bytes 0-0/7", Some(7)),
+        ("bytes 0-99/7", Some(7)),
+        ("bytes */0", Some(0)),
+        ("bytes 0-0/*", None),
+        ("7", None),
+    ] {
+        assert_eq!(told_size(field), size, "{field}");
+    }
+}

@@ -8,7 +8,7 @@ use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{
     Request, Response, StatusCode, Uri,
-    header::{ACCEPT, HOST, LOCATION, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, HOST, LOCATION, USER_AGENT},
 };
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::{body::Incoming, client::conn::http1};
@@ -23,6 +23,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
+use towpath_proto::http::location;
 use towpath_store::sys::{disk, net};
 
 /// The longest document: that of the keys.
@@ -111,13 +112,9 @@ impl Url {
     }
 
     /// Where `location` leads from here, if that is the same origin.
-    fn follow(&self, location: &str) -> Option<Self> {
-        let next = match location.strip_prefix('/') {
-            Some(rest) if !rest.starts_with('/') => {
-                Self::parse(&format!("{}://{}{location}", self.0.scheme_str()?, self.0.authority()?))
-            }
-            _ => Self::parse(location),
-        };
+    fn follow(&self, location: &[u8]) -> Option<Self> {
+        let root = format!("{}://{}", self.0.scheme_str()?, self.0.authority()?);
+        let next = Self::parse(&location::resolve(&root, self.0.path_and_query()?.as_str(), location));
         let origin = |url: &Self| (url.is_encrypted(), url.host().to_ascii_lowercase(), url.port());
         next.ok().filter(|next| origin(next) == origin(self))
     }
@@ -167,8 +164,8 @@ impl Fetch {
             if !response.status().is_redirection() {
                 return document(response).await;
             }
-            let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-            url = location.and_then(|location| url.follow(location)).ok_or(FetchError::OtherOrigin)?;
+            let location = response.headers().get(LOCATION);
+            url = location.and_then(|location| url.follow(location.as_bytes())).ok_or(FetchError::OtherOrigin)?;
         }
         Err(FetchError::TooManyRedirects)
     }
@@ -226,6 +223,7 @@ async fn exchange(
     let request = Request::get(target)
         .header(HOST, authority)
         .header(ACCEPT, "application/json")
+        .header(ACCEPT_ENCODING, "identity")
         .header(USER_AGENT, concat!("towpath/", env!("CARGO_PKG_VERSION")))
         .body(Empty::<Bytes>::new())
         .map_err(|error| FetchError::Body(error.into()))?;

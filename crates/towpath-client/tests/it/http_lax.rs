@@ -1,0 +1,284 @@
+//! What servers of the field do, and RFC 9110 permits or curl forgives: redirects of all kinds, no length, no HEAD, no entity tag, content that is stored encoded.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use http::Method;
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{Blame, Caller, Fault, OpenOptions, VersionTag};
+
+use crate::{
+    peer::content,
+    web::{Asked, Reply, Web, error, path, reply, serve_file},
+};
+
+const SIZE: usize = 100_003;
+
+const DATE: (&str, &str) = ("last-modified", "Thu, 01 Jan 1970 00:01:40 GMT");
+
+fn data() -> Bytes {
+    static DATA: LazyLock<Bytes> = LazyLock::new(|| content(SIZE).into());
+    DATA.clone()
+}
+
+/// Reads the whole file of a server, as a copy does: metadata and content at once.
+async fn whole(server: &Web, name: &str) -> towpath_store::Result<Bytes> {
+    let file = server.open(name).await;
+    let (metadata, content) = futures::try_join!(file.metadata(), file.read(0, 2 * SIZE))?;
+    assert_eq!(metadata.size, content.len() as u64);
+    Ok(content)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_are_followed_as_curl_follows_them() {
+    for (status, location) in [
+        (301, "/a/ok"),
+        (302, "../../a/./ok"),
+        (302, "/x/../a/ok?dn=/CN=A B"),
+        (303, "/a/ok"),
+        (300, "/a/ok"),
+        (307, "?ok=1"),
+        (308, "/a/ok?n=\u{e9}"),
+    ] {
+        let server = Web::start(move |asked, _| match asked.target.as_str() {
+            target if target.starts_with("/a/ok") || target == "/q/r/file?ok=1" => serve_file(asked, &data(), "\"v1\""),
+            _ => reply(status).with("location", location),
+        });
+        assert_eq!(whole(&server, "/q/r/file").await.unwrap(), data(), "{status} {location}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_303_says_of_an_upload_is_not_taken_for_a_repetition() {
+    let server = Web::start(|asked, _| match asked.method.as_str() {
+        "PUT" => reply(303).with("location", "/elsewhere"),
+        _ => reply(404),
+    });
+    let store = server.store();
+    let upload = store.create(&Caller::local(), &path("/file"), Default::default()).await.unwrap();
+    upload.write(0, data()).await.and(upload.commit(Default::default()).await.map(drop)).unwrap_err();
+    assert!(server.asked().iter().all(|asked| asked.target != "/elsewhere"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_encoded_is_read_as_it_is_stored() {
+    let server = Web::start(|asked, _| serve_file(asked, &data(), "\"v1\"").with("content-encoding", "gzip"));
+    assert_eq!(whole(&server, "/file.gz").await.unwrap(), data());
+    assert!(server.asked().iter().all(|asked| asked.field("accept-encoding") == "identity"));
+}
+
+/// A server of a file that says its length nowhere.
+fn without_length(answer: impl Fn(Reply) -> Reply + Send + Sync + 'static) -> Web {
+    Web::start(move |asked, _| match asked.method {
+        Method::GET | Method::HEAD => answer(reply(200).body(data()).chunked()),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_unknown_length_is_a_stream() {
+    let server = without_length(|whole| whole);
+    let file = server.open("/file").await;
+    assert_eq!(error(file.metadata().await).fault(), Fault::Unsupported);
+    assert_eq!(error(server.store().stat(&Caller::local(), &path("/file")).await).fault(), Fault::Unsupported);
+    let stream = file.stream().await.unwrap().unwrap();
+    assert!(stream.is_framed);
+    assert_eq!(stream.pieces.try_collect::<Vec<_>>().await.unwrap().concat(), data());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_breaks_off_has_no_end() {
+    let server = without_length(|whole| whole.broken_after(1000));
+    let stream = server.open("/file").await.stream().await.unwrap().unwrap();
+    let error = error(stream.pieces.try_collect::<Vec<_>>().await);
+    assert_eq!((error.fault(), error.blame()), (Fault::Unavailable, Blame::Network), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_is_only_the_end_of_the_connection_proves_nothing() {
+    let server = without_length(|whole| whole.until_the_end());
+    let stream = server.open("/file").await.stream().await.unwrap().unwrap();
+    assert!(!stream.is_framed);
+    assert_eq!(stream.pieces.try_collect::<Vec<_>>().await.unwrap().concat(), data());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_known_length_is_no_stream() {
+    let server = Web::start(|asked, _| serve_file(asked, &data(), "\"v1\""));
+    assert!(server.open("/file").await.stream().await.unwrap().is_none());
+}
+
+/// HEAD tells the length, GET sends chunks.
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_of_another_length_than_was_told_are_an_error() {
+    for (sent, is_right) in [(SIZE, true), (SIZE - 1, false), (SIZE + 1, false)] {
+        let server = Web::start(move |asked, _| match asked.method {
+            Method::HEAD => reply(200).body(data()),
+            Method::GET => reply(200).body(content(sent)).chunked(),
+            _ => reply(405),
+        });
+        match whole(&server, "/file").await {
+            Ok(read) => assert!(is_right && read == data(), "{sent}"),
+            Err(error) => {
+                assert!(!is_right, "{sent}: {error}");
+                assert_eq!(error.blame(), Blame::Storage, "{error:?}");
+            }
+        }
+    }
+}
+
+/// A URL that is signed for GET.
+fn get_only(refusal: u16) -> Web {
+    Web::start(move |asked, _| match asked.method {
+        Method::GET => serve_file(asked, &data(), "\"v1\""),
+        _ => reply(refusal),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_only_get_is_allowed_it_tells_all() {
+    for refusal in [403, 405, 501, 400] {
+        let server = get_only(refusal);
+        let store = server.store();
+        let metadata = store.stat(&Caller::local(), &path("/file")).await.unwrap();
+        assert_eq!((metadata.size, metadata.version), (SIZE as u64, VersionTag::new("v1")), "{refusal}");
+        let digest = store.digest(&Caller::local(), &path("/file"), Algorithm::Adler32, &|_| ()).await.unwrap();
+        assert_eq!(digest, Hasher::digest_of(Algorithm::Adler32, &data()), "{refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_head_and_get_is_told_in_the_words_of_get() {
+    let server = Web::start(|_, _| reply(403).body("the signature has expired"));
+    let refused = error(server.store().stat(&Caller::local(), &path("/file")).await);
+    assert_eq!(refused.fault(), Fault::PermissionDenied);
+    assert!(refused.message().contains("the signature has expired"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_of_no_length_or_of_none_is_not_believed() {
+    for head in [|| reply(200), || reply(200).body("")] {
+        let server = Web::start(move |asked, _| match asked.method {
+            Method::GET => serve_file(asked, &data(), "\"v1\""),
+            Method::HEAD => head(),
+            _ => reply(405),
+        });
+        assert_eq!(server.store().stat(&Caller::local(), &path("/file")).await.unwrap().size, SIZE as u64);
+        let file = server.open("/file").await;
+        assert_eq!(file.metadata().await.unwrap().size, SIZE as u64);
+        assert_eq!(whole(&server, "/file").await.unwrap(), data());
+    }
+}
+
+/// One property of a file at `/file`.
+fn multistatus(size: usize, etag: &str) -> Reply {
+    let date = "<getlastmodified>Thu, 01 Jan 1970 00:01:40 GMT</getlastmodified>";
+    reply(207).with("content-type", "application/xml").body(format!(
+        "<multistatus xmlns='DAV:'><response><href>/file</href><propstat><prop><getcontentlength>{size}</getcontentlength>\
+         {date}{etag}</prop><status>HTTP/1.1 200 OK</status></propstat></response></multistatus>"
+    ))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_of_0_in_webdav_is_not_believed_of_a_file_that_is_opened() {
+    let server = Web::start(|asked, _| match asked.method.as_str() {
+        "PROPFIND" => multistatus(0, ""),
+        _ => serve_file(asked, &data(), "\"v1\""),
+    });
+    let file = server.open("/file").await;
+    assert_eq!(file.metadata().await.unwrap().size, SIZE as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_empty_is_empty() {
+    let empty = |asked: &Asked| serve_file(asked, &Bytes::new(), "\"v1\"").with(DATE.0, DATE.1);
+    let server = Web::start(move |asked, _| match asked.method.as_str() {
+        "PROPFIND" => multistatus(0, "<getetag>\"v1\"</getetag>"),
+        _ => empty(asked),
+    });
+    assert_eq!(whole(&server, "/file").await.unwrap(), Bytes::new());
+    let metadata = server.open("/file").await.metadata().await.unwrap();
+    assert_eq!((metadata.size, metadata.mtime_ns), (0, Some(100_000_000_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entity_tags_that_only_some_answers_have_do_not_make_two_versions() {
+    for etag in ["", "<getetag>v1</getetag>", "<getetag>W/\"v1\"</getetag>", "<getetag>\"v1\"</getetag>"] {
+        for of_get in ["\"v1\"", "W/\"v1\"", "v1"] {
+            let server = Web::start(move |asked, _| match asked.method.as_str() {
+                "PROPFIND" => multistatus(SIZE, etag),
+                _ => serve_file(asked, &data(), of_get).with(DATE.0, DATE.1),
+            });
+            let store = server.store();
+            // As `cat --range` does: metadata first.
+            let file = server.open("/file").await;
+            file.metadata().await.unwrap();
+            assert_eq!(file.read(5, 10).await.unwrap(), data()[5..15], "{etag} {of_get}");
+            assert_eq!(file.read(50, 10).await.unwrap(), data()[50..60], "{etag} {of_get}");
+            let digest = store.digest(&Caller::local(), &path("/file"), Algorithm::Adler32, &|_| ()).await.unwrap();
+            assert_eq!(digest, Hasher::digest_of(Algorithm::Adler32, &data()), "{etag} {of_get}");
+            if of_get == "v1" && etag.contains(">\"v1") {
+                // Only the tag is kept, and the answers have none to compare it with.
+                continue;
+            }
+            let version = store.stat(&Caller::local(), &path("/file")).await.unwrap().version;
+            let options = OpenOptions { version, ..OpenOptions::default() };
+            let pinned = store.open(&Caller::local(), &path("/file"), options).await.unwrap();
+            assert_eq!(pinned.read(0, 10).await.unwrap(), data()[..10], "{etag} {of_get}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_tag_that_changes_between_ranges_is_another_version_whatever_webdav_says() {
+    let server = Web::start(|asked, before| match asked.method.as_str() {
+        "PROPFIND" => multistatus(SIZE, ""),
+        _ => {
+            // Conditions are ignored, so that only the answer shows it.
+            let headers = [(http::header::RANGE, asked.headers["range"].clone())].into_iter().collect();
+            let asked = Asked { headers, ..asked.clone() };
+            serve_file(&asked, &data(), if before < 3 { "\"v1\"" } else { "\"v2\"" }).with(DATE.0, DATE.1)
+        }
+    });
+    let file = server.open("/file").await;
+    file.metadata().await.unwrap();
+    file.read(0, 10).await.unwrap();
+    file.read(10, 10).await.unwrap();
+    let changed = error(file.read(20, 10).await);
+    assert_eq!((changed.fault(), changed.blame()), (Fault::Changed, Blame::Storage));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_why_it_refuses_a_token_is_heard() {
+    for (status, challenge, fault) in [
+        (401, "Bearer error=\"invalid_token\", error_description=\"it expired\"", Fault::AuthenticationFailed),
+        (403, "Bearer error=\"invalid_token\", error_description=\"it expired\"", Fault::AuthenticationFailed),
+        (403, "Bearer error=\"insufficient_scope\", error_description=\"it expired\"", Fault::PermissionDenied),
+    ] {
+        let server = Web::start(move |_, _| reply(status).with("www-authenticate", challenge));
+        let refused = error(server.open("/file").await.read(0, 10).await);
+        assert_eq!(refused.fault(), fault, "{status} {challenge}");
+        assert!(refused.message().contains("it expired"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_of_a_read_does_not_mean_that_something_exists() {
+    let server = Web::start(|_, _| reply(409).body("/f: it is not a regular file"));
+    let refused = error(server.open("/file").await.read(0, 10).await);
+    assert_eq!(refused.fault(), Fault::InvalidArgument);
+    assert!(refused.message().contains("not a regular file"), "{refused}");
+    let named = Web::start(|_, _| reply(409).with("towpath-fault", "NotRegular"));
+    assert_eq!(error(named.open("/file").await.read(0, 10).await).fault(), Fault::NotRegular);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_leads_nowhere_is_removed_if_the_server_removes_it() {
+    for (status, fault) in [(204, None), (404, Some(Fault::NotFound))] {
+        let server = Web::start(move |asked, _| reply(if asked.method == Method::DELETE { status } else { 404 }));
+        let removed = server.store().remove_file(&Caller::local(), &path("/dangling")).await;
+        assert_eq!(removed.err().map(|error| error.fault()), fault);
+        assert!(server.methods().contains(&"DELETE".to_owned()));
+    }
+}
