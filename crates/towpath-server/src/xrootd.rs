@@ -2,7 +2,8 @@
 //!
 //! The life of a connection: [`login`] leads it to a session (handshake, `protocol`, TLS, `login`, `auth`) or joins it to one (`bind`).
 //! Then [`connection`] reads requests; what needs no waiting is answered there ([`at_once`]), the rest becomes a [`job`] in its
-//! place in the [`order`] of requests, or, if data follow, a [`write`]. Answers go out through the [`outbox`].
+//! place in the [`order`] of requests, or, if data follow, a [`write`]. Answers go out through the [`outbox`]. [`bound`] serves
+//! the connections that carry data for another one.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -18,6 +19,7 @@
 
 mod at_once;
 mod attributes;
+mod bound;
 mod connection;
 mod exchange;
 mod files;
@@ -44,8 +46,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{io::AsyncReadExt as _, task::JoinSet, time::timeout};
-use towpath_proto::xrootd::StreamId;
+use tokio::{task::JoinSet, time::timeout};
 use towpath_store::sys::clock;
 
 use crate::{Service, Socket};
@@ -67,7 +68,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     match admitted {
         Ok(Ok(Some(admitted))) => match admitted.place {
             Place::Main(ref session) => serve_session(Arc::clone(session), admitted).await,
-            Place::Bound(ref session, stream_id) => serve_bound(Arc::clone(session), stream_id, admitted).await,
+            Place::Bound(ref session, stream_id) => bound::serve(Arc::clone(session), stream_id, admitted).await,
         },
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its login"),
@@ -95,29 +96,6 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted) {
         since: clock::now(),
     };
     connection.run().await;
-}
-
-/// Serves a connection that carries data for another one: nothing but the end is expected from the client.
-async fn serve_bound(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
-    let (mut receiving, sending) = split(admitted.socket);
-    let end = session.ended.child_token();
-    let outbox = Arc::new(Outbox::new(sending, &session.service, end.clone(), Arc::clone(&session.sending)));
-    let bound = session.bind(&outbox);
-    let mut answer = admitted.unsent;
-    answer.extend_from_slice(&login::bound(stream_id, &bound));
-    let sent = outbox.send(&answer).await;
-    let Ok(id) = bound else { return outbox.shut_down().await };
-    let mut byte = [0];
-    if sent.is_ok() {
-        tokio::select! {
-            _ = receiving.read(&mut byte) => {}
-            () = end.cancelled() => {}
-        }
-    }
-    if outbox.is_late() {
-        session.service.metrics.dropped.inc();
-    }
-    session.unbind(id);
 }
 
 fn split(socket: Socket) -> (Receiving, Sending) {

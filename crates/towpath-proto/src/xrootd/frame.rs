@@ -141,7 +141,7 @@ impl RequestFramer {
             // Nobody will read it, but where it ends is known.
             Err(error) if !matches!(header.code, RequestCode::writev | RequestCode::chkpoint) => {
                 self.inlet.buffer.advance(RequestHeader::LEN);
-                self.inlet.bulk_remaining = u64::from(header.dlen);
+                self.inlet.bulk_remaining = header.own_bulk_len();
                 return Ok(Some(IncomingRequest { header, request: Err(error) }));
             }
             Err(error) => return Err(error),
@@ -158,7 +158,7 @@ impl RequestFramer {
     fn data_after(&self, header: &RequestHeader, request: &Result<Request, DecodeError>) -> Result<u64, DecodeError> {
         const UNKNOWN: DecodeError = DecodeError::Invalid { what: "amount of data after the request" };
         let bytes = match (header.code, request) {
-            (RequestCode::write | RequestCode::pgwrite, _) => u64::from(header.dlen),
+            (RequestCode::write | RequestCode::pgwrite, _) => header.own_bulk_len(),
             (RequestCode::chkpoint, Ok(Request::Chkpoint(request))) => match &request.operation {
                 // The vector would have to be read first; nobody sends this to a server that refuses `ckpBegin`.
                 Checkpoint::Execute(nested) if nested.code == RequestCode::writev => return Err(UNKNOWN),

@@ -2,8 +2,8 @@
 //!
 //! A server reads a header, checks [`RequestHeader::argument_len`], reads that many bytes, and calls
 //! [`Request::decode`]. Bulk data (of `write`, `pgwrite`, `writev`) are never part of a [`Request`]: they are the next
-//! [`Request::bulk_len`] bytes of the stream, so that they can be received straight into the buffer they are meant
-//! for. A client calls [`Request::encode`] and then sends the bulk data, from wherever they lie.
+//! [`Request::bulk_len`] bytes of the stream, or of the connection that [`RequestHeader::data_path`] names, so that they can be
+//! received straight into the buffer they are meant for. A client calls [`Request::encode`] and then sends the bulk data, from wherever they lie.
 //!
 //! Encoding a decoded request gives the same bytes, but for what the protocol declares meaningless: reserved bytes
 //! become zero, trailing NULs and a bare `?` are dropped, `mv` always states the length of its first path, a handle
@@ -28,7 +28,7 @@ pub use query::{Query, config_words};
 pub use session::{Auth, Bind, Endsess, Login, Ping, Protocol, Set, Sigver};
 
 use super::wire::{Parameters, non_negative_i32};
-use super::{DecodeError, RequestCode, StreamId};
+use super::{DecodeError, PathId, RequestCode, StreamId};
 
 /// How many payload bytes a server accepts, by kind of request; all in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,21 @@ impl RequestHeader {
             RequestCode::fattr | RequestCode::prepare | RequestCode::statx => PayloadClass::List,
             _ => PayloadClass::Argument,
         }
+    }
+
+    /// Returns the connection of the session on which the data of a `write` or `pgwrite` arrive; [`PathId::MAIN`] for other
+    /// requests. It is known even if the rest of the request is malformed.
+    #[must_use]
+    pub fn data_path(&self) -> PathId {
+        match self.code {
+            RequestCode::write | RequestCode::pgwrite => PathId(self.parameters.u8(16)),
+            _ => PathId::MAIN,
+        }
+    }
+
+    /// Returns how many of the `dlen` bytes follow the header on the same connection: none if they arrive on another one.
+    pub(super) fn own_bulk_len(&self) -> u64 {
+        if self.data_path() == PathId::MAIN { u64::from(self.dlen) } else { 0 }
     }
 
     /// How many bytes to read, and to hold, before [`Request::decode`]: `dlen`, but 0 for file data.
@@ -291,7 +306,7 @@ impl Request {
         fixed.by_ref().zip(bytes).for_each(|(place, byte)| *place = byte);
     }
 
-    /// Bytes of file data that follow the encoded request on the stream.
+    /// Bytes of file data that follow the encoded request: on its stream, or on the bound connection that a path id names.
     #[must_use]
     pub fn bulk_len(&self) -> u64 {
         let (counted, beyond) = self.data_lens();

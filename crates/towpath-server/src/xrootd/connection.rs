@@ -44,6 +44,44 @@ pub(super) enum Receiving {
     Tls(ReadHalf<Socket>),
 }
 
+/// A connection that file data arrive on: the one that logged in, or one bound to its session.
+pub(super) trait DataSource {
+    /// Returns the session that the data belong to.
+    fn session(&self) -> &Arc<Session>;
+
+    /// Appends the next `length` bytes of data to `buffer`.
+    ///
+    /// # Errors
+    /// How the connection ends if they do not arrive in time.
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End>;
+}
+
+impl Receiving {
+    /// Receives exactly `missing` bytes, appended to `buffer`.
+    ///
+    /// # Errors
+    /// The connection or the session ended, or no byte arrived for longer than `limits.stall`.
+    pub(super) async fn fill(&mut self, session: &Session, missing: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+        let end = buffer.len() + missing;
+        let _awaits = (missing > 0).then(|| session.receiving.await_peer());
+        while buffer.len() < end {
+            let left = end - buffer.len();
+            let mut rest = (&mut *buffer).limit(left);
+            let received = tokio::select! {
+                biased;
+                received = timeout(session.service.limits.stall.0, self.read_buf(&mut rest)) => received,
+                () = session.ended.cancelled() => return Err(ending(session)),
+            };
+            match received {
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
+                Ok(Ok(received)) => session.receiving.moved(received),
+                Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -138,7 +176,7 @@ impl Connection {
             let deadline = self.long_request.as_ref().map(|request| request.deadline);
             tokio::select! {
                 biased;
-                () = &mut ended => return Ok(self.ending()),
+                () = &mut ended => return Ok(ending(&self.session)),
                 received = self.receiving.read_buf(self.framer.buffer()) => {
                     let received = received.map_err(|_| End::Broken)?;
                     if received == 0 {
@@ -179,7 +217,7 @@ impl Connection {
         {
             let more = received.max(RECEIVE_BYTES);
             let memory = self.session.ended.run_until_cancelled(self.session.memory_for_argument(more)).await;
-            let memory = memory.ok_or_else(|| self.ending())?;
+            let memory = memory.ok_or_else(|| ending(&self.session))?;
             if let Some(request) = &mut self.long_request {
                 request.memory.push(memory);
                 request.bytes += more;
@@ -223,7 +261,7 @@ impl Connection {
             Ok(request) => request,
             Err(error) => {
                 self.refused(&header, &error.into());
-                return Ok(());
+                return write::discard_bound_data(self, &header).await;
             }
         };
         if self.answer_at_once(&header, &request) {
@@ -240,7 +278,7 @@ impl Connection {
     async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
         let place = self.place().await?;
         let outbox = match self.session.path(path_id(&request)) {
-            Ok(path) => path.unwrap_or_else(|| Arc::clone(&self.outbox)),
+            Ok(path) => path.map_or_else(|| Arc::clone(&self.outbox), |bound| bound.outbox),
             Err(refusal) => {
                 self.refused(header, &refusal);
                 return Ok(());
@@ -271,14 +309,8 @@ impl Connection {
         let places = Arc::clone(&self.session.places);
         tokio::select! {
             place = places.acquire_owned() => place.map_err(|_| End::Broken),
-            () = self.session.ended.cancelled() => Err(self.ending()),
+            () = self.session.ended.cancelled() => Err(ending(&self.session)),
         }
-    }
-
-    /// Waits until `bytes` may be received, or the session ends.
-    pub(super) async fn memory_to_receive(&self, bytes: usize) -> Result<Memory, End> {
-        let memory = self.session.ended.run_until_cancelled(self.session.memory_to_receive(bytes)).await;
-        memory.ok_or_else(|| self.ending())
     }
 
     /// Forgets tasks that are done.
@@ -288,11 +320,6 @@ impl Connection {
                 tracing::error!(peer = %self.session.peer, %error, "a request was not served");
             }
         }
-    }
-
-    /// How a connection ends whose session has: politely if the server stops.
-    pub(super) fn ending(&self) -> End {
-        if self.session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
     }
 
     /// Answers a request that failed before anything was started for it.
@@ -324,31 +351,6 @@ impl Connection {
         sent.map_err(|_| End::Broken)
     }
 
-    /// Receives at most `length` bytes of the last request's data, appended to `buffer`.
-    pub(super) async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
-        let end = buffer.len() + length;
-        buffer.put(self.framer.take_bulk(length));
-        let _awaits = self.session.receiving.await_peer();
-        while buffer.len() < end {
-            let missing = end - buffer.len();
-            let mut rest = (&mut *buffer).limit(missing);
-            let received = tokio::select! {
-                biased;
-                received = timeout(self.session.service.limits.stall.0, self.receiving.read_buf(&mut rest)) => received,
-                () = self.session.ended.cancelled() => return Err(self.ending()),
-            };
-            match received {
-                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
-                Ok(Ok(received)) => {
-                    self.session.receiving.moved(received);
-                    self.framer.bulk_received(received as u64);
-                }
-                Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
-            }
-        }
-        Ok(())
-    }
-
     /// Receives and forgets data that nobody wants, so that the next request is found.
     async fn discard_data(&mut self) -> Result<(), End> {
         if self.framer.bulk_remaining() == 0 {
@@ -363,6 +365,32 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+impl DataSource for Connection {
+    fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+        let buffered = self.framer.take_bulk(length);
+        buffer.put_slice(&buffered);
+        let missing = length.saturating_sub(buffered.len());
+        self.receiving.fill(&self.session, missing, buffer).await?;
+        self.framer.bulk_received(missing as u64);
+        Ok(())
+    }
+}
+
+/// How a connection ends whose session has ended: politely if the server stops.
+pub(super) fn ending(session: &Session) -> End {
+    if session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
+}
+
+/// Waits until `bytes` may be received, or the session ends.
+pub(super) async fn memory_to_receive(session: &Session, bytes: usize) -> Result<Memory, End> {
+    let memory = session.ended.run_until_cancelled(session.memory_to_receive(bytes)).await;
+    memory.ok_or_else(|| ending(session))
 }
 
 impl Drop for Connection {

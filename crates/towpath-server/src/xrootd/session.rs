@@ -2,7 +2,7 @@
 //!
 //! A session begins with `login` and ends with the connection that logged in, or by `endsess` from a later one. Its id is
 //! a secret: whoever knows it, and comes from the same address, may `bind` further connections to it, on which the
-//! data of reads then go out.
+//! data of reads then go out and the data of writes come in.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
 use towpath_store::{Fault, StorePath, sys::random};
 
 use super::{
+    bound::BoundPath,
     exchange::{Outcome, Refusal, Served},
     files::{Files, Slot},
     order::Order,
-    outbox::Outbox,
 };
 use crate::{
     Buffers, Service,
@@ -80,7 +80,7 @@ pub(super) struct Session {
     pub(super) attributes: Buffers,
     answers: Buffers,
     uploads: Buffers,
-    paths: Mutex<[Option<Arc<Outbox>>; BIND_MAX]>,
+    paths: Mutex<[Option<BoundPath>; BIND_MAX]>,
     checksums: Mutex<HashMap<StreamId, (StorePath, CancellationToken)>>,
 }
 
@@ -195,13 +195,13 @@ impl Session {
     ///
     /// # Errors
     /// `Overloaded` if there are [`BIND_MAX`] already.
-    pub(super) fn bind(&self, outbox: &Arc<Outbox>) -> Result<PathId, Refusal> {
+    pub(super) fn bind(&self, bound: BoundPath) -> Result<PathId, Refusal> {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let free = paths.iter_mut().enumerate().find(|(_, path)| path.is_none());
         let Some((index, path)) = free else {
             return Err(Refusal::with_code(ErrorCode::Overloaded, "the session has as many connections as it may"));
         };
-        *path = Some(Arc::clone(outbox));
+        *path = Some(bound);
         Ok(PathId(u8::try_from(index + 1).unwrap_or(u8::MAX)))
     }
 
@@ -213,11 +213,11 @@ impl Session {
         }
     }
 
-    /// Where answers for the path `id` go out; none for the connection that logged in.
+    /// Returns the bound connection `id`; none for the connection that logged in.
     ///
     /// # Errors
     /// `ArgInvalid` if no such connection has joined.
-    pub(super) fn path(&self, id: PathId) -> Result<Option<Arc<Outbox>>, Refusal> {
+    pub(super) fn path(&self, id: PathId) -> Result<Option<BoundPath>, Refusal> {
         if id == PathId::MAIN {
             return Ok(None);
         }

@@ -3,13 +3,14 @@
 //! The reader of the connection receives the data in pieces, each straight into the buffer that the store gets, and hands
 //! them to the task of the request; while that writes one piece, the next is received. Memory for a piece is asked for before it is
 //! received. After an error the rest is still received, and forgotten: the next request stays in step.
+//! A path id has the data arrive on a connection bound to the session ([`super::bound`]), whose own reader receives them.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, PathId, Request, RequestHeader, WritevOptions,
+    ErrorCode, FileHandle, Request, RequestHeader, WritevOptions,
     page::{self, Page},
     request::{PgWrite, Write, Writev},
     response::PgWriteStatus,
@@ -17,7 +18,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Fault, WriteHandle};
 
 use super::{
-    connection::{Connection, End},
+    connection::{Connection, DataSource, End, ending, memory_to_receive},
     exchange::{Answer, Exchange, Failure, Refusal, Served},
     files::{Slot, Writing},
     order::{Hold, Turn},
@@ -56,6 +57,7 @@ struct Extent {
 }
 
 /// Data that were received.
+#[derive(Debug)]
 struct Piece {
     /// Which of the request's extents they belong to.
     extent: usize,
@@ -64,80 +66,116 @@ struct Piece {
     memory: Memory,
 }
 
-/// Receives the data of a request and starts the task that writes them.
+/// Starts the task that writes the data of a request, and has them received: here, or by the bound connection that its path id names.
+/// Its answer then leaves on that connection too, as from the reference server; a refusal before the data leaves on this one.
 pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader, request: Request) -> Result<(), End> {
-    if path_id(&request) != PathId::MAIN {
-        // Its data come on another connection, where nobody can tell them from those of other writes; what comes here is the next request.
-        connection.refused(
-            header,
-            &Refusal::with_code(ErrorCode::ArgInvalid, "data of writes are taken with the request only"),
-        );
-        connection.flush().await?;
-        return Err(End::Dropped("sends data of writes on another connection"));
-    }
-    let incoming = match understand(connection, request) {
-        Ok(incoming) => incoming,
+    let path = match connection.session.path(header.data_path()) {
+        Ok(path) => path,
         Err(refusal) => {
             connection.refused(header, &refusal);
             return Ok(());
         }
     };
-    let plan: Vec<(u64, u64)> = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
-    let paged = incoming.pages.is_some();
+    let incoming = match understand(connection, request) {
+        Ok(incoming) => incoming,
+        Err(refusal) => {
+            connection.refused(header, &refusal);
+            return discard_bound_data(connection, header).await;
+        }
+    };
+    let extents = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
     let place = connection.place().await?;
     connection.flush().await?;
-    let exchange = Exchange::new(&connection.session, &connection.outbox, header.code, header.stream_id);
+    let outbox = path.as_ref().map_or(&connection.outbox, |bound| &bound.outbox);
+    let exchange = Exchange::new(&connection.session, outbox, header.code, header.stream_id);
     let mut turns = Vec::new();
     for extent in &incoming.extents {
         turns.push(extent.slot.order.turn(Hold::Shared).await);
     }
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    let delivery = Delivery { extents, is_paged: incoming.pages.is_some(), sink: Sink::Task(sender) };
     connection.tasks.spawn(async move {
         let served = serve(&exchange, &incoming, turns, pieces).await;
         exchange.finish(served).await;
         drop(place);
     });
-    for (extent, (offset, wire_bytes)) in plan.into_iter().enumerate() {
-        receive_extent(connection, &sender, extent, offset, wire_bytes, paged).await?;
-    }
-    Ok(())
-}
-
-/// The connection on which the data are to come.
-fn path_id(request: &Request) -> PathId {
-    match request {
-        Request::Write(request) => request.path_id,
-        Request::PgWrite(request) => request.path_id,
-        _ => PathId::MAIN,
-    }
-}
-
-async fn receive_extent(
-    connection: &mut Connection,
-    sender: &mpsc::Sender<Piece>,
-    extent: usize,
-    mut offset: u64,
-    mut left: u64,
-    paged: bool,
-) -> Result<(), End> {
-    while left > 0 {
-        let most = PIECE_BYTES.min(connection.session.receive_bytes());
-        let length = piece_length(offset, left, paged, most);
-        let memory = connection.memory_to_receive(length).await?;
-        let mut data = Vec::with_capacity(length);
-        connection.receive_data(length, &mut data).await?;
-        connection.session.service.metrics.received(Face::Xrootd, length as u64);
-        left -= length as u64;
-        let file_bytes = if paged { page::decoded_len(offset, length as u64).unwrap_or(0) } else { length as u64 };
-        let piece = Piece { extent, offset, data, memory };
-        offset += file_bytes;
-        tokio::select! {
-            // Also to a task that has failed: it forgets the data, and answers when all have come.
-            _ = sender.send(piece) => {}
-            () = connection.session.ended.cancelled() => return Err(connection.ending()),
+    match path {
+        None => delivery.receive(connection).await,
+        Some(bound) => {
+            bound.expect(delivery);
+            Ok(())
         }
     }
+}
+
+/// Has the data of a refused request dropped if they arrive on a bound connection. (Those on the request's own connection are skipped by its
+/// reader.)
+pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), End> {
+    if let Ok(Some(bound)) = connection.session.path(header.data_path()) {
+        let sink = Sink::Discard { _place: connection.place().await? };
+        bound.expect(Delivery { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink });
+    }
     Ok(())
+}
+
+/// The data of one request, still to be received.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// Offset in the file, and number of bytes on the wire, of each extent.
+    extents: Vec<(u64, u64)>,
+    is_paged: bool,
+    sink: Sink,
+}
+
+/// Where received data go.
+#[derive(Debug)]
+enum Sink {
+    /// To the task that writes them.
+    Task(mpsc::Sender<Piece>),
+    /// Nowhere: the request was refused. It counts as a request under way until they have come.
+    Discard { _place: OwnedSemaphorePermit },
+}
+
+impl Delivery {
+    /// Receives all of the data from `source`, piece by piece.
+    ///
+    /// # Errors
+    /// How the connection ends that they were to arrive on.
+    pub(super) async fn receive<S: DataSource>(self, source: &mut S) -> Result<(), End> {
+        for (extent, (offset, wire_bytes)) in self.extents.iter().copied().enumerate() {
+            self.receive_extent(source, extent, offset, wire_bytes).await?;
+        }
+        Ok(())
+    }
+
+    async fn receive_extent<S: DataSource>(
+        &self,
+        source: &mut S,
+        extent: usize,
+        mut offset: u64,
+        mut left: u64,
+    ) -> Result<(), End> {
+        while left > 0 {
+            let most = PIECE_BYTES.min(source.session().receive_bytes());
+            let length = piece_length(offset, left, self.is_paged, most);
+            let memory = memory_to_receive(source.session(), length).await?;
+            let mut data = Vec::with_capacity(length);
+            source.receive_data(length, &mut data).await?;
+            source.session().service.metrics.received(Face::Xrootd, length as u64);
+            left -= length as u64;
+            let decoded_len = || page::decoded_len(offset, length as u64).unwrap_or(0);
+            let file_bytes = if self.is_paged { decoded_len() } else { length as u64 };
+            let piece = Piece { extent, offset, data, memory };
+            offset += file_bytes;
+            let Sink::Task(sender) = &self.sink else { continue };
+            tokio::select! {
+                // Also to a task that has failed: it forgets the data, and answers when all have come.
+                _ = sender.send(piece) => {}
+                () = source.session().ended.cancelled() => return Err(ending(source.session())),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How much to receive at once of `left` bytes on the wire for `offset`: about `most`, and of pages only whole ones.

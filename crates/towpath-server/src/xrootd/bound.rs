@@ -1,0 +1,109 @@
+//! Connections bound to a session: the data of its reads leave on them, the data of its writes arrive on them.
+//!
+//! All requests come on the connection that logged in. A read with a path id is answered on the bound connection of that id. A write with a
+//! path id has its data arrive there, without any header, in the order of the requests: so the main connection's reader queues a
+//! [`Delivery`] for each, and the reader of the bound connection receives them one after the other. Data may arrive before their request;
+//! at most [`AHEAD_BYTES`] of them are buffered, then TCP slows the client down.
+
+use std::sync::Arc;
+
+use bytes::{Buf as _, BufMut as _, BytesMut};
+use tokio::{io::AsyncReadExt as _, sync::mpsc};
+use towpath_proto::xrootd::StreamId;
+
+use super::{
+    connection::{DataSource, End, Receiving, ending},
+    login::{self, Admitted},
+    outbox::Outbox,
+    session::Session,
+    split,
+    write::Delivery,
+};
+
+/// Bytes that are buffered before the request arrives that they belong to: enough to notice the end of the connection, and data.
+const AHEAD_BYTES: usize = 4096;
+
+/// A bound connection, as its session knows it.
+#[derive(Debug, Clone)]
+pub(super) struct BoundPath {
+    /// Where answers leave.
+    pub(super) outbox: Arc<Outbox>,
+    /// As many as there are requests under way, which `limits.requests_per_connection` bounds.
+    deliveries: mpsc::UnboundedSender<Delivery>,
+}
+
+impl BoundPath {
+    /// Queues the receipt of a request's data. If the connection has ended, dropping `delivery` says so to whoever waits for them.
+    pub(super) fn expect(&self, delivery: Delivery) {
+        let _ = self.deliveries.send(delivery);
+    }
+}
+
+/// The reader of a bound connection.
+struct BoundReader {
+    session: Arc<Session>,
+    receiving: Receiving,
+    /// What arrived before its request.
+    ahead: BytesMut,
+}
+
+/// Joins the connection to `session`, and serves it until either ends.
+pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
+    let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
+    let (receiving, sending) = split(socket);
+    let outbox = Arc::new(Outbox::new(sending, &session.service, session.ended.child_token(), Arc::clone(&session.sending)));
+    let (deliveries, queue) = mpsc::unbounded_channel();
+    let bound = session.bind(BoundPath { outbox: Arc::clone(&outbox), deliveries });
+    answer.extend_from_slice(&login::bound(stream_id, &bound));
+    let sent = outbox.send(&answer).await;
+    let Ok(id) = bound else { return outbox.shut_down().await };
+    let mut reader = BoundReader { session, receiving, ahead: framer.buffer().split() };
+    let end = if sent.is_ok() { reader.receive(queue).await } else { End::Broken };
+    let session = reader.session;
+    session.unbind(id);
+    let late = outbox.is_late().then_some("took no byte of an answer for too long");
+    if let Some(why) = late.or(if let End::Dropped(why) = end { Some(why) } else { None }) {
+        session.service.metrics.dropped.inc();
+        tracing::info!(peer = %session.peer, "closed a bound connection: the client {why}");
+    }
+}
+
+impl BoundReader {
+    /// Receives the data of one request after the other until the connection or its session ends.
+    async fn receive(&mut self, mut queue: mpsc::UnboundedReceiver<Delivery>) -> End {
+        let session = Arc::clone(&self.session);
+        let ended = session.ended.child_token();
+        loop {
+            let room = AHEAD_BYTES.saturating_sub(self.ahead.len());
+            let mut ahead = (&mut self.ahead).limit(room);
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => return ending(&session),
+                delivery = queue.recv() => {
+                    let Some(delivery) = delivery else { return End::Finished };
+                    if let Err(end) = delivery.receive(self).await {
+                        return end;
+                    }
+                }
+                received = self.receiving.read_buf(&mut ahead), if room > 0 => match received {
+                    Ok(1..) => {}
+                    Ok(0) => return End::Finished,
+                    Err(_) => return End::Broken,
+                },
+            }
+        }
+    }
+}
+
+impl DataSource for BoundReader {
+    fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+        let buffered = self.ahead.len().min(length);
+        buffer.put_slice(self.ahead.get(..buffered).unwrap_or_default());
+        self.ahead.advance(buffered);
+        self.receiving.fill(&self.session, length - buffered, buffer).await
+    }
+}
