@@ -132,6 +132,8 @@ impl Connection {
             end => end,
         };
         if end == End::Finished {
+            // They would read a file to its end for a client that has probably gone.
+            self.session.cancel_all_checksums();
             // Long enough for a client that still reads; one that left is found out by the first answer.
             let (stall, revoked) = (self.session.service.limits.stall.0, self.session.revoked.clone());
             let finishing = async { while self.tasks.join_next().await.is_some() {} };

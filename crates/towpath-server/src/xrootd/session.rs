@@ -254,6 +254,11 @@ impl Session {
         self.checksums().remove(&stream_id);
     }
 
+    /// Stops all computations of checksums: their client has left.
+    pub(super) fn cancel_all_checksums(&self) {
+        self.checksums().values().for_each(|(_, token)| token.cancel());
+    }
+
     /// Stops all computations of checksums of `path`.
     pub(super) fn cancel_checksums(&self, path: &StorePath) {
         self.checksums().values().filter(|(of, _)| of == path).for_each(|(_, token)| token.cancel());

@@ -19,7 +19,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{memory::MemoryStore, sys::net};
 use towpath_testkit::fault::{FaultStore, Faults, Held};
 
-use super::peer::{Answer, Peer, Site, encode, login};
+use super::peer::{Answer, HANG, Peer, Site, encode, login};
 
 /// Longer than a client is left in the dark.
 const LONG: Duration = Duration::from_secs(6);
@@ -112,6 +112,23 @@ async fn one_who_does_not_understand_promises_just_waits() {
     peer.ask(Ping).await.ok();
     drop(held);
     assert_eq!(peer.answer(5).await, Answer::Ok(format!("md5 {MD5_OF_HELLO}\0").into()));
+}
+
+#[tokio::test]
+async fn a_checksum_ends_when_its_client_leaves() {
+    let (site, held) = site_of_a_slow_store().await;
+    let mut peer = Peer::logged_in(&site).await;
+    peer.send(&encode(5, md5())).await;
+    held.reached().await;
+    drop(peer);
+    // Not a minute later, when requests that are under way are given up.
+    let ended = async {
+        while !site.service.metrics.render().contains("verb=\"query\",outcome=\"Cancelled\"") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANG, ended).await.expect("the computation is given up");
+    drop(held);
 }
 
 /// Hands everything on to `site` and back, and says when a `waitresp` comes along.
