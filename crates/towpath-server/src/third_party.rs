@@ -9,11 +9,11 @@
 pub(crate) mod rendezvous;
 
 use std::{
-    fmt, io,
+    fmt,
     net::IpAddr,
     pin::pin,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -25,13 +25,14 @@ use http::HeaderMap;
 use tokio::{sync::Semaphore, task::JoinError, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::{checksum::Algorithm, reach::Reach, url::Url};
-use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net};
+use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net::Resolver};
 
 use self::rendezvous::Rendezvous;
 use crate::{Service, StartError, access::Person, config::ThirdPartyConfig};
 
-/// How long a host may take to be found.
-const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
+/// Looks up the names that clients choose, so that a name server that they have chosen too keeps no other lookup waiting. 16 at once: a copy needs
+/// one, and answers take milliseconds.
+static FOREIGN_NAMES: LazyLock<Resolver> = LazyLock::new(|| Resolver::new(16));
 
 /// What moves the bytes of third-party copies.
 #[async_trait]
@@ -228,12 +229,16 @@ impl State {
 /// # Errors
 /// `Unavailable` if it cannot be found within ten seconds.
 pub(crate) async fn addresses(url: &Url) -> Result<Vec<IpAddr>> {
-    let found = timeout(RESOLVE_PATIENCE, net::resolve(url.host(), url.port())).await;
-    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
+    let found = FOREIGN_NAMES.resolve(url.host(), url.port()).await.map_err(|error| {
         let message = format!("{} cannot be found: {error}", url.host());
         Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
     })?;
     Ok(found.into_iter().map(|address| address.ip()).collect())
+}
+
+/// Returns the name of a client's address, or the address as text if it has none.
+pub(crate) async fn name_of(address: IpAddr) -> String {
+    FOREIGN_NAMES.name_of(address).await.unwrap_or_else(|_| address.to_string())
 }
 
 /// That no third-party copies are made here.

@@ -24,7 +24,7 @@ use towpath_proto::{
     url::Url,
     xrootd::{ErrorCode, OpenOptions, PathAndCgi, request::Open},
 };
-use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath, sys::net};
+use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath};
 
 use super::exchange::{Exchange, Refusal, Served};
 use crate::{
@@ -87,7 +87,7 @@ pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identit
     }
     third_party.admit(&identity.caller)?;
     let overwrite = may_write(exchange, request, identity, path).await?;
-    let origin = format!("{}@{}", exchange.session.login, net::name_of(exchange.session.peer.ip()).await);
+    let origin = format!("{}@{}", exchange.session.login, third_party::name_of(exchange.session.peer.ip()).await);
     let copy = ThirdPartyCopy {
         direction: Direction::Pull,
         local: path.clone(),

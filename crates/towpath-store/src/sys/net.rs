@@ -2,19 +2,16 @@
 
 mod control;
 mod info;
+mod resolver;
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, os::fd::AsFd, time::Duration};
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use control::suit_to_path;
 pub use info::{tcp_info, vain_resends};
+pub use resolver::Resolver;
 pub use towpath_proto::tcp::TcpInfo;
 
 /// How many connections the kernel may hold for us before we accept them.
@@ -61,19 +58,13 @@ fn notice_loss(socket: &impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(socket, PROBES)?)
 }
 
-/// The addresses of a host name.
+/// Returns the addresses of a host name that the user or the operator of this program chose. For names that strangers choose, use a [`Resolver`] of
+/// its own: else they can keep these waiting.
 ///
 /// # Errors
-/// The resolver's.
+/// As [`Resolver::resolve`].
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    Ok(tokio::net::lookup_host((host, port)).await?.collect())
-}
-
-/// The name of an address, or the address as text if it has none.
-pub async fn name_of(address: IpAddr) -> String {
-    // The resolver blocks; it has time limits of its own.
-    let named = tokio::task::spawn_blocking(move || dns_lookup::lookup_addr(&address)).await;
-    named.ok().and_then(Result::ok).unwrap_or_else(|| address.to_string())
+    resolver::OWN.resolve(host, port).await
 }
 
 #[cfg(test)]

@@ -1,0 +1,102 @@
+//! Names of hosts, looked up on threads of their own.
+//!
+//! The system's resolver blocks, and for as long as its settings say if no name server answers. On the threads that wait for disks, a silent name
+//! server would stop reads. So each lookup has a thread that ends with it; there are only so many, and a caller waits for a bounded time,
+//! for its turn and its answer together. A thread whose caller has given up still counts until the system's resolver gives up too.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    sync::{Arc, LazyLock},
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
+
+/// Lookups at once by [`super::resolve`]: twice as many as third-party copies by default, so that their origins leave threads to others.
+const THREADS: usize = 64;
+
+/// How long a lookup may take. The system's resolver asks each of its servers for five seconds, twice.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The resolver for names that the user or the operator of this program chose.
+pub(super) static OWN: LazyLock<Resolver> = LazyLock::new(|| Resolver::new(THREADS));
+
+/// Looks up names, so many at once.
+#[derive(Debug)]
+pub struct Resolver {
+    threads: Arc<Semaphore>,
+}
+
+impl Resolver {
+    /// Returns a resolver with at most `threads` lookups at once.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        Self { threads: Arc::new(Semaphore::new(threads)) }
+    }
+
+    /// Returns the addresses of a host name. An address as text costs no lookup.
+    ///
+    /// # Errors
+    /// The system resolver's; `TimedOut` if it has no answer within ten seconds, or no thread was free.
+    pub async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let host = host.to_owned();
+        self.look_up(move || Ok((&*host, port).to_socket_addrs()?.collect())).await
+    }
+
+    /// Returns the name of an address.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn name_of(&self, address: IpAddr) -> io::Result<String> {
+        self.look_up(move || dns_lookup::lookup_addr(&address)).await
+    }
+
+    async fn look_up<T: Send + 'static>(
+        &self,
+        lookup: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let answer = async {
+            let thread = Arc::clone(&self.threads).acquire_owned().await.map_err(io::Error::other)?;
+            let (sender, answer) = oneshot::channel();
+            thread::Builder::new().name("resolver".into()).spawn(move || {
+                let _ = sender.send(lookup());
+                drop(thread);
+            })?;
+            answer.await.map_err(io::Error::other)?
+        };
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "the name server did not answer in time");
+        timeout(DEADLINE, answer).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_name_server_holds_up_lookups_only_and_for_a_bounded_time() {
+        let resolver = Resolver::new(1);
+        let (answer, silence) = mpsc::channel::<()>();
+        tokio::time::pause();
+        let silent = resolver.look_up(move || silence.recv().map_err(io::Error::other)).await;
+        assert_eq!(silent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let queued = resolver.look_up(|| Ok(())).await;
+        assert_eq!(queued.unwrap_err().kind(), io::ErrorKind::TimedOut, "its thread still waits");
+        let literal = resolver.resolve("::1", 80).await.unwrap();
+        assert_eq!(literal, ["[::1]:80".parse().unwrap()], "which needs no thread");
+        tokio::time::resume();
+        tokio::task::spawn_blocking(|| ()).await.expect("threads for disks are free");
+        drop(answer);
+        resolver.look_up(|| Ok(())).await.expect("the thread is free again");
+    }
+}
