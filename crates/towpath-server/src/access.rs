@@ -25,6 +25,8 @@ use crate::{
 pub enum Activity {
     /// Ask for size, times, checksum.
     Stat,
+    /// Have a file brought on line.
+    Stage,
     /// Read a file.
     Read,
     /// List a directory.
@@ -44,6 +46,7 @@ impl Activity {
     fn verb(self) -> &'static str {
         match self {
             Activity::Stat => "ask about",
+            Activity::Stage => "stage",
             Activity::Read => "read",
             Activity::List => "list",
             Activity::Create | Activity::CreateDirectory => "create",
@@ -75,6 +78,7 @@ impl Grant {
         let creates = matches!(self.right, Right::Create | Right::Modify);
         match activity {
             Activity::Stat => below || on_the_way,
+            Activity::Stage => file && matches!(self.right, Right::Stage | Right::Read),
             Activity::Read => file && self.right == Right::Read,
             Activity::List => below && self.right == Right::Read,
             Activity::Create | Activity::Rename => file && creates,

@@ -120,7 +120,9 @@ pub struct UserRule {
 pub enum Right {
     /// Ask for size, times and checksum. Every other right includes it.
     Stat,
-    /// Read files, list directories.
+    /// Have files brought on line (`prepare`), without reading them.
+    Stage,
+    /// Read files, list directories; it includes `stage`.
     Read,
     /// Make new files and directories.
     Create,

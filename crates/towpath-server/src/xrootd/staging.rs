@@ -24,7 +24,7 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
             return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_FILES} files in one request")).into());
         }
         let (identity, path) = exchange.subject(&path).await?;
-        identity.check(Activity::Read, &path)?;
+        identity.check(Activity::Stage, &path)?;
         exchange.session.service.store.stat(&identity.caller, &path).await?;
     }
     let mut id = String::new();

@@ -12,12 +12,12 @@ use crate::{access::Grant, config::Right};
 /// More scopes are refused: every request is compared with each of them.
 const MAX_SCOPES: usize = 256;
 
-/// What a scope's name gives. `stage` and `poll` give no more here, since everything that is served is on disk.
+/// What a scope's name gives. `stage` does not include `read`: releases of the WLCG profile differ in that, and the narrower meaning is safe.
 const RIGHTS: [(Profile, &str, Right); 7] = [
     (Profile::Wlcg, "storage.read", Right::Read),
     (Profile::Wlcg, "storage.create", Right::Create),
     (Profile::Wlcg, "storage.modify", Right::Modify),
-    (Profile::Wlcg, "storage.stage", Right::Stat),
+    (Profile::Wlcg, "storage.stage", Right::Stage),
     (Profile::Wlcg, "storage.poll", Right::Stat),
     (Profile::SciTokens, "read", Right::Read),
     (Profile::SciTokens, "write", Right::Modify),

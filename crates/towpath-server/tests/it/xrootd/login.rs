@@ -6,10 +6,11 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsConnector, client::TlsStream, rustls};
 use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions, PathAndCgi, ProtocolRequestFlags, Response, ResponseFramer, ServerFlags,
+    ErrorCode, FileHandle, OpenOptions, PathAndCgi, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags, Response,
+    ResponseFramer, ServerFlags,
     auth::{UnixCredentials, ZtnCredentials},
     handshake::HANDSHAKE,
-    request::{Auth, Endsess, Open, Ping, Protocol, Write},
+    request::{Auth, Endsess, Open, Ping, Prepare, Protocol, Write},
     response::{Body as _, LoginReply, ProtocolReply},
 };
 use towpath_server::{ServeConfig, config::IssuerConfig};
@@ -198,6 +199,25 @@ async fn a_token_may_speak_for_one_request() {
     peer.ask(open(format!("x=1&authz=Bearer%20{token}"))).await.ok();
     assert_eq!(peer.ask(open("authz=Bearer%20forged".into())).await.code(), ErrorCode::AuthFailed);
     assert_eq!(peer.ask(open(String::new())).await.code(), ErrorCode::AuthFailed, "the session stays anonymous");
+}
+
+#[tokio::test]
+async fn a_token_to_stage_files_prepares_them_and_reads_nothing() {
+    let secure = secure(|_| {});
+    secure.site.put("/vo/d/f", b"x").await;
+    let mut client = secure.client().await;
+    client.ok(login()).await;
+    client.ok(ztn(&secure.token("storage.stage:/d"))).await;
+    let prepare = |list: &'static str| Prepare {
+        options: PrepareOptions::stage,
+        priority: 0,
+        port: 0,
+        options_x: PrepareOptionsX::NONE,
+        list: list.into(),
+    };
+    client.ok(prepare("/vo/d/f")).await;
+    assert_eq!(client.code(prepare("/vo/other")).await, ErrorCode::NotAuthorized);
+    assert_eq!(client.code(open_request("/vo/d/f", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
 }
 
 #[tokio::test]

@@ -19,13 +19,13 @@ async fn hold_for_whole_components_below_the_base_path() {
 
 #[tokio::test]
 async fn give_what_the_profile_says() {
-    use Activity::{Create, CreateDirectory, List, Modify, Read, Rename, Stat};
-    let all = [Stat, Read, List, Create, CreateDirectory, Rename, Modify];
+    use Activity::{Create, CreateDirectory, List, Modify, Read, Rename, Stage, Stat};
+    let all = [Stat, Stage, Read, List, Create, CreateDirectory, Rename, Modify];
     for (scope, allowed) in [
-        ("storage.read:/d", &[Stat, Read, List][..]),
+        ("storage.read:/d", &[Stat, Stage, Read, List][..]),
         ("storage.create:/d", &[Stat, Create, CreateDirectory, Rename]),
         ("storage.modify:/d", &[Stat, Create, CreateDirectory, Rename, Modify]),
-        ("storage.stage:/d", &[Stat]),
+        ("storage.stage:/d", &[Stat, Stage]),
         ("storage.poll:/d", &[Stat]),
         ("openid storage.poll:/d compute.read read:/ write:/ storage.magic:/", &[Stat]),
     ] {
