@@ -35,7 +35,9 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
 }
 
 fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
-    let executable = found.mode.is_some_and(|mode| mode & 0o111 != 0);
+    // Whose bits count only the store knows: a right counts as denied if the mode gives it to nobody.
+    let has_mode = |bits| found.mode.is_none_or(|mode| mode & bits != 0);
+    let executable = found.mode.is_some() && has_mode(0o111);
     let (kind, read, write) = match found.kind {
         FileKind::Directory => (StatFlags::isDir | StatFlags::xset, Activity::List, Activity::CreateDirectory),
         FileKind::File if executable => (StatFlags::xset, Activity::Read, Activity::Modify),
@@ -44,8 +46,8 @@ fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     };
     let mut flags = kind;
     for (flag, holds) in [
-        (StatFlags::readable, identity.may(read, path)),
-        (StatFlags::writable, identity.may(write, path)),
+        (StatFlags::readable, has_mode(0o444) && identity.may(read, path)),
+        (StatFlags::writable, has_mode(0o222) && identity.may(write, path)),
         (StatFlags::offline, found.residency == Residency::Offline),
     ] {
         if holds {
@@ -112,6 +114,16 @@ async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> Serv
     })
 }
 
+/// The flags that `statx` tells: what it is, and whether it is on line. Clients compare the byte with single flags.
+fn kind_flags(found: &Metadata) -> StatFlags {
+    let kind = match found.kind {
+        FileKind::Directory => StatFlags::isDir,
+        FileKind::File => StatFlags::NONE,
+        FileKind::Other => StatFlags::other,
+    };
+    if found.residency == Residency::Offline { kind | StatFlags::offline } else { kind }
+}
+
 /// Answers `statx`: one byte for each path. A path that is not there ends it with an error, as with the reference server.
 pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> Served {
     let mut flags_of_all = Vec::new();
@@ -122,7 +134,7 @@ pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> Served {
         let (identity, path) = exchange.subject(&path).await?;
         identity.check(Activity::Stat, &path)?;
         let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
-        flags_of_all.push(flags(&identity, &path, &found));
+        flags_of_all.push(kind_flags(&found));
     }
     exchange.ok(&StatxReply(flags_of_all))
 }

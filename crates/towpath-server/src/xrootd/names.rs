@@ -14,23 +14,14 @@ pub(super) fn permissions(mode: Mode) -> u32 {
     u32::from(mode.0) & 0o777
 }
 
-/// Answers `mkdir`. A directory that exists already is no error, as with the reference server.
+/// Answers `mkdir`. A directory that exists already is no error with `mkdirpath` only, as with the reference server.
 pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
-    let store = &exchange.session.service.store;
     let parents = request.options.contains(MkdirOptions::mkdirpath);
     let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0);
-    match store.make_directory(&identity.caller, &path, parents, mode).await {
-        Err(error) if error.fault() == Fault::AlreadyExists => {
-            let found = store.stat(&identity.caller, &path).await?;
-            if found.is_directory() { exchange.done() } else { Err(error.into()) }
-        }
-        made => {
-            made?;
-            exchange.done()
-        }
-    }
+    exchange.session.service.store.make_directory(&identity.caller, &path, parents, mode).await?;
+    exchange.done()
 }
 
 /// Answers `rm`.

@@ -87,7 +87,7 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
     let resume = resume_key(&request.path)?.filter(|_| exchange.session.service.store.capabilities().resume);
     let options = CreateOptions {
         overwrite,
-        parents: request.options.contains(OpenOptions::mkpath),
+        parents: makes_parents(request.options),
         mode: Some(names::permissions(request.mode)).filter(|mode| *mode != 0),
         size_hint,
         resume,
@@ -100,6 +100,12 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether missing parents of a new file are made: on `mkpath`, and on `async`, which XRootD's clients always send and for which the reference
+/// server makes them (5.5.3). So `xrdcp` into a directory that does not exist works with both.
+pub(super) fn makes_parents(options: OpenOptions) -> bool {
+    options.intersects(OpenOptions::mkpath | OpenOptions::async_)
 }
 
 /// The open file that this one is to share.

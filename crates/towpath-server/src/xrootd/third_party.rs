@@ -26,7 +26,10 @@ use towpath_proto::{
 };
 use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath};
 
-use super::exchange::{Exchange, Refusal, Served};
+use super::{
+    exchange::{Exchange, Refusal, Served},
+    open,
+};
 use crate::{
     access::{Activity, Identity},
     third_party::{
@@ -128,7 +131,7 @@ async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, pat
         Some(_) => modifies.clone()?,
         None => {}
     }
-    if let Some(parent) = path.parent().filter(|_| !request.options.contains(OpenOptions::mkpath))
+    if let Some(parent) = path.parent().filter(|_| !open::makes_parents(request.options))
         && is_there(&parent).await?.is_none()
     {
         return Err(Error::new(Fault::NotFound, "the directory that it would be in does not exist").at(path).into());

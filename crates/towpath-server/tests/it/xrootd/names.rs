@@ -4,8 +4,8 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc};
 
 use bytes::Bytes;
 use towpath_proto::xrootd::{
-    DirlistOptions, ErrorCode, Mode, OpenOptions, PathAndCgi, StatFlags, StatOptions, Target,
-    request::{Chmod, Dirlist, Locate, Mkdir, Mv, Open, Prepare, Query, Rm, Rmdir, Stat},
+    DirlistOptions, ErrorCode, MkdirOptions, Mode, OpenOptions, PathAndCgi, StatFlags, StatOptions, Target,
+    request::{Chmod, Dirlist, Locate, Mkdir, Mv, Open, Prepare, Query, Rm, Rmdir, Stat, Statx},
     response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
@@ -49,6 +49,37 @@ async fn modes_are_permissions_and_no_more() {
     for at in ["/f", "/d", "/e"] {
         let found = site.service.store.stat(&Caller::local(), &path(at)).await.unwrap();
         assert_eq!(found.mode, Some(0o750), "{at}");
+    }
+}
+
+#[tokio::test]
+async fn mkdir_of_what_exists_fails_unless_parents_are_made_too() {
+    let site = Site::empty();
+    site.put("/d/f", b"x").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let mkdir = |path: &str, options| Mkdir { options, mode: Mode(0o755), path: path.into() };
+    for (path, parents) in [("/d", false), ("/d/f", false), ("/d/f", true), ("/", false)] {
+        let options = if parents { MkdirOptions::mkdirpath } else { MkdirOptions::NONE };
+        assert_eq!(peer.ask(mkdir(path, options)).await.code(), ErrorCode::ItExists, "{path} {parents}");
+    }
+    peer.ask(mkdir("/d", MkdirOptions::mkdirpath)).await.ok();
+}
+
+#[tokio::test]
+async fn a_right_that_the_mode_gives_nobody_is_not_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
+    site.put("/f", b"x").await;
+    let mut peer = Peer::logged_in(&site).await;
+    for (mode, flags) in [
+        (0o644, StatFlags::readable | StatFlags::writable),
+        (0o444, StatFlags::readable),
+        (0o200, StatFlags::writable),
+        (0o755, StatFlags::readable | StatFlags::writable | StatFlags::xset),
+    ] {
+        peer.ask(Chmod { mode: Mode(mode), path: "/f".into() }).await.ok();
+        assert_eq!(StatInfo::decode(peer.ask(stat("/f")).await.ok()).unwrap().flags, flags, "{mode:o}");
+        assert_eq!(peer.ask(Statx { list: "/f".into() }).await.ok(), [0][..], "a file, for `statx`");
     }
 }
 
@@ -121,7 +152,6 @@ async fn names_change() {
     peer.ask(mv("/a", "/b")).await.ok();
     assert_eq!((site.get("/a").await, site.get("/b").await.unwrap()), (None, "a".into()));
     assert_eq!(peer.ask(mv("/a", "/c")).await.code(), ErrorCode::NotFound);
-    peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
     peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
     assert_eq!(peer.ask(Mkdir { path: "/x/y".into(), ..Mkdir::default() }).await.code(), ErrorCode::NotFound);
     peer.ask(mv("/b", "/d/b")).await.ok();

@@ -16,7 +16,7 @@ use towpath_proto::xrootd::{
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{local::LocalStore, memory::MemoryStore, sys::disk};
 
-use super::peer::{Answer, HANG, Peer, Site, content, encode};
+use super::peer::{Answer, HANG, Peer, Site, content, encode, open_request};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
@@ -50,6 +50,18 @@ async fn an_upload_is_visible_when_it_is_closed() {
     assert_eq!(peer.ask(read).await.ok(), data[3_000_000..3_000_005], "the writer reads what it wrote");
     peer.close(handle).await.ok();
     assert!(site.get("/f").await.unwrap() == data);
+}
+
+#[tokio::test]
+async fn an_upload_by_xrdcp_makes_missing_directories() {
+    let site = Site::empty();
+    let mut peer = Peer::logged_in(&site).await;
+    for (at, options) in [("/new/a/f", NEW | OpenOptions::async_), ("/new/b/f", REPLACE | OpenOptions::mkpath)] {
+        let handle = peer.open(at, options).await;
+        peer.close(handle).await.ok();
+        assert!(site.get(at).await.is_some(), "{at}");
+    }
+    assert_eq!(peer.ask(open_request("/none/f", NEW)).await.code(), ErrorCode::NotFound, "nothing asks for it");
 }
 
 #[tokio::test]
