@@ -24,23 +24,19 @@ use super::{
 };
 use crate::{access::Activity, shares::Lease};
 
-/// Answers a GET or a HEAD.
+/// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    let answered = match exchange.verb {
-        Verb::Head => head(exchange).await,
-        _ => get(exchange).await,
-    };
-    match answered {
+    match get(exchange).await {
         Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).ok_or(refusal),
         answered => answered,
     }
 }
 
-async fn head(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    exchange.may(Activity::Stat)?;
+/// Answers a HEAD of a caller who may ask about the target but not read it: as a GET would be if it were permitted.
+async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
-        FileKind::Directory => listing_page::head(exchange, &metadata),
+        FileKind::Directory => Ok(listing_page::fields(exchange, &metadata)),
         _ => file(exchange, &metadata, None).await,
     }
 }
@@ -48,6 +44,10 @@ async fn head(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
 async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     // Which of the two rights is needed shows only when the path is opened.
     let may_read = exchange.may(Activity::Read);
+    if may_read.is_err() && exchange.verb == Verb::Head && exchange.may(Activity::List).is_err() {
+        exchange.may(Activity::Stat)?;
+        return about(exchange).await;
+    }
     if may_read.is_err() {
         exchange.may(Activity::List).or(may_read.clone())?;
         return listing_page::answer(exchange).await.map_err(|refusal| match (refusal.fault(), may_read) {
@@ -142,8 +142,11 @@ fn content(
     }
 }
 
-/// The `Range` field, unless `If-Range` says that it does not count.
+/// The `Range` field, unless `If-Range` says that it does not count. HEAD has no ranges (RFC 9110 §14.2).
 fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequest> {
+    if exchange.verb == Verb::Head {
+        return None;
+    }
     let range = RangeRequest::parse(&exchange.field(header::RANGE)?)?;
     match exchange.field(header::IF_RANGE) {
         Some(text) if !IfRange::parse(&text)?.holds(validators, sys::clock::unix_s()) => None,

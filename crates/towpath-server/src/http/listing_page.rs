@@ -17,6 +17,7 @@ use super::{
     propfind::ENTRY_BYTES,
     refusal::Refusal,
     respond, target,
+    verb::Verb,
 };
 use crate::{access::Activity, shares::Lease};
 
@@ -44,19 +45,26 @@ impl Form {
     }
 }
 
-/// The fields of a directory's answer.
-pub(super) fn head(exchange: &Exchange, metadata: &Metadata) -> Result<Response<Content>, Refusal> {
+/// A directory's answer without its entries.
+pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Content> {
     if !exchange.target.slash {
-        return Ok(moved(exchange));
+        return moved(exchange);
     }
     let mut response = Response::new(Content::Empty);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, Form::wanted(exchange).media_type());
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+    );
+    // A file that grows changes the listing, but not the directory's time.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(modified_s) = respond::validators(metadata).modified_s {
         headers.insert(header::LAST_MODIFIED, respond::value(date::format(modified_s)));
     }
-    Ok(response)
+    response
 }
 
 /// The way to a directory that was asked for without its slash. A client tells by it that this is no file (rclone's `http` does).
@@ -76,12 +84,13 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?;
-    if !exchange.target.slash {
-        return Ok(moved(exchange));
+    let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
+    let mut response = fields(exchange, &metadata);
+    if response.status() != StatusCode::OK || exchange.verb == Verb::Head {
+        return Ok(response);
     }
-    let form = Form::wanted(exchange);
     let page = Page {
-        form,
+        form: Form::wanted(exchange),
         directory: exchange.path().clone(),
         site: exchange.service.site.clone(),
         entries: 0,
@@ -90,15 +99,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
         claim: exchange.claim(),
         _lease: lease,
     };
-    let mut response = respond::with_status(StatusCode::OK, Content::Stream(page.stream().boxed(), None));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, form.media_type());
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
-    );
+    *response.body_mut() = Content::Stream(page.stream().boxed(), None);
     Ok(response)
 }
 
