@@ -1,9 +1,15 @@
 //! One request, as its method's function sees it: what it is about, who asks, and the service behind it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use http::{HeaderMap, HeaderName, Uri, Version, header};
-use towpath_proto::http::condition::{Conditions, Decision};
+use towpath_proto::http::{
+    challenge::BearerError,
+    condition::{Conditions, Decision},
+};
 use towpath_store::{Caller, Fault, Metadata, Result, Store, StorePath};
 
 use super::{
@@ -35,6 +41,8 @@ pub(super) struct Exchange {
     pub(super) headers: HeaderMap,
     /// What it has cost so far.
     pub(super) account: Mutex<Account>,
+    /// Whether the identity lacked a right that the request needs.
+    pub(super) lacks_right: AtomicBool,
 }
 
 impl Exchange {
@@ -55,7 +63,26 @@ impl Exchange {
 
     /// Whether the one who asks may do this to the target.
     pub(super) fn may(&self, activity: Activity) -> Result<()> {
-        self.identity.check(activity, self.path())
+        self.may_at(activity, self.path())
+    }
+
+    /// Whether the one who asks may do this at `path`.
+    pub(super) fn may_at(&self, activity: Activity, path: &StorePath) -> Result<()> {
+        let checked = self.identity.check(activity, path);
+        self.lacks_right.fetch_or(checked.is_err(), Relaxed);
+        checked
+    }
+
+    /// The refusal, which says so if the token of the request is to blame. That a file's own permissions refuse is no matter of the token.
+    pub(super) fn explain(&self, refusal: Refusal) -> Refusal {
+        match refusal.fault() {
+            _ if self.caller().token.is_none() => refusal,
+            Fault::AuthenticationFailed => refusal.of_token(BearerError::INVALID_TOKEN),
+            Fault::PermissionDenied if self.lacks_right.load(Relaxed) => {
+                refusal.of_token(BearerError::INSUFFICIENT_SCOPE)
+            }
+            _ => refusal,
+        }
     }
 
     /// A header field with all its lines.

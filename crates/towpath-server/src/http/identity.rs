@@ -1,7 +1,8 @@
 //! Who asks: `Authorization` with a bearer token or a password, `?authz=`, or nobody in particular.
 
-use http::{HeaderMap, HeaderValue, header, request::Parts};
-use towpath_store::{Error, Fault};
+use http::{HeaderValue, StatusCode, header, request::Parts};
+use towpath_proto::http::challenge::BearerError;
+use towpath_store::{Error, Fault, Secret};
 
 use super::{link::Link, refusal::Refusal, respond::value, target::Target};
 use crate::{
@@ -12,6 +13,13 @@ use crate::{
 
 /// When to come again after too many wrong passwords, in seconds.
 const GUESSERS_WAIT: HeaderValue = HeaderValue::from_static("60");
+
+/// The bearer token of a request, where this server takes tokens: clients send the one they have to whomever they ask.
+fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secret> {
+    let field = request.headers.get(header::AUTHORIZATION);
+    let token = field.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
+    token.or_else(|| target.token.clone()).filter(|_| service.access.takes_tokens())
+}
 
 /// The one who sent a request. Credentials of other schemes than are understood here count as none.
 ///
@@ -32,10 +40,12 @@ pub(super) async fn identify(
     {
         return log_in(service, passwords, link, request, &shown).await;
     }
-    let token = authorization.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
-    let token = token.as_ref().or(target.token.as_ref());
-    let identity = service.access.identify(token, link.peer.ip()).await;
-    identity.map_err(|error| if token.is_some() { Refusal::from(error).of_token() } else { error.into() })
+    let token = token_of(service, request, target);
+    let identified = service.access.identify(token.as_ref(), link.peer.ip()).await;
+    identified.map_err(|error| match error.fault() {
+        Fault::AuthenticationFailed if token.is_some() => Refusal::from(error).of_token(BearerError::INVALID_TOKEN),
+        _ => error.into(),
+    })
 }
 
 async fn log_in(
@@ -61,18 +71,25 @@ async fn log_in(
     }
 }
 
-/// Adds the challenges that a refusal offers (RFC 9110 §11.6.1): `bearer` for a token, and over TLS one for a password.
-pub(super) fn challenge(
-    service: &Service,
-    link: &Link,
-    (bearer, has_stale_nonce): (HeaderValue, bool),
-    headers: &mut HeaderMap,
-) {
-    let passwords = service.access.passwords().filter(|_| link.encrypted);
-    if passwords.is_none() || service.access.takes_tokens() {
-        headers.append(header::WWW_AUTHENTICATE, bearer);
+/// The challenges that belong to a refusal (RFC 9110 §11.6.1): on 401 how clients can authenticate, by a token, or by a password over TLS; and what was
+/// wrong with the token that the request carried (RFC 6750 §3). None for other refusals.
+pub(super) fn challenges(service: &Service, link: &Link, refusal: &Refusal) -> Vec<HeaderValue> {
+    let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
+    let passwords = service.access.passwords().filter(|_| is_unauthorized && link.encrypted);
+    let takes_bearer = is_unauthorized && (passwords.is_none() || service.access.takes_tokens());
+    let mut challenges = Vec::new();
+    match refusal.token_error() {
+        Some(error) => challenges.push(value(error)),
+        // A challenge of `Bearer` has at least one parameter (RFC 6750 §3).
+        None if takes_bearer => challenges.push(value(format_args!("Bearer realm=\"{}\"", quotable(&service.site)))),
+        None => {}
     }
-    for challenge in passwords.into_iter().flat_map(|passwords| passwords.challenges(has_stale_nonce)) {
-        headers.append(header::WWW_AUTHENTICATE, value(challenge));
-    }
+    let passwords = passwords.into_iter().flat_map(|passwords| passwords.challenges(refusal.has_stale_nonce()));
+    challenges.extend(passwords.map(value));
+    challenges
+}
+
+/// `text` without the characters that would have to be escaped in a quoted string.
+fn quotable(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, ' '..='~') && !"\"\\".contains(*c)).collect()
 }

@@ -161,10 +161,10 @@ impl Destination {
     pub(super) async fn of(exchange: &Exchange, source: &Metadata) -> Result<Self, Refusal> {
         let path = path_of_destination(exchange)?;
         // Who may not ask about it does not learn from the refusal whether it exists.
-        exchange.identity.check(Activity::Stat, &path)?;
+        exchange.may_at(Activity::Stat, &path)?;
         let existing = exchange.metadata_of(&path).await?;
         // To create a directory with what is in it takes more than `CreateDirectory`, which holds also above the granted paths.
-        exchange.identity.check(if existing.is_some() { Activity::Modify } else { Activity::Create }, &path)?;
+        exchange.may_at(if existing.is_some() { Activity::Modify } else { Activity::Create }, &path)?;
         let (from, to) = ((exchange.path(), Some(source)), (&path, existing.as_ref()));
         if lies_in(exchange, to.0, from).await? || lies_in(exchange, from.0, to).await? {
             let text = "source and destination are the same, or one lies in the other";

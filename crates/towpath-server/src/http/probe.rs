@@ -123,10 +123,7 @@ fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePe
     };
     // The path may be that of a directory, of which some rights speak as of what is in it.
     let in_it = path.join(b"probe").unwrap_or_else(|_| path.clone());
-    exchange
-        .identity
-        .check(activity, path)
-        .or_else(|error| exchange.identity.check(activity, &in_it).map_err(|_| error))?;
+    exchange.identity.check(activity, path).or_else(|error| exchange.may_at(activity, &in_it).map_err(|_| error))?;
     let longest = probes.settings.longest.0;
     if ask.duration > longest {
         let text = format!("no probe here takes longer than {} ms (probe.longest)", longest.as_millis());

@@ -21,7 +21,7 @@ pub(super) struct Refusal {
     condition: Option<String>,
     /// Whether the password was right, and only the nonce too old (RFC 7616 §3.3).
     has_stale_nonce: bool,
-    /// What is wrong with the bearer token that was shown, as RFC 6750 §3.1 calls it.
+    /// What was wrong with the bearer token of the request, as RFC 6750 §3.1 calls it.
     token_error: Option<&'static str>,
 }
 
@@ -29,15 +29,8 @@ impl Refusal {
     /// A refusal with a status of one's own and a sentence for people.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let fault = Fault::from_http(status.as_u16());
-        Self {
-            status,
-            fault,
-            text: text.into(),
-            headers: Vec::new(),
-            condition: None,
-            has_stale_nonce: false,
-            token_error: None,
-        }
+        let (headers, condition, has_stale_nonce, token_error) = Default::default();
+        Self { status, fault, text: text.into(), headers, condition, has_stale_nonce, token_error }
     }
 
     /// 400.
@@ -98,25 +91,16 @@ impl Refusal {
         Self { has_stale_nonce: true, ..self }
     }
 
-    /// The same to a client that showed a bearer token.
+    /// The same for a request whose bearer token was of no use: `error` is the code of a [`BearerError`], which its challenge says.
     #[must_use]
-    pub(super) fn of_token(mut self) -> Self {
-        self.token_error = match self.fault {
-            Fault::AuthenticationFailed => Some(BearerError::INVALID_TOKEN),
-            _ => None,
-        };
-        self
+    pub(super) fn of_token(self, error: &'static str) -> Self {
+        Self { token_error: Some(error), ..self }
     }
 
-    /// The `Bearer` challenge.
-    pub(super) fn bearer_challenge(&self) -> HeaderValue {
-        match self.token_error {
-            Some(code) => {
-                let description = self.text.lines().next().map(str::to_owned);
-                value(BearerError { code: code.into(), description })
-            }
-            None => HeaderValue::from_static("Bearer"),
-        }
+    /// What was wrong with the bearer token of the request.
+    pub(super) fn token_error(&self) -> Option<BearerError> {
+        let description = self.text.lines().next().map(str::to_owned);
+        self.token_error.map(|code| BearerError { code: code.into(), description })
     }
 
     /// The file was created meanwhile: `If-None-Match` does not hold.
@@ -145,7 +129,7 @@ impl Refusal {
         self.has_stale_nonce
     }
 
-    /// The answer; one of status 401 still lacks the challenges.
+    /// The answer, still without challenges.
     pub(super) fn into_response(self) -> Response<Content> {
         let (media_type, body) = match self.condition {
             Some(xml) => (respond::XML, xml),
@@ -177,6 +161,6 @@ impl From<Error> for Refusal {
         let fault = error.fault();
         let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = format!("{error}\nAt fault: {}.", error.blame());
-        Self { status, fault, text, headers: Vec::new(), condition: None, has_stale_nonce: false, token_error: None }
+        Self { fault, ..Self::new(status, text) }
     }
 }

@@ -1,6 +1,6 @@
 //! From a request to an answer: what it is about, who asks, which function answers, and what is told about it in log and metrics.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -37,11 +37,11 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let mut response = outcome.unwrap_or_else(|refusal| {
         tell_operator(link.peer, refusal.fault(), refusal.text());
         account.refused(refusal.fault());
-        let offered = (refusal.bearer_challenge(), refusal.has_stale_nonce());
+        let challenges = identity::challenges(&service, &link, &refusal);
         let mut response = refusal.into_response();
-        if response.status() == StatusCode::UNAUTHORIZED {
-            identity::challenge(&service, &link, offered, response.headers_mut());
-        }
+        challenges.into_iter().for_each(|challenge| {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+        });
         response
     });
     response.headers_mut().insert(header::SERVER, SERVER);
@@ -93,8 +93,9 @@ async fn carry_out(
         uri: parts.uri,
         headers: parts.headers,
         account: Mutex::new(account),
+        lacks_right: AtomicBool::new(false),
     };
-    let outcome = dispatch(&exchange, body).await;
+    let outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
     (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 

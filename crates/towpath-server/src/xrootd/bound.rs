@@ -51,7 +51,8 @@ struct BoundReader {
 pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
     let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
     let (receiving, sending) = split(socket);
-    let outbox = Arc::new(Outbox::new(sending, &session.service, session.ended.child_token(), Arc::clone(&session.sending)));
+    let outbox =
+        Arc::new(Outbox::new(sending, &session.service, session.ended.child_token(), Arc::clone(&session.sending)));
     let (deliveries, queue) = mpsc::unbounded_channel();
     let bound = session.bind(BoundPath { outbox: Arc::clone(&outbox), deliveries });
     answer.extend_from_slice(&login::bound(stream_id, &bound));

@@ -166,7 +166,8 @@ async fn c6_basic_is_offered_after_digest_and_over_tls_only() {
         guarded.ask(is_http2, "GET /file", &basic("bob:Alice's")).await.expect(StatusCode::UNAUTHORIZED);
     }
     let site = &guarded.site;
-    assert_eq!(challenges(&site.get("/file").await), ["Bearer"], "no password is asked for where others can read it");
+    let bearer = "Bearer realm=\"towpath\"";
+    assert_eq!(challenges(&site.get("/file").await), [bearer], "no password is asked for where others can read it");
     for authorization in [basic("bob:Bob's"), "Digest x".to_owned()] {
         let answer = site.ask("GET /file", &[("authorization", &authorization)], "").await;
         let answer = answer.expect(StatusCode::UPGRADE_REQUIRED);
