@@ -19,6 +19,7 @@ mod digests;
 mod exchange;
 mod file_body;
 mod get;
+mod http10;
 mod identity;
 mod link;
 mod listing_page;
@@ -88,7 +89,7 @@ impl State {
 /// Serves one connection until it ends.
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     let link = Arc::new(Link::new(&service, &socket, peer));
-    let wire = Wire::new(socket, Arc::clone(&link.outbox), Arc::clone(&link.pulse), service.limits.header_bytes.0);
+    let wire = Wire::new(socket, &link, service.limits.header_bytes.0);
     let builder = builder(&service);
     let answer = {
         let (service, link) = (Arc::clone(&service), Arc::clone(&link));

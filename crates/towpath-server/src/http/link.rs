@@ -8,7 +8,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{pulse::Pulse, wire::Outbox};
+use super::{http10::StatusLine, pulse::Pulse, wire::Outbox};
 use crate::{
     Buffers, Memory, Service, Socket,
     buffers::Room,
@@ -29,6 +29,8 @@ pub(super) struct Link {
     pub(super) encrypted: bool,
     /// Whether the client keeps up.
     pub(super) pulse: Arc<Pulse>,
+    /// The version that the next response says.
+    pub(super) status_line: Arc<StatusLine>,
     /// Spans of files to be sent.
     pub(super) outbox: Arc<Outbox>,
     /// Cancelled when others need memory that the client does not move: then the connection ends.
@@ -109,6 +111,7 @@ impl Link {
             socket: socket.as_raw_fd(),
             encrypted: socket.is_encrypted(),
             pulse: Arc::new(Pulse::new()),
+            status_line: Arc::default(),
             outbox: Arc::default(),
             revoked: CancellationToken::new(),
             own: if is_hosted { Buffers::new(own_bytes) } else { Buffers::growing_to(own_bytes) },

@@ -13,7 +13,7 @@ use super::{
     body::{Content, Reply},
     copying,
     exchange::Exchange,
-    get, identity,
+    get, http10, identity,
     link::Link,
     locking, namespace, probe, propfind, proppatch, put,
     refusal::Refusal,
@@ -33,6 +33,10 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let path = request.uri().path().to_owned();
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
     let asks_for_tcp = request.headers().contains_key(TCP_INFO_FIELD);
+    let http10 = (request.version() == Version::HTTP_10).then(|| http10::keeps_alive(request.headers()));
+    if http10.is_some() {
+        link.status_line.raise();
+    }
     let (outcome, mut account) = carry_out(Arc::clone(&service), &link, verb, request, account).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
         tell_operator(link.peer, refusal.fault(), refusal.text());
@@ -53,6 +57,10 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     }
     if verb == Verb::Head {
         *response.body_mut() = Content::Empty;
+    }
+    if http10.is_some_and(|keeps_alive| !keeps_alive || response.body().length().is_none()) {
+        // What has no length ends with its connection: there are no chunks in HTTP/1.0.
+        http10::announce_close(response.headers_mut());
     }
     response.map(|content| Reply::new(content, link, account))
 }

@@ -31,7 +31,7 @@ use tokio::{
 
 use towpath_store::{Error, Fault, ReadHandle};
 
-use super::pulse::Pulse;
+use super::{http10::StatusLine, link::Link, pulse::Pulse};
 use crate::{Socket, shares::Lease, socket::is_of_connection};
 
 /// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
@@ -222,16 +222,19 @@ pub(super) struct Wire {
     socket: Socket,
     outbox: Arc<Outbox>,
     pulse: Arc<Pulse>,
+    status_line: Arc<StatusLine>,
     header_bytes: u64,
     opening: Opening,
 }
 
 impl Wire {
-    /// The wire over `socket`. Spans may be put into `outbox` only if the socket is plain. A request header of HTTP/1.1 of more than
+    /// The wire of `link` over `socket`. Spans may be put into its outbox only if the socket is plain. A request header of HTTP/1.1 of more than
     /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it. (In HTTP/2 the body of a request may come
     /// before anybody has looked at its header, whose length hyper bounds.)
-    pub(super) fn new(socket: Socket, outbox: Arc<Outbox>, pulse: Arc<Pulse>, header_bytes: u64) -> Self {
-        Self { socket, outbox, pulse, header_bytes, opening: Opening::default() }
+    pub(super) fn new(socket: Socket, link: &Link, header_bytes: u64) -> Self {
+        let (outbox, pulse, status_line) =
+            (Arc::clone(&link.outbox), Arc::clone(&link.pulse), Arc::clone(&link.status_line));
+        Self { socket, outbox, pulse, status_line, header_bytes, opening: Opening::default() }
     }
 
     fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -292,7 +295,14 @@ impl AsyncWrite for Wire {
         let (before, rest) = slices.split_at(plain);
         let outcome = match rest.first() {
             Some(mark) if before.iter().all(|slice| slice.is_empty()) => self.poll_send(cx, mark.len()),
-            _ => Pin::new(&mut self.socket).poll_write_vectored(cx, before),
+            _ => match self.status_line.replacement(before) {
+                None => Pin::new(&mut self.socket).poll_write_vectored(cx, before),
+                Some(head) => {
+                    let outcome = Pin::new(&mut self.socket).poll_write(cx, &head);
+                    self.status_line.replaced(if let Poll::Ready(Ok(sent)) = outcome { sent } else { 0 });
+                    outcome
+                }
+            },
         };
         self.note(outcome)
     }
@@ -303,7 +313,9 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        self.status_line.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
