@@ -18,6 +18,7 @@ mod copying;
 mod digests;
 mod exchange;
 mod file_body;
+mod framing;
 mod get;
 mod http10;
 mod identity;

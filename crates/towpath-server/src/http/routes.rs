@@ -13,7 +13,7 @@ use super::{
     body::{Content, Reply},
     copying,
     exchange::Exchange,
-    get, http10, identity,
+    framing, get, http10, identity,
     link::Link,
     locking, namespace, probe, propfind, proppatch, put,
     refusal::Refusal,
@@ -112,6 +112,7 @@ async fn begin(
     link: &Link,
     parts: &http::request::Parts,
 ) -> Result<(Target, crate::access::Identity), Refusal> {
+    framing::check(parts.version, &parts.headers)?;
     if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
         return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
     }

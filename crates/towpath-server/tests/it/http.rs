@@ -3,6 +3,7 @@
 mod application;
 mod fair_shares;
 mod files;
+mod framing;
 mod limits;
 mod links;
 mod namespace;
