@@ -157,6 +157,9 @@ fn root_path() -> String {
 pub struct HttpConfig {
     /// Whether PUT makes missing parent directories, as XRootD's HTTP does. WebDAV wants it to fail with 409 (RFC 4918 §9.7.1).
     pub create_parents: bool,
+    /// Origins whose web pages may read files and listings (CORS), such as `https://root.cern` for JSROOT; `*` for all. Pages of other
+    /// origins may not. A page brings its own token where one is needed: passwords that a browser knows are not used.
+    pub cors_origins: Vec<String>,
 }
 
 /// Third-party copies: a client has this server fetch a file from another one, or send it there.

@@ -15,6 +15,7 @@ mod account;
 mod application;
 mod body;
 mod copying;
+mod cors;
 mod digests;
 mod exchange;
 mod file_body;

@@ -35,9 +35,8 @@ use crate::{
     application::{Application, Body, Hosted, Reply},
 };
 
-/// What a page of another origin may send (CORS).
-const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
-const CORS_FIELDS: HeaderValue = HeaderValue::from_static("accept, authorization, content-type, if-none-match");
+/// The value of `Allow`.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
 
 /// Answers a request; of other methods than these, that they are not allowed.
 pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
@@ -46,32 +45,15 @@ pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming)
         Verb::Get | Verb::Head | Verb::Post | Verb::Delete => ask(exchange, hosted, body).await?,
         _ => {
             upload::discard(&exchange.headers, body, &exchange.service.limits).await;
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there are no files here")
-                .with(header::ALLOW, CORS_METHODS));
+            return Err(
+                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there are no files here").with(header::ALLOW, METHODS)
+            );
         }
     };
-    let headers = response.headers_mut();
     if exchange.verb == Verb::Options {
-        headers.insert(header::ALLOW, CORS_METHODS);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, CORS_METHODS);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, CORS_FIELDS);
-    }
-    if !hosted.origins.is_empty() {
-        // Of each answer: one that was kept for nobody's page must not be given to a permitted one.
-        headers.append(header::VARY, HeaderValue::from_static("origin"));
-    }
-    if let Some(origin) = permitted_origin(exchange, hosted) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("etag"));
+        response.headers_mut().insert(header::ALLOW, METHODS);
     }
     Ok(response)
-}
-
-/// The origin of the page that asks, if its pages may read what is told.
-fn permitted_origin(exchange: &Exchange, hosted: &Hosted) -> Option<HeaderValue> {
-    let origin = exchange.headers.get(header::ORIGIN)?;
-    let is_permitted = |permitted: &String| permitted == "*" || permitted.as_bytes() == origin.as_bytes();
-    hosted.origins.iter().any(is_permitted).then(|| origin.clone())
 }
 
 async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {

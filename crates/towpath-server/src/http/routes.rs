@@ -11,7 +11,7 @@ use super::{
     account::Account,
     application,
     body::{Content, Reply},
-    copying,
+    copying, cors,
     exchange::Exchange,
     framing, get, http10, identity,
     link::Link,
@@ -33,6 +33,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let path = request.uri().path().to_owned();
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
     let asks_for_tcp = request.headers().contains_key(TCP_INFO_FIELD);
+    let origin = request.headers().get(header::ORIGIN).cloned();
     let http10 = (request.version() == Version::HTTP_10).then(|| http10::keeps_alive(request.headers()));
     if http10.is_some() {
         link.status_line.raise();
@@ -49,6 +50,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
         response
     });
     response.headers_mut().insert(header::SERVER, SERVER);
+    cors::permit(&service, verb, origin, response.headers_mut());
     if asks_for_tcp
         && let Ok(info) = net::tcp_info(&link.socket)
         && let Ok(value) = HeaderValue::try_from(told(info).to_string())

@@ -7,6 +7,7 @@ mod framing;
 mod limits;
 mod links;
 mod namespace;
+mod origins;
 mod passwords;
 mod probe;
 mod properties;

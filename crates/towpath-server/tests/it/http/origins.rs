@@ -1,0 +1,91 @@
+//! Requests of web pages from other origins (CORS), as JSROOT makes them; what challenges say of tokens.
+
+use http::{StatusCode, header};
+use tempfile::NamedTempFile;
+use towpath_server::config::{IssuerConfig, Right};
+use towpath_store::sys::disk;
+use towpath_testkit::issuer::{SigningKey, jwks, wlcg_claims};
+
+use super::{Site, open_config};
+
+const JSROOT: &str = "https://root.cern";
+
+#[tokio::test]
+async fn pages_of_named_origins_may_read_files_and_ranges() {
+    let mut config = open_config();
+    config.http.cors_origins = vec![JSROOT.into()];
+    let site = Site::in_memory_with(&config);
+    site.put("/f.root", "content").await.expect(StatusCode::CREATED);
+    let preflight = [
+        ("origin", JSROOT),
+        ("access-control-request-method", "GET"),
+        ("access-control-request-headers", "authorization,range"),
+    ];
+    let answer = site.ask("OPTIONS /f.root", &preflight, "").await.expect(StatusCode::OK);
+    assert_eq!(answer.field("access-control-allow-origin"), JSROOT);
+    assert!(answer.field("access-control-allow-methods").contains("GET"));
+    let fields = answer.field("access-control-allow-headers");
+    assert!(["authorization", "range", "if-range"].iter().all(|name| fields.split(", ").any(|field| field == *name)));
+    for (what, range, status) in [
+        ("GET /f.root", "bytes=0-1", StatusCode::PARTIAL_CONTENT),
+        ("GET /f.root", "bytes=0-1,3-4", StatusCode::PARTIAL_CONTENT),
+        ("HEAD /f.root", "", StatusCode::OK),
+        // A page must be able to read errors, too.
+        ("GET /missing", "bytes=0-1", StatusCode::NOT_FOUND),
+        ("GET /f.root", "bytes=99-", StatusCode::RANGE_NOT_SATISFIABLE),
+    ] {
+        let answer = site.ask(what, &[("origin", JSROOT), ("range", range)], "").await.expect(status);
+        assert_eq!(answer.field("access-control-allow-origin"), JSROOT, "{what}");
+        let exposed = answer.field("access-control-expose-headers");
+        for name in ["accept-ranges", "content-range", "etag", "digest"] {
+            assert!(exposed.split(", ").any(|field| field == name), "{name}");
+        }
+        assert!(!answer.headers.contains_key("access-control-allow-credentials"));
+    }
+    let other = site.ask("GET /f.root", &[("origin", "https://evil.example")], "").await.expect(StatusCode::OK);
+    assert!(!other.headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN));
+    assert_eq!(other.field("vary"), "origin", "caches keep the two apart");
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_read_nothing_by_default() {
+    let site = Site::in_memory();
+    for what in ["OPTIONS /", "GET /"] {
+        let answer = site.ask(what, &[("origin", JSROOT), ("access-control-request-method", "GET")], "").await;
+        assert!(answer.expect(StatusCode::OK).headers.keys().all(|name| !name.as_str().starts_with("access-control")));
+    }
+}
+
+#[tokio::test]
+async fn challenges_say_what_is_wrong_with_a_token() {
+    const ISSUER: &str = "https://issuer.example";
+    let (key, keys) = (SigningKey::es256("key"), NamedTempFile::new().unwrap());
+    disk::write(keys.path(), jwks([&key]).to_string().as_bytes()).unwrap();
+    let mut config = open_config();
+    config.access.anonymous[0].allow = vec![Right::Stat];
+    config.access.audiences = vec!["https://se.example".into()];
+    let keys_path = Some(keys.path().to_owned());
+    config.access.issuers =
+        vec![IssuerConfig { issuer: ISSUER.into(), base_path: "/".into(), keys: keys_path, ca: None }];
+    let site = Site::in_memory_with(&config);
+    site.plant("/d/f").await;
+    let bearer = |claims| format!("Bearer {}", key.token(&claims));
+    let mut expired = wlcg_claims(ISSUER, "storage.read:/");
+    expired["exp"] = 1.into();
+    let ask = async |authorization: &str| {
+        let answer = site.ask("GET /d/f", &[("authorization", authorization)], "").await;
+        (answer.status, answer.field("www-authenticate").to_owned())
+    };
+    assert_eq!(ask("").await, (401, "Bearer realm=\"towpath\"".into()), "no error where there was no token");
+    for (token, status, error) in [
+        ("Bearer garbage", 401, "error=\"invalid_token\""),
+        (&*bearer(expired), 401, "error=\"invalid_token\""),
+        (&*bearer(wlcg_claims(ISSUER, "storage.read:/other")), 403, "error=\"insufficient_scope\""),
+    ] {
+        let (got, challenge) = ask(token).await;
+        assert_eq!(got, status, "{challenge}");
+        assert!(challenge.starts_with("Bearer error=") && challenge.contains(error), "{challenge}");
+        assert!(challenge.contains("error_description=\""), "{challenge}");
+    }
+    assert_eq!(ask(&bearer(wlcg_claims(ISSUER, "storage.read:/"))).await, (200, String::new()));
+}
