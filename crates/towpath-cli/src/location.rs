@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio_util::task::TaskTracker;
-use towpath_client::{Client, ClientOptions, s3::S3Options};
+use towpath_client::{Client, ClientOptions, Waits, s3::S3Options};
 use towpath_mover::Place;
 use towpath_proto::url::{Endpoint, Family, Location, Url};
 use towpath_store::{
@@ -18,7 +18,7 @@ use towpath_store::{
 
 use crate::{
     args::{Addressing, Remote},
-    failure::Failure,
+    failure::{Failure, complain},
 };
 
 /// One end of a copy.
@@ -56,6 +56,7 @@ impl Places {
                 path_style: remote.s3_addressing.map(|addressing| addressing == Addressing::Path),
                 keys: None,
             },
+            waits: Waits::new(|what| complain(what)),
             // The mover bounds what is in flight by the path.
             window_bytes: towpath_mover::MOST_BYTES as usize,
             ..ClientOptions::default()

@@ -21,6 +21,7 @@ pub mod options;
 pub mod third_party;
 mod tls;
 pub mod token;
+mod waits;
 mod words;
 pub mod xrootd;
 
@@ -37,6 +38,7 @@ pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Subscription, Trace,
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
+pub use waits::Waits;
 
 /// The ways to remote sites: connections are shared by all stores that come from one client.
 #[derive(Debug)]

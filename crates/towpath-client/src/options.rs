@@ -6,7 +6,7 @@ use http::HeaderMap;
 use towpath_proto::reach::Reach;
 use towpath_store::sys::processor;
 
-use crate::{TokenSource, s3::S3Options};
+use crate::{TokenSource, Waits, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct ClientOptions {
     /// How long a storage may take over what is slow by nature (recall from tape, checksums), and how long all the waits together
     /// that it asks for may be.
     pub patience: Duration,
+    /// Who is told what the client waits for, once that takes longer than two seconds.
+    pub waits: Waits,
     /// How often one request is sent again after the connection was lost.
     pub retries: u32,
     /// How long one request is tried again, counted from its start.
@@ -57,6 +59,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             patience: Duration::from_secs(30 * 60),
+            waits: Waits::default(),
             retries: 5,
             retry_time: Duration::from_secs(5 * 60),
             window_bytes: 64 << 20,

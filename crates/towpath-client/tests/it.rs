@@ -30,6 +30,8 @@ mod lanes;
 mod lies;
 #[path = "it/listings.rs"]
 mod listings;
+#[path = "it/lying.rs"]
+mod lying;
 #[path = "it/own.rs"]
 mod own;
 #[path = "it/peer.rs"]

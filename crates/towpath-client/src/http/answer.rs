@@ -14,7 +14,7 @@ use super::{
     pool::{Connection, Pool},
     pursuit::Failure,
 };
-use crate::options::LEAST_PROGRESS_BYTES;
+use crate::{ClientOptions, Waits, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE};
 
 /// What is read of a body that nobody wants, so that its connection can be used again.
 const DISCARDED_BYTES: usize = 64 << 10;
@@ -33,6 +33,9 @@ pub(super) struct Answer {
     stall: Duration,
     patience: Duration,
     recent_bytes: usize,
+    /// Since when next to nothing has come, and who is told.
+    waited: Duration,
+    waits: Waits,
 }
 
 impl Answer {
@@ -42,8 +45,9 @@ impl Answer {
         place: Place,
         connection: (Connection, Option<Arc<Pool>>),
         permit: Option<OwnedSemaphorePermit>,
-        stall: Duration,
+        options: &ClientOptions,
     ) -> Self {
+        let (stall, waits) = (options.stall, options.waits.clone());
         let (parts, body) = response.into_parts();
         let mut answer = Self {
             status: parts.status,
@@ -55,6 +59,8 @@ impl Answer {
             stall,
             patience: stall,
             recent_bytes: 0,
+            waited: Duration::ZERO,
+            waits,
         };
         if answer.body.is_end_stream() {
             answer.finished();
@@ -93,8 +99,20 @@ impl Answer {
                 return Ok(None);
             }
             let began = clock::now();
-            let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| self.stalled())?;
-            self.patience = self.patience.saturating_sub(clock::now() - began);
+            let frame = timeout(self.patience.min(FIRST_NOTICE), self.body.frame()).await;
+            let took = clock::now() - began;
+            self.patience = self.patience.saturating_sub(took);
+            self.waited += took;
+            if self.waited >= FIRST_NOTICE {
+                let (root, waited) = (self.place.root(), self.waited.as_secs());
+                self.waits.say(&root, || format!("waiting for {root}, which has sent next to nothing for {waited} s"));
+            }
+            let Ok(frame) = frame else {
+                if self.patience.is_zero() {
+                    return Err(self.stalled());
+                }
+                continue;
+            };
             match frame {
                 None => {
                     self.finished();
@@ -159,6 +177,7 @@ impl Answer {
         if self.recent_bytes >= LEAST_PROGRESS_BYTES {
             self.recent_bytes = 0;
             self.patience = self.stall;
+            self.waited = Duration::ZERO;
         }
     }
 

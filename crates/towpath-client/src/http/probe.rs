@@ -195,7 +195,7 @@ impl Line<'_> {
         let arrived = clock::now() - self.began;
         let round_trip = self.connection.look().map(|seen| seen.info.min_rtt).unwrap_or_default();
         let Self { place, began, index, connection, site, .. } = self;
-        let answer = Answer::new(response, place.clone(), (connection, None), None, site.options.stall);
+        let answer = Answer::new(response, place.clone(), (connection, None), None, &site.options);
         let server = answer.field(header::SERVER).unwrap_or_default().to_owned();
         if answer.status != StatusCode::OK || answer.field(header::CONTENT_TYPE) != Some(PROBE_TYPE) {
             return Err(match answer.status {

@@ -225,8 +225,13 @@ impl Site {
         };
         tracing::debug!(place = ?pursuit.place(), ?failure, "attempt failed");
         let answers = self.facts.answers.certain();
+        let why = match &failure {
+            Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) => error.to_string(),
+            Failure::Redirect(_) | Failure::Fatal(_) => String::new(),
+        };
         let pause = pursuit.next(failure, repeatable, answers, clock::now(), random::number())?;
         if !pause.is_zero() {
+            self.options.waits.pause(&pursuit.place().root(), pause, why);
             sleep(pause).await;
         }
         Ok(())
@@ -324,20 +329,27 @@ impl Site {
             let message = format!("{} gave no answer: {error}", place.root());
             Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
         };
+        let root = place.root();
+        let long = |waited: Duration| {
+            format!("waiting for {root}, which has not answered {} for {} s", question.method, waited.as_secs())
+        };
         let sent = match &question.payload {
             Payload::Stream(conduit) => {
                 self.hear_continue(&mut request, conduit);
                 let sending = connection.sender.try_send_request(request);
                 self.send_stream(sending, conduit).await
             }
-            _ => timeout(question.wait, connection.sender.try_send_request(request)).await.ok(),
+            _ => {
+                let answered = timeout(question.wait, connection.sender.try_send_request(request));
+                self.options.waits.during(&root, long, answered).await.ok()
+            }
         };
         match sent {
             Some(Ok(response)) => {
                 connection.note_far_end(response.headers());
                 // An upload that is answered before it is whole cannot go on, and its connection is of no more use.
                 let pool = question.payload.is_sent().then_some(pool);
-                Ok(Answer::new(response, place.clone(), (connection, pool), permit, self.options.stall))
+                Ok(Answer::new(response, place.clone(), (connection, pool), permit, &self.options))
             }
             Some(Err(mut error)) => {
                 let unsent = error.take_message().is_some();

@@ -7,7 +7,7 @@ use towpath_proto::{
     http::tpc::{Event, Reader, Verdict},
     url::{Url, without_secrets},
 };
-use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath};
+use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
 use super::{answer::Answer, place::is_loopback, question::Question, refusal, stat, store::HttpStore};
 use crate::third_party::{Way, Written};
@@ -42,7 +42,7 @@ impl HttpStore {
         if is_done && answer.status != StatusCode::ACCEPTED {
             return Ok(());
         }
-        verdict(&mut answer, written).await.map_err(|error| error.at(path))
+        verdict(&mut answer, site.options.patience, written).await.map_err(|error| error.at(path))
     }
 
     fn question(&self, caller: &Caller, other: Other<'_>) -> Result<Question> {
@@ -75,10 +75,11 @@ impl HttpStore {
     }
 }
 
-/// Follows the markers to the verdict.
-async fn verdict(answer: &mut Answer, written: Written<'_>) -> Result<()> {
+/// Follows the markers to the verdict. They may tell of no new byte for `patience`, as a storage may have to fetch or verify the file.
+async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) -> Result<()> {
     let mut reader = Reader::default();
     let mut stripes: Vec<u64> = Vec::new();
+    let (mut moved, mut most) = (clock::now(), 0);
     loop {
         answer.allow(SILENCE);
         let data = answer.next().await.map_err(stat::error_of)?;
@@ -90,7 +91,11 @@ async fn verdict(answer: &mut Answer, written: Written<'_>) -> Result<()> {
             match event {
                 Event::Marker(marker) => {
                     count(&mut stripes, marker.stripe, marker.bytes);
-                    written(stripes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)));
+                    let sum = stripes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+                    if sum > most {
+                        (moved, most) = (clock::now(), sum);
+                    }
+                    written(sum);
                 }
                 Event::Verdict(Verdict::Success) => return Ok(()),
                 Event::Verdict(Verdict::Failure(reason)) => {
@@ -98,6 +103,11 @@ async fn verdict(answer: &mut Answer, written: Written<'_>) -> Result<()> {
                     return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
                 }
             }
+        }
+        if moved.elapsed() >= patience {
+            let waited = patience.as_secs();
+            let message = format!("{} says that it copies, but has moved no byte for {waited} s", answer.place.root());
+            return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
         }
         if is_end {
             let message = format!("{} did not say how the copy ended", answer.place.root());

@@ -74,8 +74,18 @@ impl Origin {
     /// Those of [`Pursuit::next`].
     pub(super) async fn after(&self, pursuit: &mut Pursuit, site: &Site, failure: Failure) -> Result<()> {
         tracing::debug!(place = pursuit.place().name(), ?failure, "no answer");
+        let why = match &failure {
+            Failure::Wait { .. } => "asks to wait".to_owned(),
+            Failure::Refused(_) => "is too busy".to_owned(),
+            Failure::Lost(error) | Failure::NotSent(error) | Failure::EarlyLoss(error) => {
+                format!("gave no answer: {error}")
+            }
+            _ => "gave no answer".to_owned(),
+        };
         let pause = pursuit.next(failure, site.is_known_good(), clock::now(), random::number())?;
         if pause > Duration::ZERO {
+            let name = pursuit.place().name();
+            self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));
             tokio::time::sleep(pause).await;
         }
         Ok(())

@@ -41,7 +41,7 @@ use super::{
     flight::{Established, reserved},
     sink::Sink,
 };
-use crate::dial::Tap;
+use crate::{Waits, dial::Tap, options::LEAST_PROGRESS_BYTES};
 
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
@@ -141,8 +141,12 @@ struct Waiting {
     patient: bool,
     /// It is a listing, which may take the connection for itself.
     streams: bool,
+    /// When it was sent.
+    since: Instant,
     /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time (`waitresp`).
     deadline: Instant,
+    /// What came of its answer.
+    parts: Parts,
     /// The server wants credentials first; it will be asked again when it has them.
     refused_early: bool,
     /// Nobody waits for it any more.
@@ -159,7 +163,9 @@ impl Waiting {
             _permit: None,
             patient: false,
             streams: false,
+            since: deadline,
             deadline,
+            parts: Parts::default(),
             refused_early: false,
             given_up: true,
         }
@@ -172,9 +178,41 @@ impl Waiting {
     }
 }
 
+/// Parts of an answer that had next to nothing in them, since one had.
+#[derive(Debug, Default)]
+struct Parts {
+    since: Option<Instant>,
+    number: u32,
+    bytes: usize,
+}
+
+impl Parts {
+    /// An honest server may send a few short parts, and pause between them.
+    const FEW: u32 = 16;
+
+    /// Records a part of `bytes`; whether the answer moves with it.
+    fn came(&mut self, bytes: usize, now: Instant) -> bool {
+        self.since.get_or_insert(now);
+        (self.number, self.bytes) = (self.number.saturating_add(1), self.bytes + bytes);
+        let moves = self.bytes >= LEAST_PROGRESS_BYTES;
+        if moves {
+            *self = Self::default();
+        }
+        moves
+    }
+
+    /// Whether so little comes that the answer might as well not come.
+    fn trickle(&self, now: Instant, stall: Duration) -> bool {
+        self.number > Self::FEW && self.since.is_some_and(|since| now - since >= stall * 2)
+    }
+}
+
 /// What reader, writer and callers share.
 #[derive(Debug)]
 struct Shared {
+    /// `host:port`, for messages.
+    host: String,
+    waits: Waits,
     table: Mutex<Table>,
     /// What the server said of itself, once the session is ready.
     established: OnceLock<Established>,
@@ -285,7 +323,9 @@ impl Shared {
             table.patient -= expired.iter().filter(|waiting| waiting.patient).count();
         }
         for waiting in expired {
-            let error = Error::new(Fault::TimedOut, "the server lost the request: its answer did not come");
+            let message =
+                format!("{} did not answer a request within {} s", self.host, (now - waiting.since).as_secs());
+            let error = Error::new(Fault::TimedOut, message);
             waiting.finish(Err(Failure::Fatal(error.blamed_on(Blame::Storage))));
         }
     }
@@ -326,6 +366,8 @@ impl Connection {
         let table =
             Table { waiting: HashMap::new(), next: reserved::FIRST_FREE, lost: None, patient: 0, occupied: false };
         let shared = Arc::new(Shared {
+            host: dial.plan.host.clone(),
+            waits: dial.waits.clone(),
             table: Mutex::new(table),
             established: OnceLock::new(),
             tap: OnceLock::new(),
@@ -341,10 +383,21 @@ impl Connection {
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, place, patient } = exchange;
-        let deadline = clock::now() + self.shared.patience;
+        let since = clock::now();
+        let deadline = since + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));
-        let waiting =
-            Waiting { sink, reply, _permit: permit, patient, streams, deadline, refused_early: false, given_up: false };
+        let waiting = Waiting {
+            sink,
+            reply,
+            _permit: permit,
+            patient,
+            streams,
+            since,
+            deadline,
+            parts: Parts::default(),
+            refused_early: false,
+            given_up: false,
+        };
         let stream_id = {
             let mut table = self.shared.table();
             let refusal = table.lost.clone().or_else(|| table.refusal());
@@ -440,6 +493,8 @@ mod tests {
     fn a_listing_gives_the_connection_back_also_if_nobody_reads_it() {
         let table = Table { waiting: HashMap::new(), next: 0, lost: None, patient: 0, occupied: false };
         let shared = Shared {
+            host: String::new(),
+            waits: Waits::default(),
             table: Mutex::new(table),
             established: OnceLock::new(),
             tap: OnceLock::new(),

@@ -326,6 +326,7 @@ impl Site {
             underway: Arc::default(),
             stall: self.options.stall,
             patience: self.options.patience,
+            waits: self.options.waits.clone(),
         })
     }
 

@@ -172,4 +172,10 @@ impl Peer {
         let out = self.out.split();
         self.stream.write_all(&out).await.unwrap();
     }
+
+    /// As [`Self::send`]; whether the client is still there.
+    pub(crate) async fn try_send(&mut self) -> bool {
+        let out = self.out.split();
+        self.stream.write_all(&out).await.is_ok()
+    }
 }

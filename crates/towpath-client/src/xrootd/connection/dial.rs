@@ -17,6 +17,7 @@ use towpath_store::{Blame, Error, Fault, Result};
 
 use super::{Failure, Shared, broken, reader::Reader, writer};
 use crate::{
+    Waits,
     dial::{Dialer, Tap, timed_out},
     tls::Tls,
     xrootd::flight::{Flight, Plan, Progress, SetupFailure},
@@ -36,6 +37,7 @@ pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
+    pub(in crate::xrootd) waits: Waits,
 }
 
 /// Longest body of an answer before TLS, in bytes.

@@ -15,13 +15,16 @@ use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::{Control, Shared};
-use crate::{dial::Way, options::LEAST_PROGRESS_BYTES, xrootd::flight::reserved};
+use crate::{dial::Way, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
 
 /// How often to look for requests whose time is up: all that are underway are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long nothing may come before a first look at the connection. Each further look comes after twice the time, until an answer does.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// So many bytes at once of an answer are more than a sign of life.
+const SUBSTANCE_BYTES: usize = 512;
 
 /// What to do about silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,12 +103,24 @@ pub(super) struct Line<I> {
     within_answer: bool,
     /// When to look for requests whose time is up.
     expires_next: Instant,
+    began: Instant,
+    /// When something of an answer came last that was more than a sign of life, or nothing was expected.
+    progressed: Instant,
 }
 
 impl<I: AsyncRead + Unpin> Line<I> {
     pub(super) fn new(input: I, shared: Arc<Shared>, control: Control) -> Self {
         let now = clock::now();
-        Self { input, shared, control, liveness: Liveness::new(now), within_answer: false, expires_next: now }
+        Self {
+            input,
+            shared,
+            control,
+            liveness: Liveness::new(now),
+            within_answer: false,
+            expires_next: now,
+            began: now,
+            progressed: now,
+        }
     }
 
     /// An answer to a caller's request came.
@@ -124,14 +139,39 @@ impl<I: AsyncRead + Unpin> Line<I> {
         self.within_answer = false;
     }
 
+    /// Something came that a request waits for.
+    pub(super) fn progressed(&mut self) {
+        self.progressed = clock::now();
+    }
+
+    /// What has to be looked at now and then, whatever comes: requests whose time is up, a login that does not come to an end, and that a wait is long.
+    fn look_around(&mut self, now: Instant) -> Result<(), String> {
+        self.expires_next = now + EXPIRY_INTERVAL;
+        self.shared.expire(now);
+        if !self.shared.expects().0 {
+            self.progressed = now;
+        }
+        let waited = now - self.progressed;
+        if waited >= FIRST_NOTICE {
+            let host = &self.shared.host;
+            self.shared
+                .waits
+                .say(host, || format!("waiting for {host}, which has not answered for {} s", waited.as_secs()));
+        }
+        let limit = self.shared.stall * 2;
+        if self.shared.established.get().is_none() && now - self.began >= limit {
+            return Err(format!("no end of the login for {} s", limit.as_secs()));
+        }
+        Ok(())
+    }
+
     /// At least one byte and at most `limit` into `target`.
     pub(super) async fn receive(&mut self, target: &mut impl BufMut, limit: usize) -> Result<usize, String> {
         let stall = self.shared.stall;
         loop {
             let now = clock::now();
             if now >= self.expires_next {
-                self.expires_next = now + EXPIRY_INTERVAL;
-                self.shared.expire(now);
+                self.look_around(now)?;
             }
             let mut limited = (&mut *target).limit(limit);
             match timeout(self.liveness.pause.min(stall), self.input.read_buf(&mut limited)).await {
@@ -165,6 +205,9 @@ impl<I: AsyncRead + Unpin> Line<I> {
             Ok(received) => {
                 self.liveness.heard(clock::now(), received);
                 let stall = self.shared.stall;
+                if self.within_answer && received >= SUBSTANCE_BYTES {
+                    self.progressed();
+                }
                 if self.within_answer && self.liveness.trickles(stall) {
                     return Err(format!("next to nothing of an answer for {} s", (stall * 2).as_secs()));
                 }

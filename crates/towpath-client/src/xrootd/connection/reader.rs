@@ -33,6 +33,9 @@ const SMALL_READ: usize = 64 << 10;
 /// The same while long responses come: enough for the head of the next one, and little to copy of its data.
 const READ_AMID_BULK: usize = 512;
 
+/// How long a server may promise an answer again and again (`waitresp`), in times of [`crate::ClientOptions::patience`]: four hours of half an hour each, twice.
+const MAX_PROMISED_PATIENCES: u32 = 16;
+
 /// Why the connection is of no use any more.
 enum End {
     Failure(Failure),
@@ -127,13 +130,11 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                     Some(body) => body.kind == StatusKind::Final,
                 };
                 match poured {
-                    Ok(()) if last => {
+                    Ok(_) if last => {
+                        self.line.progressed();
                         self.shared.end(waiting, Ok(head.status.map_or(Answer::Ok, Answer::Status)));
                     }
-                    Ok(()) => {
-                        waiting.deadline = clock::now() + self.shared.patience;
-                        self.shared.put_back(stream_id, waiting);
-                    }
+                    Ok(bytes) => self.part_came(stream_id, waiting, bytes),
                     Err(end) => {
                         self.shared.put_back(stream_id, waiting);
                         return Err(end);
@@ -154,6 +155,24 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
+    /// Goes on waiting for the rest of an answer, of which a part of `bytes` came; not if next to nothing comes in all parts.
+    fn part_came(&mut self, stream_id: StreamId, mut waiting: Waiting, bytes: usize) {
+        let now = clock::now();
+        if waiting.parts.came(bytes, now) {
+            waiting.deadline = now + self.shared.patience;
+            self.line.progressed();
+        }
+        if waiting.given_up || !waiting.parts.trickle(now, self.shared.stall) {
+            return self.shared.put_back(stream_id, waiting);
+        }
+        let message =
+            format!("{} sends one part of an answer after the other, with next to nothing in them", self.host);
+        let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
+        // More of them may come, and must not be taken for another's.
+        self.shared.put_back(stream_id, Waiting::given_up(now));
+        self.shared.end(waiting, Err(Failure::Fatal(error)));
+    }
+
     /// An answer without data.
     fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
         let failure = match response {
@@ -169,7 +188,10 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
             Response::WaitResp(wait) => {
                 let promised = Duration::from_secs(u64::from(wait.seconds));
-                waiting.deadline = clock::now() + promised.max(self.shared.stall).min(self.shared.patience);
+                let promised = promised.max(self.shared.stall).min(self.shared.patience);
+                // Promises may be renewed, but not for ever.
+                let latest = waiting.since + self.shared.patience * MAX_PROMISED_PATIENCES;
+                waiting.deadline = (clock::now() + promised).min(latest);
                 waiting.patient = true;
                 self.shared.put_back(stream_id, waiting);
                 return Ok(());
@@ -223,20 +245,32 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     /// The answer that a `waitresp` promised.
     async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
         let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
-        match Response::decode(header, body)? {
-            Response::Ok(body) => {
-                let head = ResponseHead { header: *header, status: None };
-                waiting.sink.begin(&head, body.len() as u64)?;
-                waiting.sink.push(body, || false).await?;
+        let poured = async {
+            let body = match Response::decode(header, body)? {
+                Response::Ok(body) => body,
+                response => return Ok(Some(response)),
+            };
+            let head = ResponseHead { header: *header, status: None };
+            waiting.sink.begin(&head, body.len() as u64)?;
+            waiting.sink.push(body, || false).await?;
+            Ok::<_, End>(None)
+        };
+        match poured.await {
+            Ok(Some(response)) => self.verdict(header.stream_id, waiting, response),
+            Ok(None) => {
                 self.shared.end(waiting, Ok(Answer::Ok));
                 Ok(())
             }
-            response => self.verdict(header.stream_id, waiting, response),
+            // Whoever waits for it hears what is wrong with it, with all others on this connection.
+            Err(end) => {
+                self.shared.put_back(header.stream_id, waiting);
+                Err(end)
+            }
         }
     }
 
-    /// The data of a response into its sink.
-    async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<(), End> {
+    /// The data of a response into its sink; their number.
+    async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<usize, End> {
         let length = self.framer.remaining();
         sink.begin(head, length)?;
         self.amid_bulk = length >= DIRECT_BYTES;
@@ -248,7 +282,8 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             }
             let left = self.framer.remaining();
             if left == 0 {
-                return Ok(sink.end()?);
+                sink.end()?;
+                return Ok(usize::try_from(length).unwrap_or(usize::MAX));
             }
             match sink.room() {
                 Some((buffer, room)) if left >= DIRECT_BYTES && room > 0 => {

@@ -1,0 +1,130 @@
+//! What a client waits for, in words: said after two seconds, once for each server, and again now and then.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use towpath_store::sys::clock::{self, Instant};
+
+/// How long a client waits before it says so.
+pub(crate) const FIRST_NOTICE: Duration = Duration::from_secs(2);
+
+/// How long it then says no more about the same server. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+
+/// After this long without a word about a server, the next wait is a new one.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
+/// Servers that are remembered. Of more, the oldest are forgotten.
+const MAX_SERVERS: usize = 256;
+
+/// Takes what is said about waits.
+type Listener = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Says what a client waits for. Clones share what was said.
+#[derive(Clone, Default)]
+pub struct Waits(Option<Arc<Told>>);
+
+struct Told {
+    listener: Listener,
+    servers: Mutex<HashMap<String, (Instant, Duration)>>,
+}
+
+impl Waits {
+    /// Makes one that calls `listener` with a sentence whenever there is something to say. It must not block.
+    pub fn new(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(Told { listener: Arc::new(listener), servers: Mutex::default() })))
+    }
+
+    /// Says `what` about `server`, unless something was said about it a short time ago.
+    pub(crate) fn say(&self, server: &str, what: impl FnOnce() -> String) {
+        if let Some(told) = &self.0
+            && told.is_due(server, clock::now())
+        {
+            (told.listener)(&what());
+        }
+    }
+
+    /// Says that a request is sent again, or answered, after `pause`, because of `why`; if it is long.
+    pub(crate) fn pause(&self, server: &str, pause: Duration, why: impl fmt::Display) {
+        if pause >= FIRST_NOTICE {
+            self.say(server, || format!("waiting {} s before the next attempt: {why}", pause.as_secs()));
+        }
+    }
+
+    /// The outcome of `work`; while it takes long, says `what` about `server`.
+    pub(crate) async fn during<T>(
+        &self,
+        server: &str,
+        what: impl Fn(Duration) -> String,
+        work: impl Future<Output = T>,
+    ) -> T {
+        if self.0.is_none() {
+            return work.await;
+        }
+        let mut work = std::pin::pin!(work);
+        let since = clock::now();
+        loop {
+            match tokio::time::timeout(FIRST_NOTICE, &mut work).await {
+                Ok(outcome) => return outcome,
+                Err(_) => self.say(server, || what(since.elapsed())),
+            }
+        }
+    }
+}
+
+impl Told {
+    fn is_due(&self, server: &str, now: Instant) -> bool {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.retain(|_, (last, _)| now - *last < FORGOTTEN);
+        match servers.get_mut(server) {
+            Some((last, pause)) if now - *last >= *pause => {
+                (*last, *pause) = (now, (*pause * 2).min(LONGEST_PAUSE));
+                true
+            }
+            Some(_) => false,
+            None => {
+                if servers.len() >= MAX_SERVERS {
+                    let oldest = servers.iter().min_by_key(|(_, (last, _))| *last).map(|(server, _)| server.clone());
+                    oldest.and_then(|oldest| servers.remove(&oldest));
+                }
+                servers.insert(server.to_owned(), (now, FIRST_PAUSE));
+                true
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waits({})", if self.0.is_some() { "told" } else { "silent" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening() -> (Waits, Arc<Mutex<Vec<String>>>) {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&said);
+        (Waits::new(move |text| listener.lock().unwrap().push(text.to_owned())), said)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_is_said_once_and_then_sparsely() {
+        let (waits, said) = listening();
+        let seconds = |waited: Duration| waited.as_secs().to_string();
+        waits.during("a", seconds, tokio::time::sleep(Duration::from_millis(1900))).await;
+        assert!(said.lock().unwrap().is_empty());
+        waits.during("a", seconds, tokio::time::sleep(Duration::from_secs(200))).await;
+        assert_eq!(*said.lock().unwrap(), ["2", "12", "32", "72", "152"]);
+        waits.pause("b", Duration::from_secs(1), "busy");
+        waits.pause("b", Duration::from_secs(30), "busy");
+        assert_eq!(said.lock().unwrap().last().unwrap(), "waiting 30 s before the next attempt: busy");
+    }
+}
