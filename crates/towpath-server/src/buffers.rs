@@ -98,9 +98,19 @@ impl Buffers {
         room
     }
 
+    /// Grows the bound, because the peer has sent, or taken, `bytes`.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.grow(bytes / UNIT_BYTES);
+    }
+
     /// Returns the bound as it is now, in bytes.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.bound.load(Relaxed) as usize * UNIT_BYTES
+    }
+
+    /// Returns what the bound may become, in bytes.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.most as usize * UNIT_BYTES
     }
 
     fn units_for(&self, bytes: usize) -> u32 {

@@ -200,7 +200,8 @@ pub struct ProbeConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections at once, no more than three quarters of the descriptors that the process may have. Further ones wait in the kernel's queue.
+    /// Connections at once, no more than three quarters of the descriptors that the process may have. Idle ones make way for clients
+    /// from networks that have none.
     pub connections: usize,
     /// Requests of one connection being worked on; the next is read when one is done.
     pub requests_per_connection: usize,

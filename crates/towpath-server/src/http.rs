@@ -58,6 +58,7 @@ use self::{link::Link, pulse::Late, wire::Wire};
 use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
+    shares::Standing,
 };
 
 /// The longest frame that a client may send on HTTP/2. The least allowed, 16 KiB, is many to take apart.
@@ -88,9 +89,9 @@ impl State {
     }
 }
 
-/// Serves one connection until it ends.
-pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
-    let link = Arc::new(Link::new(&service, &socket, peer));
+/// Serves one connection until it ends. `activity` learns what the client sends and takes.
+pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
+    let link = Arc::new(Link::new(&service, &socket, peer, activity));
     let wire = Wire::new(socket, &link, service.limits.header_bytes.0);
     let builder = builder(&service);
     let answer = {

@@ -31,7 +31,7 @@ use crate::{
     config::Limits,
     http,
     metrics::Metrics,
-    shares::{Class, Holder, Lease, Shares},
+    shares::{Class, Holder, Shares, Standing},
     third_party::{self, Transfers},
     tls::Tls,
     xrootd,
@@ -44,8 +44,12 @@ const XROOTD_HANDSHAKE: u8 = 0;
 
 /// What one network may have of the connections, to what is left free: three to one, because batch systems stand behind one address.
 const CONNECTIONS_ALPHA: u64 = 3;
+/// Connections beyond the limit that may wait for a place; further ones wait in the kernel's queue.
+const NEWCOMERS: usize = 64;
+/// How long a connection of a network that has none may wait for one.
+const NEWCOMER_PATIENCE: Duration = Duration::from_secs(10);
 /// Descriptors that are neither connections nor open files: listeners, logs, the runtime's, and those of short looks at names.
-const OTHER_DESCRIPTORS: u64 = 128;
+const OTHER_DESCRIPTORS: u64 = 256;
 
 /// A server that listens, and has not begun to accept.
 #[derive(Debug)]
@@ -145,8 +149,8 @@ impl Server {
     /// Serves until [`Self::stopping`] is cancelled, then lets requests under way finish, for as long as the setting `drain` says.
     pub async fn run(self) {
         let connections = TaskTracker::new();
-        let places =
-            Arc::new(Semaphore::new(usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX)));
+        let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
+        let places = Arc::new(Semaphore::new(most.saturating_add(NEWCOMERS).min(Semaphore::MAX_PERMITS)));
         for listener in self.listeners {
             let (service, places, tracker) = (Arc::clone(&self.service), Arc::clone(&places), connections.clone());
             connections.spawn(accept(listener, service, places, tracker));
@@ -172,10 +176,9 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
         match accepted {
             (place, Ok((stream, peer))) => {
                 let service = Arc::clone(&service);
-                let Some(lease) = admit(&service, peer) else { continue };
                 tracker.spawn(async move {
-                    let _place = (place, lease);
-                    serve(&service, stream, peer).await;
+                    let _place = place;
+                    admit(&service, stream, peer).await;
                 });
             }
             (_, Err(error)) => {
@@ -187,27 +190,35 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
     }
 }
 
-/// Takes a connection from the share of its network; none if that does not permit one more.
-fn admit(service: &Service, peer: SocketAddr) -> Option<Lease> {
-    let lease = service.connections.try_take(&Holder::at(peer.ip()), 1, Class::Small);
-    if lease.is_none() {
-        service.metrics.dropped.inc();
-        tracing::info!(%peer, "closed a new connection: its network has as many as its share of limits.connections permits");
-    }
-    lease
+/// Serves a connection if the share of its network permits one more, and until others need its place and it is idle.
+async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
+    let evicted = CancellationToken::new();
+    let activity = Standing::watching(evicted.clone());
+    let holder = Holder::at(peer.ip());
+    let lease = service.connections.take_soon(&holder, Class::Small, &activity, NEWCOMER_PATIENCE).await;
+    let problem = match lease {
+        None => "its network has as many as its share of limits.connections permits",
+        Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {
+            Some(()) => return,
+            None => "it was idle, and others had no place",
+        },
+    };
+    service.metrics.dropped.inc();
+    tracing::info!(%peer, "closed a connection: {problem}");
 }
 
 /// How many connections and open files there may be: as the settings say, as far as the process may have so many descriptors.
 fn descriptors(limits: &Limits) -> (u64, u64) {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let connections = (limits.connections as u64).clamp(1, (most / 4 * 3).max(1));
-    let files = (limits.files as u64).min(most.saturating_sub(connections).saturating_sub(OTHER_DESCRIPTORS));
+    let rest = most.saturating_sub(connections).saturating_sub(OTHER_DESCRIPTORS);
+    let files = (limits.files as u64).min(rest.max(most / 8));
     (connections, files.max(1))
 }
 
-async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
+async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, activity: &Arc<Standing>) {
     service.metrics.accepted.inc();
-    service.metrics.connections.inc();
+    let _counted = Counted::new(service);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
@@ -217,8 +228,10 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
         Some(Ok(Ok(Some((Protocol::Xrootd, _))))) if service.application.is_some() => {
             tracing::debug!(%peer, "a client of XRootD came, and there are no files here");
         }
-        Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => xrootd::serve(Arc::clone(service), socket, peer).await,
-        Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer).await,
+        Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => {
+            xrootd::serve(Arc::clone(service), socket, peer, activity).await;
+        }
+        Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer, activity).await,
         None | Some(Ok(Ok(None))) => {}
         Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "the connection ended before its first request"),
         Some(Err(_)) => {
@@ -226,7 +239,22 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
             tracing::debug!(%peer, "no first byte in time");
         }
     }
-    service.metrics.connections.dec();
+}
+
+/// Counts a connection for as long as it is served.
+struct Counted<'a>(&'a Service);
+
+impl<'a> Counted<'a> {
+    fn new(service: &'a Service) -> Self {
+        service.metrics.connections.inc();
+        Self(service)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.connections.dec();
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! pool, `n` holders an equal part each, and as much is left for the next one; no number of holders has to be known. A sixteenth of the pool is a reserve, shared
 //! in the same way, for requests of class [`Class::Small`].
 //!
-//! [`Shares::take`] waits; then those that hold nothing go first. While requests wait, leases of peers that do not move ([`Standing`]) are revoked: those of the same holder
+//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; then those that hold nothing go first. While requests wait, leases of peers that do not move ([`Standing`]) are revoked: those of the same holder
 //! for its own requests, those of the largest holders for a holder that has nothing. To revoke is to end the connection.
 
 mod standing;
@@ -35,6 +35,9 @@ const RESERVE_PART: u64 = 16;
 
 /// One lease is at most the whole less the reserve divided by this. Larger requests are granted, and count as that much.
 const LARGEST_LEASE_PART: u64 = 4;
+
+/// How long a holder that has no open file waits for one.
+pub(crate) const FILE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often a pool with waiting requests looks for leases to revoke.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
@@ -152,7 +155,7 @@ impl Shares {
         Self(Arc::new(Pool { unit, largest_lease, alpha, state: Mutex::new(state) }))
     }
 
-    /// Takes `amount` now, or nothing if the holder's share does not permit it. Such a lease is not revoked.
+    /// Takes `amount` now, or nothing if the holder's share does not permit it. Such a lease is never revoked.
     pub fn try_take(&self, holder: &Arc<Holder>, amount: u64, class: Class) -> Option<Lease> {
         let request = self.0.request(amount, class, None);
         self.0.state().try_grant(&self.0, holder, &request)
@@ -175,6 +178,28 @@ impl Shares {
                 return lease;
             }
         }
+    }
+
+    /// Takes one unit. A holder that has nothing waits up to `patience` for others to give some back, or to have it revoked; any other gets its share now or nothing.
+    pub async fn take_soon(
+        &self,
+        holder: &Arc<Holder>,
+        class: Class,
+        standing: &Arc<Standing>,
+        patience: Duration,
+    ) -> Option<Lease> {
+        let request = self.0.request(1, class, Some(Arc::clone(standing)));
+        let granted = {
+            let mut state = self.0.state();
+            if let Some(lease) = state.try_grant(&self.0, holder, &request) {
+                return Some(lease);
+            }
+            if state.members.get(holder).is_some_and(|member| member.held[GENERAL] > 0) {
+                return None;
+            }
+            state.enqueue(&self.0, holder, request)
+        };
+        tokio::time::timeout(patience, granted).await.ok()?.ok()
     }
 
     /// Returns how much is free, the reserve included.
@@ -357,6 +382,13 @@ impl State {
         for member in members {
             wanted = wanted.saturating_sub(member.revoke(now, wanted));
         }
+    }
+}
+
+impl Lease {
+    /// Whether it is of the reserve: for what is soon given back.
+    pub fn is_of_reserve(&self) -> bool {
+        self.from == RESERVE
     }
 }
 

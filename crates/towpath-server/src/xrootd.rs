@@ -49,7 +49,7 @@ use std::{
 use tokio::{task::JoinSet, time::timeout};
 use towpath_store::sys::clock;
 
-use crate::{Service, Socket};
+use crate::{Service, Socket, shares::Standing};
 use connection::{Connection, Receiving};
 use login::{Admitted, Place};
 use outbox::{Outbox, Sending};
@@ -57,8 +57,8 @@ use session::Session;
 
 pub use session::Sessions;
 
-/// Serves one connection until it ends.
-pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
+/// Serves one connection until it ends. `activity` learns when the client sends and takes something.
+pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
     let local = socket.local_address().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
     let admission = timeout(service.limits.handshake.0, login::admit(&service, socket, peer, local));
     let admitted = tokio::select! {
@@ -67,8 +67,10 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     };
     match admitted {
         Ok(Ok(Some(admitted))) => match admitted.place {
-            Place::Main(ref session) => serve_session(Arc::clone(session), admitted).await,
-            Place::Bound(ref session, stream_id) => bound::serve(Arc::clone(session), stream_id, admitted).await,
+            Place::Main(ref session) => serve_session(Arc::clone(session), admitted, activity).await,
+            Place::Bound(ref session, stream_id) => {
+                bound::serve(Arc::clone(session), stream_id, admitted, activity).await;
+            }
         },
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its login"),
@@ -79,10 +81,11 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr) {
     }
 }
 
-async fn serve_session(session: Arc<Session>, admitted: Admitted) {
+async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc<Standing>) {
     let socket = admitted.socket.as_raw_fd();
     let (receiving, sending) = split(admitted.socket);
-    let outbox = Outbox::new(sending, &session.service, session.ended.clone(), Arc::clone(&session.sending));
+    let outbox =
+        Outbox::new(sending, &session.service, session.ended.clone(), [&session.sending, activity].map(Arc::clone));
     let connection = Connection {
         session,
         receiving,
@@ -94,6 +97,7 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted) {
         long_request: None,
         scratch: Vec::new(),
         since: clock::now(),
+        activity: Arc::clone(activity),
     };
     connection.run().await;
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Service,
     access::{Activity, Identity},
-    shares::{Class, Holder, Lease},
+    shares::{Class, FILE_PATIENCE, Holder, Lease},
 };
 
 /// A request without its body.
@@ -43,6 +43,11 @@ pub(super) struct Exchange {
     pub(super) account: Mutex<Account>,
     /// Whether the identity lacked a right that the request needs.
     pub(super) lacks_right: AtomicBool,
+}
+
+/// Refuses a file beyond the share of its holder.
+pub(super) fn too_many_files() -> Refusal {
+    Refusal::overloaded("you have as many open files here as your share permits: try again later")
 }
 
 impl Exchange {
@@ -146,11 +151,9 @@ impl Exchange {
     ///
     /// # Errors
     /// 503 if the holder has as many open files as its share permits.
-    pub(super) fn open_file(&self) -> Result<Lease, Refusal> {
-        let lease = self.service.files.try_take(&self.holder, 1, Class::Small);
-        lease.ok_or_else(|| {
-            Refusal::overloaded("you have as many open files here as your share permits: try again later")
-        })
+    pub(super) async fn open_file(&self) -> Result<Lease, Refusal> {
+        let (files, activity) = (&self.service.files, &self.link.activity);
+        files.take_soon(&self.holder, Class::Small, activity, FILE_PATIENCE).await.ok_or_else(too_many_files)
     }
 
     /// Counts bytes of an upload.

@@ -17,7 +17,7 @@ use super::{body::Chunk, link::Claim, wire::FileSpan};
 use crate::shares::Lease;
 
 /// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
-const READ_BYTES: u64 = 256 << 10;
+pub(super) const READ_BYTES: u64 = 256 << 10;
 
 /// Bytes of one span. The file's version is compared before the last byte of each.
 const SPAN_BYTES: u64 = 4 << 20;

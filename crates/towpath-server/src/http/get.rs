@@ -14,8 +14,8 @@ use towpath_store::{Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
 use super::{
     body::Content,
     digests,
-    exchange::Exchange,
-    file_body::{FileBody, Segment},
+    exchange::{Exchange, too_many_files},
+    file_body::{FileBody, READ_BYTES, Segment},
     listing_page, media_type,
     refusal::Refusal,
     respond::{self, value},
@@ -23,6 +23,9 @@ use super::{
     verb::Verb,
 };
 use crate::{access::Activity, shares::Lease};
+
+/// A file of so many bytes is read at once, and closed.
+const SHORT_BYTES: u64 = READ_BYTES;
 
 /// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
@@ -55,13 +58,17 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
             _ => refusal,
         });
     }
-    let lease = exchange.open_file()?;
+    let lease = exchange.open_file().await?;
     let opened = exchange.store().open(exchange.caller(), exchange.path(), OpenOptions::default()).await;
     let outcome = match opened {
         Ok(handle) => handle.metadata().await.map(|metadata| (handle, metadata)),
         Err(error) => Err(error),
     };
     match outcome {
+        // The reserve is for what is soon given back, whatever the client does.
+        Ok((_, metadata)) if lease.is_of_reserve() && metadata.size > SHORT_BYTES && exchange.verb != Verb::Head => {
+            Err(too_many_files())
+        }
         Ok((handle, metadata)) => file(exchange, &metadata, Some((handle, lease))).await,
         Err(error) if error.fault() == Fault::IsDirectory => {
             drop(lease);

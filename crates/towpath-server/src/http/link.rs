@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) status_line: Arc<StatusLine>,
     /// Spans of files to be sent.
     pub(super) outbox: Arc<Outbox>,
+    /// What the client sends and takes, whatever it is.
+    pub(super) activity: Arc<Standing>,
     /// Cancelled when others need memory that the client does not move: then the connection ends.
     pub(super) revoked: CancellationToken,
     own: Buffers,
@@ -102,7 +104,7 @@ impl Claim {
 
 impl Link {
     /// The link of a new connection.
-    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr) -> Self {
+    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<Standing>) -> Self {
         let own_bytes = service.limits.memory_of_connection();
         // An application's answer is made before its length is known, on an advance of all that the connection may take.
         let is_hosted = service.application.is_some();
@@ -113,6 +115,7 @@ impl Link {
             pulse: Arc::new(Pulse::new()),
             status_line: Arc::default(),
             outbox: Arc::default(),
+            activity: Arc::clone(activity),
             revoked: CancellationToken::new(),
             own: if is_hosted { Buffers::new(own_bytes) } else { Buffers::growing_to(own_bytes) },
             advance_bytes: usize::try_from(own_bytes / ADVANCES).unwrap_or(usize::MAX),

@@ -12,9 +12,9 @@ use towpath_store::{Entry, FileKind, ListOptions, Listing, Metadata, Result, Sto
 
 use super::{
     body::{Chunk, Content},
-    exchange::Exchange,
+    exchange::{Exchange, too_many_files},
     link::Claim,
-    propfind::ENTRY_BYTES,
+    propfind::{ENTRY_BYTES, FEW_ENTRIES},
     refusal::Refusal,
     respond, target,
     verb::Verb,
@@ -79,11 +79,14 @@ fn moved(exchange: &Exchange) -> Response<Content> {
 /// Answers a GET of a directory.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::List)?;
-    let lease = exchange.open_file()?;
+    let lease = exchange.open_file().await?;
     let options = ListOptions { metadata: true, digests: false };
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?;
+    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > FEW_ENTRIES) {
+        return Err(too_many_files());
+    }
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     let mut response = fields(exchange, &metadata);
     if response.status() != StatusCode::OK || exchange.verb == Verb::Head {

@@ -16,7 +16,7 @@ use towpath_store::{Caller, Entry, Fault, FileKind, ListOptions, Listing, Metada
 
 use super::{
     body::{Chunk, Content},
-    exchange::Exchange,
+    exchange::{Exchange, too_many_files},
     link::Claim,
     locks::Locks,
     media_type, namespace, proppatch,
@@ -28,6 +28,9 @@ use crate::{Service, access::Activity, shares::Lease};
 /// How much of an answer is made before it is sent: of the first piece, and at most later, when the client has taken as much before. The last entry may pass it.
 const FIRST_PIECE_BYTES: usize = 64 << 10;
 const MAX_PIECE_BYTES: usize = 1 << 20;
+
+/// So many entries are an answer of one piece: its directory is soon closed.
+pub(super) const FEW_ENTRIES: usize = 200;
 
 /// What an entry of a listing counts for in memory, with its line in a page.
 pub(super) const ENTRY_BYTES: usize = 512;
@@ -49,10 +52,13 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         return Ok(respond::multistatus(Content::text(multistatus.finish())));
     }
     exchange.may(Activity::List)?;
-    let lease = exchange.open_file()?;
+    let lease = exchange.open_file().await?;
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?.unwrap_or_default();
+    if lease.is_of_reserve() && first.len() > FEW_ENTRIES {
+        return Err(too_many_files());
+    }
     let members = Members {
         teller,
         multistatus,

@@ -99,7 +99,7 @@ impl<'a> Put<'a> {
     async fn whole(mut self, body: Incoming) -> Result<Response<Content>, Refusal> {
         // The content is the whole file, so what is promised of one is promised of the other.
         self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
-        let _lease = self.exchange.open_file()?;
+        let _lease = self.exchange.open_file().await?;
         let handle = self.create(self.length, None).await?;
         let promise = Promise::default();
         let size = Intake::new(self.exchange, &*handle, 0, &promise).take(body, &promise).await?;

@@ -32,7 +32,11 @@ use tokio::{
 use towpath_store::{Error, Fault, ReadHandle};
 
 use super::{http10::StatusLine, link::Link, pulse::Pulse};
-use crate::{Socket, shares::Lease, socket::is_of_connection};
+use crate::{
+    Socket,
+    shares::{Lease, Standing},
+    socket::is_of_connection,
+};
 
 /// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
 const PROBE_BYTES: usize = 128 * 1024;
@@ -223,6 +227,7 @@ pub(super) struct Wire {
     outbox: Arc<Outbox>,
     pulse: Arc<Pulse>,
     status_line: Arc<StatusLine>,
+    activity: Arc<Standing>,
     header_bytes: u64,
     opening: Opening,
 }
@@ -232,14 +237,23 @@ impl Wire {
     /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it. (In HTTP/2 the body of a request may come
     /// before anybody has looked at its header, whose length hyper bounds.)
     pub(super) fn new(socket: Socket, link: &Link, header_bytes: u64) -> Self {
-        let (outbox, pulse, status_line) =
-            (Arc::clone(&link.outbox), Arc::clone(&link.pulse), Arc::clone(&link.status_line));
-        Self { socket, outbox, pulse, status_line, header_bytes, opening: Opening::default() }
+        Self {
+            socket,
+            outbox: Arc::clone(&link.outbox),
+            pulse: Arc::clone(&link.pulse),
+            status_line: Arc::clone(&link.status_line),
+            activity: Arc::clone(&link.activity),
+            header_bytes,
+            opening: Opening::default(),
+        }
     }
 
     fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &outcome {
-            Poll::Ready(_) => self.pulse.sent(),
+            Poll::Ready(sent) => {
+                self.pulse.sent();
+                self.activity.moved(*sent.as_ref().unwrap_or(&0));
+            }
             Poll::Pending => self.pulse.filled(),
         }
         outcome
@@ -271,6 +285,7 @@ impl AsyncRead for Wire {
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let received = buffer.filled().get(before..).unwrap_or_default();
         self.opening.take(received);
+        self.activity.moved(received.len());
         let is_too_long =
             !received.is_empty() && self.pulse.received(received.len()) > self.header_bytes.saturating_mul(2);
         if is_too_long && !self.opening.is_of_http2() {

@@ -17,7 +17,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// What a peer must move to keep its leases, in bytes per millisecond: 32 KiB/s. A byte now and then buys no time.
 const MIN_BYTES_PER_MS: u64 = 32;
 
-/// What a peer does with what is leased for it. One for each answer of HTTP, and for each direction of an xroot connection.
+/// What a peer does with what is leased for it. For memory there is one for each answer of HTTP, and for each direction of an xroot connection; for files and
+/// connections one for each connection, and for each open file of xroot.
 #[derive(Debug)]
 pub struct Standing {
     began: Instant,
@@ -32,6 +33,16 @@ impl Standing {
     /// Makes a standing whose leases are revoked by cancelling `end`.
     pub fn new(end: CancellationToken) -> Arc<Self> {
         Arc::new(Self { began: clock::now(), waits: AtomicUsize::new(0), moved_ms: AtomicU64::new(0), end })
+    }
+
+    /// As [`Self::new`], of a peer that has something to do all the time: requests to send, or answers to take.
+    pub fn watching(end: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { began: clock::now(), waits: AtomicUsize::new(1), moved_ms: AtomicU64::new(0), end })
+    }
+
+    /// Records that the peer did enough until `now`.
+    pub fn touch(&self, now: Instant) {
+        self.moved_ms.fetch_max(self.ms(now), Relaxed);
     }
 
     /// Records that something waits for the peer, until the guard goes.

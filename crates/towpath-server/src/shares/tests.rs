@@ -173,4 +173,31 @@ async fn a_greedy_holder_revokes_its_own_leases_only() {
     assert!(!other.is_cancelled());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_gets_what_the_largest_holder_leaves_idle() {
+    let shares = Shares::new(64, 1, 1);
+    let patience = Duration::from_secs(2);
+    let ends: Vec<_> = (0..20).map(|_| CancellationToken::new()).collect();
+    let mut leases = Vec::new();
+    for (octet, end) in ends.iter().enumerate() {
+        let standing = Standing::watching(end.clone());
+        while let Some(lease) = shares.take_soon(&holder(octet as u8), Class::Large, &standing, Duration::ZERO).await {
+            leases.push((octet, lease));
+        }
+    }
+    let newcomer = Standing::watching(CancellationToken::new());
+    assert!(shares.take_soon(&holder(0), Class::Large, &newcomer, patience).await.is_none(), "it has its share");
+    assert!(ends.iter().all(|end| !end.is_cancelled()));
+    tokio::time::advance(GRACE_AND_MORE).await;
+    let address = holder(100);
+    let waiting = shares.take_soon(&address, Class::Large, &newcomer, patience);
+    let revoked = async {
+        ends[0].cancelled().await;
+        leases.retain(|(octet, _)| *octet != 0);
+    };
+    let (granted, ()) = tokio::join!(waiting, revoked);
+    assert!(granted.is_some());
+    assert!(!ends[1].is_cancelled(), "one was enough");
+}
+
 const GRACE_AND_MORE: Duration = Duration::from_millis(1500);

@@ -165,6 +165,7 @@ impl Connection {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
+        slot.touch(self.since);
         let _turn = slot.order.shared_now()?;
         read(self, reading(&slot)?)
     }

@@ -19,6 +19,7 @@ use super::{
     split,
     write::Delivery,
 };
+use crate::shares::Standing;
 
 /// Bytes that are buffered before the request arrives that they belong to: enough to notice the end of the connection, and data.
 const AHEAD_BYTES: usize = 4096;
@@ -45,20 +46,25 @@ struct BoundReader {
     receiving: Receiving,
     /// What arrived before its request.
     ahead: BytesMut,
+    activity: Arc<Standing>,
 }
 
 /// Joins the connection to `session`, and serves it until either ends.
-pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted) {
+pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted, activity: &Arc<Standing>) {
     let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
     let (receiving, sending) = split(socket);
-    let outbox =
-        Arc::new(Outbox::new(sending, &session.service, session.ended.child_token(), Arc::clone(&session.sending)));
+    let outbox = Arc::new(Outbox::new(
+        sending,
+        &session.service,
+        session.ended.child_token(),
+        [&session.sending, activity].map(Arc::clone),
+    ));
     let (deliveries, queue) = mpsc::unbounded_channel();
     let bound = session.bind(BoundPath { outbox: Arc::clone(&outbox), deliveries });
     answer.extend_from_slice(&login::bound(stream_id, &bound));
     let sent = outbox.send(&answer).await;
     let Ok(id) = bound else { return outbox.shut_down().await };
-    let mut reader = BoundReader { session, receiving, ahead: framer.buffer().split() };
+    let mut reader = BoundReader { session, receiving, ahead: framer.buffer().split(), activity: Arc::clone(activity) };
     let end = if sent.is_ok() { reader.receive(queue).await } else { End::Broken };
     let session = reader.session;
     session.unbind(id);
@@ -105,6 +111,6 @@ impl DataSource for BoundReader {
         let buffered = self.ahead.len().min(length);
         buffer.put_slice(self.ahead.get(..buffered).unwrap_or_default());
         self.ahead.advance(buffered);
-        self.receiving.fill(&self.session, length - buffered, buffer).await
+        self.receiving.fill((&self.session, &self.activity), length - buffered, buffer).await
     }
 }

@@ -24,7 +24,10 @@ use super::{
     session::{Memory, Session},
     write,
 };
-use crate::{Socket, shares::AwaitsPeer};
+use crate::{
+    Socket,
+    shares::{AwaitsPeer, Standing},
+};
 
 /// The most that is received at once: room for two vectors of 1,024 elements.
 const RECEIVE_BYTES: usize = 32 << 10;
@@ -61,7 +64,12 @@ impl Receiving {
     ///
     /// # Errors
     /// The connection or the session ended, or no byte arrived for longer than `limits.stall`.
-    pub(super) async fn fill(&mut self, session: &Session, missing: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+    pub(super) async fn fill(
+        &mut self,
+        (session, activity): (&Session, &Standing),
+        missing: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), End> {
         let end = buffer.len() + missing;
         let _awaits = (missing > 0).then(|| session.receiving.await_peer());
         while buffer.len() < end {
@@ -74,7 +82,10 @@ impl Receiving {
             };
             match received {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
-                Ok(Ok(received)) => session.receiving.moved(received),
+                Ok(Ok(received)) => {
+                    session.receiving.moved(received);
+                    activity.moved(received);
+                }
                 Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
             }
         }
@@ -122,6 +133,8 @@ pub(super) struct Connection {
     pub(super) scratch: Vec<u8>,
     /// When the bytes that are being looked at came.
     pub(super) since: clock::Instant,
+    /// What the client sends and takes, whatever it is.
+    pub(super) activity: Arc<Standing>,
 }
 
 impl Connection {
@@ -187,6 +200,7 @@ impl Connection {
                     self.session.receiving.moved(received);
                     silence.broken();
                     self.since = clock::now();
+                    self.activity.touch(self.since);
                 }
                 () = sleep_until(deadline.unwrap_or(self.since)), if deadline.is_some() => {
                     return Ok(End::Dropped("did not send its whole request in time"));
@@ -378,7 +392,7 @@ impl DataSource for Connection {
         let buffered = self.framer.take_bulk(length);
         buffer.put_slice(&buffered);
         let missing = length.saturating_sub(buffered.len());
-        self.receiving.fill(&self.session, missing, buffer).await?;
+        self.receiving.fill((&self.session, &self.activity), missing, buffer).await?;
         self.framer.bulk_received(missing as u64);
         Ok(())
     }

@@ -330,7 +330,8 @@ mod tests {
         let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());
         let (_, sending) = connected.unwrap().into_split();
         let end = CancellationToken::new();
-        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end.clone(), Standing::new(end)));
+        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
+        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, standings));
         let session = Session::begin(
             &service,
             Terms {

@@ -10,12 +10,12 @@ use std::sync::{
 };
 
 use towpath_proto::xrootd::{FileHandle, page::Page};
-use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle};
+use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, sys::clock::Instant};
 
 use super::{attributes::Waiting, exchange::Refusal, order::Order, third_party::Pull};
 use crate::{
     access::{Activity, Identity},
-    shares::Lease,
+    shares::{Lease, Standing},
 };
 
 /// The open files of a session, by handle.
@@ -32,8 +32,9 @@ pub(super) struct Slot {
     pub(super) order: Order,
     file: OnceLock<OpenFile>,
     number: u32,
-    /// The client's right to one open file.
+    /// The client's right to one open file, and whether it uses it.
     _lease: Option<Lease>,
+    standing: Option<Arc<Standing>>,
 }
 
 /// A file that is open.
@@ -92,7 +93,7 @@ impl Files {
     ///
     /// # Errors
     /// `Overloaded` if the session has as many open files as it may.
-    pub(super) fn reserve(&self, lease: Lease) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn reserve(&self, lease: Lease, standing: Arc<Standing>) -> Result<Arc<Slot>, Refusal> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
         if index >= self.limit {
@@ -100,7 +101,7 @@ impl Files {
             return Err(Refusal::new(Fault::Overloaded, message));
         }
         let number = u32::try_from(index).unwrap_or(u32::MAX);
-        let slot = Arc::new(Slot { number, _lease: Some(lease), ..Slot::default() });
+        let slot = Arc::new(Slot { number, _lease: Some(lease), standing: Some(standing), ..Slot::default() });
         if index == slots.len() {
             slots.push(None);
         }
@@ -152,6 +153,13 @@ impl Slot {
     /// The handle as it goes over the wire.
     pub(super) fn handle(&self) -> FileHandle {
         FileHandle(self.number.to_le_bytes())
+    }
+
+    /// Records that the client uses it.
+    pub(super) fn touch(&self, now: Instant) {
+        if let Some(standing) = &self.standing {
+            standing.touch(now);
+        }
     }
 
     /// Says what was opened.

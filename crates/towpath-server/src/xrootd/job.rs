@@ -16,6 +16,7 @@ use towpath_proto::xrootd::{
     FattrOperation, FileHandle, PathId, Request, Target,
     request::{Open, Query, Readv},
 };
+use towpath_store::sys::clock;
 
 use super::{
     attributes,
@@ -58,7 +59,7 @@ impl Job {
         }
         let subject = match request {
             Request::Open(request) => {
-                let slot = session.reserve_slot()?;
+                let slot = session.reserve_slot().await?;
                 turns.push(slot.order.turn(Hold::Exclusive).await);
                 Subject::Open(request, slot)
             }
@@ -68,6 +69,7 @@ impl Job {
                 for element in &request.elements {
                     if let Entry::Vacant(entry) = slots.entry(element.handle) {
                         let slot = session.files.find(element.handle)?;
+                        slot.touch(clock::now());
                         turns.push(slot.order.turn(Hold::Shared).await);
                         entry.insert(slot);
                     }
@@ -78,6 +80,7 @@ impl Job {
                 Some((handle, hold)) => {
                     let closes = matches!(request, Request::Close(_));
                     let slot = if closes { session.files.release(handle) } else { session.files.find(handle) }?;
+                    slot.touch(clock::now());
                     turns.push(slot.order.turn(hold).await);
                     Subject::File(request, slot)
                 }

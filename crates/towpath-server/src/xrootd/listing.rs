@@ -37,7 +37,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let algorithm = query::wanted_algorithm(exchange, &request.path)?;
     let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
     let mut frames = BytesMut::new();
-    let _lease = exchange.session.lease_file(Class::Small)?;
+    let _lease = exchange.session.lease_file(Class::Small, &exchange.session.sending).await?;
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
     while let Some(batch) = batches.next().await {
         let batch = batch?;

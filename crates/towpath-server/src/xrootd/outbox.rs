@@ -31,6 +31,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use towpath_store::sys::clock;
+
 use crate::{
     Service, Socket,
     shares::{AwaitsPeer, Standing},
@@ -66,6 +68,8 @@ pub(super) struct Outbox {
     short: std::sync::Mutex<Short>,
     /// What the client does with the memory for its answers.
     standing: Arc<Standing>,
+    /// What it does at all.
+    activity: Arc<Standing>,
     state: State,
 }
 
@@ -89,13 +93,18 @@ struct State {
 }
 
 impl Outbox {
-    /// Sends on `half`; cancels `end` when that has failed. `standing` learns what the client takes.
-    pub(super) fn new(half: Sending, service: &Service, end: CancellationToken, standing: Arc<Standing>) -> Self {
+    /// Sends on `half`; cancels `end` when that has failed. What the client takes, it tells to the standing for the memory of answers, and to that for the connection.
+    pub(super) fn new(
+        half: Sending,
+        service: &Service,
+        end: CancellationToken,
+        [standing, activity]: [Arc<Standing>; 2],
+    ) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
         let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
         let (half, short) = (Arc::new(Mutex::new(half)), std::sync::Mutex::default());
-        Self { half, plain, stall, threads, short, standing, state }
+        Self { half, plain, stall, threads, short, standing, activity, state }
     }
 
     /// Whether the client took no byte of an answer for too long.
@@ -276,7 +285,11 @@ impl Outbox {
             return done;
         }
         awaits.get_or_insert_with(|| self.standing.await_peer());
-        timeout(self.stall, step).await.unwrap_or_else(|_| {
+        let stepped = timeout(self.stall, step).await;
+        if stepped.is_ok() {
+            self.activity.touch(clock::now());
+        }
+        stepped.unwrap_or_else(|_| {
             self.state.late.store(true, Ordering::Release);
             Err(io::ErrorKind::TimedOut.into())
         })
@@ -433,8 +446,8 @@ mod tests {
         let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
-        let standing = Standing::new(end.clone());
-        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), end, standing);
+        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
+        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), end, standings);
         let answers = ["first", "second", "third"].map(|answer| outbox.send_together(answer.as_bytes()));
         let sent = futures::future::join_all(answers);
         assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
@@ -454,7 +467,8 @@ mod tests {
         let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
-        let outbox = Outbox::new(Sending::Plain(sending), &service, end.clone(), Standing::new(end));
+        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
+        let outbox = Outbox::new(Sending::Plain(sending), &service, end, standings);
         assert!(outbox.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
         outbox.send(b"next").await.unwrap();
         let mut got = [0; 11];

@@ -28,7 +28,7 @@ use crate::{
     access_log::Record,
     buffers::Room,
     metrics::Face,
-    shares::{Class, Holder, Lease, Standing},
+    shares::{Class, FILE_PATIENCE, Holder, Lease, Standing},
 };
 
 /// Further connections that may join a session, as `query config bind_max` tells.
@@ -37,6 +37,9 @@ pub(super) const BIND_MAX: usize = 15;
 /// Memory for attributes that wait, counted in units of 4 KiB: 512 small ones. It is not of the memory for all answers, because
 /// it is held for as long as the client likes.
 const ATTRIBUTES_BYTES: u64 = 2 << 20;
+
+/// Data for which memory is taken at least before they are received: some pages with their checksums.
+const MIN_RECEIVE_BYTES: usize = 16 << 10;
 
 /// Open files of a session that may come from the reserve of all open files: so a client opens some even where others at its address have taken their share.
 const FEW_FILES: usize = 16;
@@ -167,17 +170,27 @@ impl Session {
         Memory { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
-    /// Returns how much data to receive at once: more as the client has sent some.
+    /// Returns how much data to take memory for before it is received: more as the client has sent some.
     pub(super) fn receive_bytes(&self) -> usize {
-        self.uploads.bound_bytes() / 4
+        (self.uploads.bound_bytes() / 4).max(MIN_RECEIVE_BYTES)
+    }
+
+    /// Returns how much data may wait for the store in one piece.
+    pub(super) fn piece_bytes(&self) -> usize {
+        (self.uploads.most_bytes() / 2).max(MIN_RECEIVE_BYTES)
+    }
+
+    /// Records that the client has sent `bytes` of data.
+    pub(super) fn received(&self, bytes: usize) {
+        self.uploads.moved(bytes);
     }
 
     /// Takes a file, or a directory to list, from the share of the client.
     ///
     /// # Errors
     /// `Overloaded` if the share does not permit one more.
-    pub(super) fn lease_file(&self, class: Class) -> Result<Lease, Refusal> {
-        let lease = self.service.files.try_take(&self.holder, 1, class);
+    pub(super) async fn lease_file(&self, class: Class, standing: &Arc<Standing>) -> Result<Lease, Refusal> {
+        let lease = self.service.files.take_soon(&self.holder, class, standing, FILE_PATIENCE).await;
         let message = "you have as many open files here as your share permits: close some, or try again later";
         lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
     }
@@ -186,9 +199,10 @@ impl Session {
     ///
     /// # Errors
     /// `Overloaded` if the session, or the client's share, has as many open files as it may.
-    pub(super) fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
+    pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
         let class = if self.files.has_fewer_than(FEW_FILES) { Class::Small } else { Class::Large };
-        self.files.reserve(self.lease_file(class)?)
+        let standing = Standing::watching(self.revoked.clone());
+        self.files.reserve(self.lease_file(class, &standing).await?, standing)
     }
 
     /// Lets a further connection join.

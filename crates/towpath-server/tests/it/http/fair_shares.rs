@@ -165,6 +165,27 @@ async fn one_address_does_not_take_all_connections() {
 }
 
 #[tokio::test]
+async fn idle_connections_of_many_addresses_make_way_for_a_newcomer() {
+    let mut config = open_config();
+    config.limits.connections = 16;
+    let site = Site::in_memory_with(&config);
+    let mut silent = Vec::new();
+    for octet in 10..100 {
+        silent.push(connect_from(Ipv4Addr::new(127, 0, 0, octet), &site).await);
+        while site.service.metrics.connections.get() + i64::try_from(site.service.connections.waiting()).unwrap()
+            < silent.len().min(16) as i64
+        {
+            tokio::task::yield_now().await;
+        }
+        if site.service.connections.free() == 0 {
+            break;
+        }
+    }
+    ask_from(Ipv4Addr::new(127, 0, 0, 200), &site, "GET /", &[]).await.expect(StatusCode::OK);
+    assert!(site.service.metrics.dropped.get() > 0);
+}
+
+#[tokio::test]
 async fn one_writer_does_not_take_all_locks() {
     let site = Site::in_memory();
     let body = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockinfo>";

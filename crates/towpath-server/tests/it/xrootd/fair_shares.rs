@@ -118,6 +118,26 @@ async fn a_long_argument_that_drips_has_a_deadline() {
 }
 
 #[tokio::test]
+async fn idle_files_of_many_addresses_make_way_for_a_newcomer() {
+    let site = small_site().await;
+    let mut peers = Vec::new();
+    for octet in 10..40 {
+        let mut peer = Peer::logged_in_from(Ipv4Addr::new(127, 0, 0, octet), &site).await;
+        while matches!(peer.ask(open_request("/f", OpenOptions::open_read)).await, super::peer::Answer::Ok(_)) {
+            if site.service.files.free() == 0 {
+                break;
+            }
+        }
+        peers.push(peer);
+        if site.service.files.free() == 0 {
+            break;
+        }
+    }
+    Peer::logged_in_from(Ipv4Addr::new(127, 0, 0, 200), &site).await.open("/f", OpenOptions::open_read).await;
+    peers.swap_remove(0).closed().await;
+}
+
+#[tokio::test]
 async fn one_client_does_not_take_all_open_files() {
     let site = small_site().await;
     let mut peers = Vec::new();
