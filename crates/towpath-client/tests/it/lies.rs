@@ -31,11 +31,44 @@ const LIES: &[(&str, Lie)] = &[
         let status = PgReadStatus { kind: StatusKind::Final, offset: 100, data_len: i32::MAX as u32 };
         peer.raw().extend_from_slice(&status.to_bytes(id));
     }),
+    ("a redirect without a port", |peer, id| frame(peer, id, Status::redirect, b"\0\0")),
+    ("a redirect to nowhere", |peer, id| frame(peer, id, Status::redirect, &1094u32.to_be_bytes())),
+    ("a wait without a time", |peer, id| frame(peer, id, Status::wait, b"\0\0")),
+    ("a promise without a time", |peer, id| frame(peer, id, Status::waitresp, b"")),
+    ("an error without a code", |peer, id| frame(peer, id, Status::error, b"\0")),
+    ("a status that does not exist", |peer, id| frame(peer, id, Status(4999), b"")),
+    ("an answer that nobody asked for", |peer, _| frame(peer, StreamId::from_number(40_000), Status::ok, b"")),
+    ("a word to all without an action", |peer, _| frame(peer, StreamId::ZERO, Status::attn, b"\0")),
+    ("a late answer without a header", |peer, _| frame(peer, StreamId::ZERO, Status::attn, &ASYNRESP)),
+    ("a late answer shorter than it says", |peer, id| late(peer, id, Status::ok, 100, b"short")),
+    ("a late answer of a negative length", |peer, id| late(peer, id, Status::ok, u32::MAX, b"")),
+    ("a late answer without checksums", |peer, id| late(peer, id, Status::ok, 100, &[0; 100])),
+    ("a late error without a code", |peer, id| late(peer, id, Status::error, 1, b"\0")),
+    ("a late redirect without a port", |peer, id| late(peer, id, Status::redirect, 2, b"\0\0")),
+    ("a late wait without a time", |peer, id| late(peer, id, Status::wait, 0, b"")),
+    ("a late answer in a late answer", |peer, id| late(peer, id, Status::attn, 8, &ASYNRESP)),
+    ("a late answer in pieces", |peer, id| late(peer, id, Status::oksofar, 3, b"abc")),
+    ("a late answer of no known status", |peer, id| late(peer, id, Status(4999), 0, b"")),
     ("an answer longer than any may be", |peer, id| {
         let header = ResponseHeader { stream_id: id, status: Status::ok, dlen: u32::MAX };
         peer.raw().extend_from_slice(&header.to_bytes());
     }),
 ];
+
+/// Action 5008, and four reserved bytes.
+const ASYNRESP: [u8; 8] = [0, 0, 0x13, 0x90, 0, 0, 0, 0];
+
+fn frame(peer: &mut Peer, stream_id: StreamId, status: Status, body: &[u8]) {
+    let header = ResponseHeader { stream_id, status, dlen: body.len() as u32 };
+    peer.raw().extend_from_slice(&header.to_bytes());
+    peer.raw().extend_from_slice(body);
+}
+
+/// An `attn` with `asynresp`, whose header says that it has `dlen` bytes.
+fn late(peer: &mut Peer, stream_id: StreamId, status: Status, dlen: u32, body: &[u8]) {
+    let header = ResponseHeader { stream_id, status, dlen }.to_bytes();
+    frame(peer, StreamId::ZERO, Status::attn, &[&ASYNRESP, &header, body].concat());
+}
 
 #[tokio::test]
 async fn what_a_server_answers_beside_the_question_is_its_fault() {

@@ -245,28 +245,17 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     /// The answer that a `waitresp` promised.
     async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
         let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
-        let poured = async {
-            let body = match Response::decode(header, body)? {
-                Response::Ok(body) => body,
-                response => return Ok(Some(response)),
-            };
-            let head = ResponseHead { header: *header, status: None };
-            waiting.sink.begin(&head, body.len() as u64)?;
-            waiting.sink.push(body, || false).await?;
-            Ok::<_, End>(None)
+        let poured = match Response::decode(header, body) {
+            Ok(Response::Ok(body)) => pour_late(&mut waiting.sink, header, body).await,
+            Ok(response) => return self.verdict(header.stream_id, waiting, response),
+            Err(error) => Err(error.into()),
         };
-        match poured.await {
-            Ok(Some(response)) => self.verdict(header.stream_id, waiting, response),
-            Ok(None) => {
-                self.shared.end(waiting, Ok(Answer::Ok));
-                Ok(())
-            }
-            // Whoever waits for it hears what is wrong with it, with all others on this connection.
-            Err(end) => {
-                self.shared.put_back(header.stream_id, waiting);
-                Err(end)
-            }
+        match poured {
+            Ok(()) => self.shared.end(waiting, Ok(Answer::Ok)),
+            // With the others that wait, it then hears whose fault it is.
+            Err(_) => self.shared.put_back(header.stream_id, waiting),
         }
+        poured
     }
 
     /// The data of a response into its sink; their number.
@@ -319,4 +308,11 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let message = format!("the connection to {} was lost: {why}", self.host);
         End::Failure(self.shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)))
     }
+}
+
+/// The data of a late answer into their sink.
+async fn pour_late(sink: &mut Sink, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
+    sink.begin(&ResponseHead { header: *header, status: None }, body.len() as u64)?;
+    sink.push(body, || false).await?;
+    Ok(sink.end()?)
 }
