@@ -129,6 +129,8 @@ pub(super) struct Flight {
     output: BytesMut,
     encrypted: bool,
     login_sent: bool,
+    /// The answer to the login, if it came before that to `protocol`: servers that serve requests at once, as go-hep's, answer in any order.
+    early_login: Option<Response>,
     session: Established,
     offers: Vec<Offer>,
     /// How many of the offers have been dealt with.
@@ -146,6 +148,7 @@ impl Flight {
             output: BytesMut::from(&HANDSHAKE[..]),
             encrypted: false,
             login_sent: false,
+            early_login: None,
             session,
             offers: Vec::new(),
             tried: 0,
@@ -202,6 +205,10 @@ impl Flight {
             (_, reserved::ENDSESS | reserved::PING) => Ok(Progress::More),
             (Stage::Handshake, StreamId::ZERO) => self.handshaken(response),
             (Stage::Protocol, reserved::PROTOCOL) => self.protocol_known(response),
+            (Stage::Protocol, reserved::LOGIN) if self.login_sent && self.early_login.is_none() => {
+                self.early_login = Some(response);
+                Ok(Progress::More)
+            }
             (Stage::Login, reserved::LOGIN) => self.logged_in(response),
             (Stage::Auth, reserved::AUTH) => self.authenticated(response),
             _ => Err(self.broken("it answers out of turn")),
@@ -239,7 +246,10 @@ impl Flight {
         if !self.login_sent {
             self.ask_login();
         }
-        Ok(Progress::More)
+        match self.early_login.take() {
+            Some(response) => self.logged_in(response),
+            None => Ok(Progress::More),
+        }
     }
 
     fn logged_in(&mut self, response: Response) -> Result<Progress, SetupFailure> {

@@ -175,6 +175,18 @@ fn waits_and_answers_out_of_turn() {
 }
 
 #[test]
+fn a_login_may_be_answered_before_the_protocol() {
+    let mut flight = Flight::new(plan(TlsWish::Avoid));
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    assert!(matches!(flight.answer(reserved::LOGIN, login("")), Ok(Progress::More)));
+    let ready = flight.answer(reserved::PROTOCOL, protocol(ServerFlags::suppgrw)).unwrap();
+    assert!(matches!(ready, Progress::Ready(session) if session.has_pages()));
+    let mut flight = Flight::new(plan(TlsWish::Insist));
+    flight.answer(StreamId::ZERO, handshake()).unwrap();
+    assert!(matches!(flight.answer(reserved::LOGIN, login("")), Err(SetupFailure::Broken(_))), "none was sent");
+}
+
+#[test]
 fn secrets_stay_back() {
     let shown = format!("{:?}", Flight::new(plan(TlsWish::Insist)));
     assert!(!shown.contains("t.o.k"), "{shown}");
