@@ -1,6 +1,6 @@
-"""The servers of the tests: towpath, XRootD, nginx, rclone and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
+"""The servers of the tests: towpath, XRootD, nginx, rclone, go-hep and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
 
-A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone` or `start_seaweed`, which return when it answers,
+A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone`, `start_gohep` or `start_seaweed`, which return when it answers,
 and ended by `stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
 """
 
@@ -212,6 +212,18 @@ def start_rclone(directory: Path) -> Server:
         process = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
                                    **unprivileged())
     server = Server("rclone", directory / "export", port, process, log)
+    wait_for_port(server, port)
+    return server
+
+
+def start_gohep(program: Path, directory: Path) -> Server:
+    """go-hep's XRootD server `program` on `directory/export`. It knows no queries and no vector reads."""
+    (directory / "export").mkdir(parents=True, exist_ok=True)
+    port, log = free_port(), directory / "log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen([program, f"-addr={HOST}:{port}", directory / "export"], cwd=directory, stdin=subprocess.DEVNULL,
+                                   stdout=sink, stderr=sink)
+    server = Server("go-hep", directory / "export", port, process, log)
     wait_for_port(server, port)
     return server
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+GO_MOD = Path(__file__).with_name("gohep") / "go.mod"
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
 
 HEAD = """# Interoperability
@@ -71,6 +72,7 @@ class Table:
     def _versions(self) -> str:
         rows = [("Debian 12", name, _package_version(name)) for name in PACKAGES]
         rows += [("PyPI", name, _wheel_version(name)) for name in WHEELS]
+        rows += [("Go's module proxy", "go-hep", GO_MOD.read_text().split("go-hep.org/x/hep v")[1].split()[0])]
         lines = [f"| {name} | {version} | {origin} |" for origin, name, version in rows]
         return "## Versions\n\n| software | version | from |\n| --- | --- | --- |\n" + "\n".join(lines) + "\n\n"
 
