@@ -30,7 +30,8 @@ pub(crate) enum End {
     Standard,
 }
 
-/// What one remote store serves: a site, the user to log in as, the query that goes with each path, and for S3 the path that the URL calls a directory.
+/// What one remote store serves: a site, the user to log in as, the query that goes with each path, and the path of a URL that says what that is: a directory
+/// of S3, a ZIP archive.
 type Site = (Endpoint, Option<String>, Option<String>, Option<Vec<u8>>);
 
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
@@ -134,20 +135,15 @@ impl Places {
 
     /// The place that a URL names.
     pub(crate) fn remote(&self, url: &Url) -> Result<Place, Failure> {
-        let path = StorePath::parse(url.path());
-        let path = path.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         let is_bucket = url.scheme().family() == Family::S3;
-        let directory = (is_bucket && url.path().ends_with(b"/")).then(|| url.path().to_vec());
-        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string), directory);
+        let is_archive = url.query().is_some_and(|query| query.contains("xrdcl."));
+        let is_bound = is_archive || (is_bucket && url.path().ends_with(b"/"));
+        let bound_to = is_bound.then(|| url.path().to_vec());
+        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string), bound_to);
         let mut remote = self.remote.lock().expect("no panic while it is held");
-        let store = match remote.get(&key) {
-            Some(store) => Arc::clone(store),
-            None => {
-                let (store, _) = self.client.connect(url)?;
-                remote.insert(key, Arc::clone(&store));
-                store
-            }
-        };
+        let (new, path) = self.client.connect(url)?;
+        let store = Arc::clone(remote.entry(key).or_insert(new));
         let separator = if url.scheme().family() == Family::Xrootd { "/" } else { "" };
         // Over HTTP nobody logs in by it, and it may be a secret.
         let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
@@ -157,7 +153,8 @@ impl Places {
         let host = if is_bucket { prefix.as_str() } else { url.host() };
         let server = (host.into(), url.port());
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
-        let place = place.named_by(url.clone());
+        // Another site cannot be asked for a member of an archive.
+        let place = if is_archive { place } else { place.named_by(url.clone()) };
         Ok(place.called_directory(url.path().ends_with(b"/")))
     }
 

@@ -1,8 +1,8 @@
 //! The digest of a file, computed here from its bytes, where its server neither knows nor computes it.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
-use towpath_store::{Blame, Error, Fault, ReadHandle, Result};
+use towpath_proto::checksum::{Agreement, Algorithm, Algorithms, Digest, Hasher};
+use towpath_store::{Blame, ContentStream, Error, Fault, ReadHandle, Result};
 
 /// What is read at once, and how many such pieces are underway or wait for those before them: 8 MiB of memory for each file.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -17,7 +17,13 @@ pub(crate) async fn compute(
     algorithm: Algorithm,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Digest> {
-    let size = file.metadata().await?.size;
+    let size = match file.metadata().await {
+        Ok(metadata) => metadata.size,
+        Err(error) if error.fault() == Fault::Unsupported => {
+            return of_stream(file.stream().await?.ok_or(error)?, algorithm, progress).await;
+        }
+        Err(error) => return Err(error),
+    };
     let pieces = (0..size).step_by(PIECE_BYTES as usize).map(|offset| {
         let length = usize::try_from(PIECE_BYTES.min(size - offset)).unwrap_or(usize::MAX);
         file.read(offset, length)
@@ -32,6 +38,36 @@ pub(crate) async fn compute(
         let message = format!("{} bytes came of a file of {size}", hasher.bytes());
         return Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
     }
+    finish(hasher, algorithm)
+}
+
+/// The digest of a file of unknown length.
+///
+/// # Errors
+/// Those of reading; `ChecksumMismatch` if the storage told another digest; `Unsupported` if nothing shows that the content came to its end.
+async fn of_stream(
+    stream: ContentStream,
+    algorithm: Algorithm,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Digest> {
+    let ContentStream { mut pieces, digests, is_framed } = stream;
+    if !is_framed && digests.is_empty() {
+        let message = "the server ends the file by closing the connection, so that a part may be missing: no digest is computed of that";
+        return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
+    }
+    let mut hasher = Hasher::new(digests.algorithms().iter().chain([algorithm]).collect());
+    while let Some(piece) = pieces.try_next().await? {
+        hasher.update(&piece);
+        progress(hasher.bytes());
+    }
+    if let Agreement::Different(algorithm) = hasher.clone().finish().compare(&digests) {
+        let message = format!("what came is not what the storage promises: its {algorithm} is another one");
+        return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
+    }
+    finish(hasher, algorithm)
+}
+
+fn finish(hasher: Hasher, algorithm: Algorithm) -> Result<Digest> {
     let digest = hasher.finish().get(algorithm);
     digest.ok_or_else(|| Error::new(Fault::Internal, format!("no {algorithm} came out of its computation")))
 }

@@ -11,6 +11,7 @@
 //! | [`http`] | `http(s)://` and `dav(s)://` |
 //! | [`s3`] | `s3://` |
 //! | [`third_party`] | copies that two sites make between themselves |
+//! | `zip` | members of ZIP archives, named by `?xrdcl.unzip=` |
 //!
 //! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
 
@@ -24,6 +25,7 @@ pub mod token;
 mod waits;
 mod words;
 pub mod xrootd;
+mod zip;
 
 use std::{sync::Arc, time::Duration};
 
@@ -138,20 +140,50 @@ impl Client {
         self.http.withdraw(url, caller, patience).await
     }
 
-    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store.
+    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store, but for
+    /// `xrdcl.unzip=NAME`, which names a member of the ZIP archive: the path then is that of the archive with the name behind it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path that no store can have. Whether the site answers is seen only when the store is used.
+    /// `InvalidArgument` for a path that no store can have, and for other keys that begin with `xrdcl.`: they mean something to XRootD's own client alone.
+    /// Whether the site answers is seen only when the store is used.
     pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
+        let (url, member) = split_member(url)?;
         let path = StorePath::parse(url.path())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{}: {error}", url.endpoint())))?;
-        let store: Arc<dyn Store> = match url.scheme().family() {
+        let store = self.store(&url)?;
+        let Some(name) = member else { return Ok((store, path)) };
+        let member = zip::member_path(&path, &name)?;
+        Ok((Arc::new(zip::ZipStore::new(store, path, &name)?), member))
+    }
+
+    fn store(&self, url: &Url) -> Result<Arc<dyn Store>> {
+        Ok(match url.scheme().family() {
             Family::Xrootd => Arc::new(xrootd::XrootdStore::new(&self.xrootd, url)),
             Family::Http => Arc::new(http::HttpStore::new(&self.http, url)),
             Family::S3 => Arc::new(s3::S3Store::new(&self.s3, url)?),
-        };
-        Ok((store, path))
+        })
     }
+}
+
+/// What a query asks of a client begins with this: no server knows these keys.
+const CLIENT_KEYS: &str = "xrdcl.";
+
+/// The URL without what it asks of a client, and the member of the archive that it names, if it does.
+///
+/// # Errors
+/// `InvalidArgument` for what is not understood here: left out it would be ignored.
+fn split_member(url: &Url) -> Result<(Url, Option<Vec<u8>>)> {
+    let (url, pairs) = url.split_query(CLIENT_KEYS);
+    let mut member = None;
+    for (key, value) in pairs {
+        if key != "xrdcl.unzip" || value.is_empty() || member.is_some() {
+            let message =
+                format!("{}: `{key}` in the URL is not supported here, except one xrdcl.unzip=NAME", url.endpoint());
+            return Err(Error::new(Fault::InvalidArgument, message));
+        }
+        member = Some(value);
+    }
+    Ok((url, member))
 }
 
 /// The store behind one URL, and the path in it; see [`Client::connect`].

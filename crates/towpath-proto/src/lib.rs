@@ -10,3 +10,4 @@ pub mod s3;
 pub mod tcp;
 pub mod url;
 pub mod xrootd;
+pub mod zip;

@@ -439,6 +439,23 @@ impl Url {
         self.query.as_deref()
     }
 
+    /// The same URL without the pairs of its query whose keys begin with `prefix`, and those pairs. Values of the XRootD family are literal, others
+    /// percent-decoded.
+    pub fn split_query(&self, prefix: &str) -> (Self, Vec<(String, Vec<u8>)>) {
+        let pairs = self.query.iter().flat_map(|query| query.split('&'));
+        let (taken, left): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with(prefix));
+        let decoded = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = match self.scheme.family() {
+                Family::Xrootd => value.as_bytes().to_vec(),
+                Family::Http | Family::S3 => percent_decode_str(value).collect(),
+            };
+            (key.to_owned(), value)
+        };
+        let query = Some(left.join("&")).filter(|query| !query.is_empty());
+        (Self { query, ..self.clone() }, taken.into_iter().map(decoded).collect())
+    }
+
     /// What decides where and how to connect.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {

@@ -24,7 +24,15 @@ impl HttpStore {
         algorithm: Algorithm,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
-        let metadata = self.stat_path(caller, path).await?;
+        let metadata = match self.stat_path(caller, path).await {
+            // A file of unknown length can still be read to its end.
+            Err(error) if error.fault() == Fault::Unsupported => {
+                let file =
+                    RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), self.place(path), None);
+                return compute(&file, algorithm, progress).await;
+            }
+            metadata => metadata?,
+        };
         if metadata.is_directory() {
             return Err(Error::new(Fault::IsDirectory, "it is a directory"));
         }

@@ -282,3 +282,13 @@ async fn a_link_that_leads_nowhere_is_removed_if_the_server_removes_it() {
         assert!(server.methods().contains(&"DELETE".to_owned()));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_unknown_length_has_a_digest_if_its_end_is_known() {
+    let digest =
+        async |server: &Web| server.store().digest(&Caller::local(), &path("/file"), Algorithm::Adler32, &|_| ()).await;
+    let found = digest(&without_length(|whole| whole)).await.unwrap();
+    assert_eq!(found, Hasher::digest_of(Algorithm::Adler32, &data()));
+    let refused = error(digest(&without_length(|whole| whole.until_the_end())).await);
+    assert_eq!((refused.fault(), refused.blame()), (Fault::Unsupported, Blame::Storage), "{refused}");
+}

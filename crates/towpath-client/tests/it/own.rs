@@ -302,3 +302,26 @@ async fn a_listing_that_waits_for_its_reader_holds_up_nobody() {
     let again: Vec<_> = start().try_collect().await.unwrap();
     assert_eq!(again.concat().len(), ENTRIES);
 }
+
+/// An archive with the member `m.txt`, which is not compressed, as Python's `zipfile` writes it.
+const ARCHIVE: &[u8] = include_bytes!("../../../towpath-proto/src/zip/two-members.zip");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_an_archive_is_read_over_either_protocol() {
+    let directory = tempfile::tempdir().unwrap();
+    disk::write(&directory.path().join("s.zip"), ARCHIVE).unwrap();
+    let port = serve_directory(&directory);
+    let client = Client::new(Arc::new(options()));
+    for scheme in ["root", "http"] {
+        let connect =
+            |query: &str| client.connect(&format!("{scheme}://127.0.0.1:{port}//s.zip?{query}").parse().unwrap());
+        let (store, path) = connect("xrdcl.unzip=m.txt").unwrap();
+        assert_eq!(path.as_bytes(), b"/s.zip/m.txt", "the member gives its name to a copy");
+        let file = store.open(&caller(), &path, OpenOptions::default()).await.unwrap();
+        assert_eq!(file.read(0, 100).await.unwrap(), "member");
+        let (store, path) = connect("xrdcl.unzip=no-such-member").unwrap();
+        assert_eq!(store.stat(&caller(), &path).await.unwrap_err().fault(), Fault::NotFound);
+        let refused = connect("xrdcl.other=1").unwrap_err();
+        assert_eq!(refused.fault(), Fault::InvalidArgument, "what is not understood is not ignored");
+    }
+}

@@ -164,6 +164,15 @@ fn names_of_any_bytes_have_a_url() {
 }
 
 #[test]
+fn pairs_for_the_client_are_taken_out_of_a_query() {
+    let (rest, pairs) = url("root://h//f?a=1&xrdcl.unzip=d/m%20n&b").split_query("xrdcl.");
+    assert_eq!(rest.expose(), "root://h//f?a=1&b");
+    assert_eq!(pairs, [("xrdcl.unzip".to_owned(), b"d/m%20n".to_vec())]);
+    let (rest, pairs) = url("https://h/f?xrdcl.unzip=m%20n").split_query("xrdcl.");
+    assert_eq!((rest.query(), pairs[0].1.as_slice()), (None, &b"m n"[..]));
+}
+
+#[test]
 fn an_ipv6_address_may_have_a_zone() {
     for text in ["https://[fe80::1%25eth0]:8443/a", "https://[FE80::1%eth0]:8443/a"] {
         let url = url(text);
