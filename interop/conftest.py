@@ -20,7 +20,7 @@ from _pytest.runner import runtestprotocol
 from clients import Clients
 from credentials import Authority, Issuer
 from rucio_site import PYTHON
-from servers import Server, crashing, hand_over, start_nginx, start_rclone, start_seaweed, start_towpath, start_xrootd
+from servers import Server, crashing, hand_over, start_gofakes3, start_nginx, start_rclone, start_seaweed, start_towpath, start_xrootd
 from table import Table
 
 AUDIENCE = "https://towpath.test"
@@ -312,6 +312,14 @@ def rclone_server(base):
 def seaweed_server(base):
     """SeaweedFS, which speaks S3."""
     server = start_seaweed(base / "seaweedfs")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def gofakes3_server(tmp_path):
+    """gofakes3, which speaks S3, with an empty bucket."""
+    server = start_gofakes3(tmp_path / "gofakes3")
     yield server
     server.stop()
 

@@ -1,6 +1,6 @@
-"""The servers of the tests: towpath, XRootD, nginx, rclone, go-hep and SeaweedFS, each on a free port of 127.0.0.1 with its own directory.
+"""The servers of the tests: towpath, XRootD, nginx, rclone, go-hep, SeaweedFS and gofakes3, each on a free port of 127.0.0.1 with its own directory.
 
-A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone`, `start_gohep` or `start_seaweed`, which return when it answers,
+A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone`, `start_gohep`, `start_seaweed` or `start_gofakes3`, which return when it answers,
 and ended by `stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
 """
 
@@ -250,6 +250,19 @@ def start_seaweed(directory: Path) -> Server:
         process = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     server = Server("seaweedfs", directory, ports["s3.port"], process, log)
     wait_for_port(server, server.port)
+    return server
+
+
+def start_gofakes3(directory: Path) -> Server:
+    """gofakes3, an object store in memory that lists the markers of directories among the objects (built by `interop/peers`), with the bucket `bucket`."""
+    directory.mkdir(parents=True)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    port, log = free_port(), directory / "log"
+    command = [cache / "towpath/go/bin/gofakes3", "-backend", "memory", "-initialbucket", "bucket", "-host", f"{HOST}:{port}"]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+    server = Server("gofakes3", directory, port, process, log)
+    wait_for_port(server, port)
     return server
 
 
