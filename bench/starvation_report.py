@@ -21,6 +21,7 @@ Made by `make bench-starvation` (see [how](../../README.md)); the raw samples ar
 - A request that took longer than {limit:.0f} s was given up; after three of a kind no more were sent.
 - Asked: 99 of 100 requests from another address than the attack's within 1 s. Those from an attacker's address are shown for comparison.
 - Memory is the most that the server had resident.
+- A run lasts some ten seconds. Attackers connect again only where the server drops them, which it does for memory that others wait for, and after a minute without a byte.
 """
 AIM_S = 1.0
 

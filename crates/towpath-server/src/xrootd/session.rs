@@ -42,7 +42,7 @@ const ATTRIBUTES_BYTES: u64 = 2 << 20;
 const MIN_RECEIVE_BYTES: usize = 16 << 10;
 
 /// Open files of a session that may come from the reserve of all open files: so a client opens some even where others at its address have taken their share.
-const FEW_FILES: usize = 16;
+const FEW_FILES: usize = 4;
 
 /// The sessions of a server.
 #[derive(Debug, Default)]
