@@ -62,7 +62,7 @@ def attacked(kind: str, port: int, addresses: int) -> Iterator[dict]:
     record: dict = {}
     try:
         attack.stdout.readline()
-        # What it holds, it holds now; the first of it may be dropped soon.
+        # Until the server has read what was sent.
         time.sleep(2)
         yield record
     finally:

@@ -207,7 +207,7 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     tracing::info!(%peer, "closed a connection: {problem}");
 }
 
-/// How many connections and open files there may be: as the settings say, as far as the process may have so many descriptors.
+/// Returns the limits of connections and open files: those of the settings, reduced to the descriptors of the process.
 fn descriptors(limits: &Limits) -> (u64, u64) {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let connections = (limits.connections as u64).clamp(1, (most / 4 * 3).max(1));

@@ -59,6 +59,11 @@ impl Holder {
     pub fn at(address: IpAddr) -> Arc<Self> {
         Self::of(&Caller { address: Some(address), ..Caller::default() })
     }
+
+    /// Whether no token or password says who it is.
+    pub fn is_anonymous(&self) -> bool {
+        self.person.is_anonymous()
+    }
 }
 
 /// Which part of the pool a request may be served from.
@@ -324,7 +329,7 @@ impl State {
         receiver
     }
 
-    /// Grants what can be granted now, to one holder after the other. Gives leases that nobody waits for any more.
+    /// Grants what can be granted now, to one holder after the other. Returns leases whose requests were given up.
     fn serve(&mut self, pool: &Arc<Pool>) -> Vec<Lease> {
         let mut unclaimed = Vec::new();
         loop {

@@ -13,11 +13,11 @@ use std::{
 
 use tokio::{sync::Notify, time::timeout_at};
 use towpath_store::{
-    Blame, Caller, Error, Fault, Result, StorePath,
+    Blame, Error, Fault, Result, StorePath,
     sys::clock::{self, Instant},
 };
 
-use crate::access::{Identity, Person, network_of};
+use crate::{access::Identity, shares::Holder};
 
 /// The longest key, in bytes. XRootD's clients make keys of 24, dCache's of 36.
 const MAX_KEY_BYTES: usize = 128;
@@ -25,7 +25,7 @@ const MAX_KEY_BYTES: usize = 128;
 /// Grants at once. They live for a minute, so this is some 60 copies begun each second.
 const MAX_GRANTS: usize = 4096;
 
-/// Grants at once of one [`Granter`] without a token: two copies begun each second, none of which is fetched within the minute. Others have room as
+/// Grants at once of one [`Holder`] without a token: two copies begun each second, none of which is fetched within the minute. Others have room as
 /// long as fewer than 32 do that.
 const MAX_GRANTS_OF_ONE: usize = 128;
 
@@ -98,27 +98,14 @@ impl Grant {
         Self { path, identity, login, addresses, expires }
     }
 
-    fn granter(&self) -> Granter {
-        Granter::of(&self.identity.caller)
+    fn granter(&self) -> Arc<Holder> {
+        Holder::of(&self.identity.caller)
     }
 
     fn is_for(&self, visit: &Visit<'_>) -> bool {
         self.path == *visit.path
             && self.login == visit.login
             && self.addresses.iter().any(|address| is_same_host(*address, visit.address))
-    }
-}
-
-/// Who gives grants, as far as one can be told from others: a person at an address, or in a network.
-#[derive(Debug, PartialEq, Eq)]
-struct Granter {
-    person: Person,
-    address: Option<IpAddr>,
-}
-
-impl Granter {
-    fn of(caller: &Caller) -> Self {
-        Self { person: Person::of(caller), address: caller.address.map(network_of) }
     }
 }
 
@@ -157,7 +144,7 @@ impl Rendezvous {
             return Err(Error::new(Fault::AlreadyExists, "the key of the third-party copy is in use"));
         }
         let granter = grant.granter();
-        let most = if granter.person.is_anonymous() { MAX_GRANTS_OF_ONE } else { MAX_GRANTS_OF_PERSON };
+        let most = if granter.is_anonymous() { MAX_GRANTS_OF_ONE } else { MAX_GRANTS_OF_PERSON };
         if grants.values().filter(|other| other.granter() == granter).count() >= most {
             let message = format!("{most} copies that you prepared wait to be fetched: try again later");
             return Err(Error::new(Fault::Overloaded, message).blamed_on(Blame::Caller));
@@ -201,6 +188,8 @@ impl Rendezvous {
 
 #[cfg(test)]
 mod tests {
+    use towpath_store::Caller;
+
     use super::*;
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
