@@ -34,7 +34,7 @@ use towpath_store::{
 };
 
 use crate::{
-    peer::{caller, options, path, store_at},
+    peer::{caller, options, path},
     script::{Peer, Script},
     scripted::opened_with,
 };
@@ -44,6 +44,12 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 const STALL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The store at a port of this machine, by its address: a name is looked up by a thread that the clock does not wait for.
+fn store_at(scheme: &str, port: u16, options: ClientOptions) -> Arc<dyn Store> {
+    let url = format!("{scheme}://127.0.0.1:{port}//").parse().unwrap();
+    Client::new(Arc::new(options)).connect(&url).unwrap().0
+}
 
 fn impatient() -> ClientOptions {
     ClientOptions { stall: STALL, patience: PATIENCE, retries: 0, connections: 1, ..options() }
@@ -181,7 +187,7 @@ async fn a_redirect_to_itself_is_the_servers_fault() {
     let store = store_at("root", port, impatient());
     let asking = stat(&store);
     let (mut peer, requests) = script.first_flight(&[RequestCode::stat]).await;
-    let (host, port, none) = ("localhost".to_owned(), u32::from(port), Bytes::new());
+    let (host, port, none) = ("127.0.0.1".to_owned(), u32::from(port), Bytes::new());
     peer.respond(requests[0].0, &Response::Redirect(Redirect::Host { host, port, cgi: none.clone(), login_cgi: none }));
     peer.send().await;
     blames_server(&fails_within(PATIENCE, asking).await, Fault::Protocol);
@@ -262,7 +268,7 @@ async fn markers_without_a_new_byte_do_not_hold_a_third_party_copy() {
     const MARKER: &str = "Perf Marker\nStripe Index: 0\nStripe Bytes Transferred: 5\nTotal Stripe Count: 1\nEnd\n";
     let chunk = format!("{:x}\r\n{MARKER}\r\n", MARKER.len());
     let (port, _lying) = web("HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n", &chunk);
-    let to: Url = format!("http://localhost:{port}/f").parse().unwrap();
+    let to: Url = format!("http://127.0.0.1:{port}/f").parse().unwrap();
     let told = Arc::new(AtomicU64::new(0));
     let copying = tokio::spawn({
         let told = Arc::clone(&told);
