@@ -200,7 +200,7 @@ pub(super) fn unknown_length(place: &Place) -> Error {
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
-/// What the answer to a HEAD tells; none if that is not the length.
+/// The metadata in an answer to HEAD; none without a length.
 fn described(answer: &Answer) -> Option<Metadata> {
     let size = answer.field(header::CONTENT_LENGTH)?.parse().ok()?;
     Some(describe::of_headers(&answer.headers, size).0)

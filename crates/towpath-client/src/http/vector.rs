@@ -16,6 +16,7 @@ use towpath_store::{ByteRange, Error, Fault, Result, VectorReads};
 
 use super::{
     answer::Answer,
+    describe,
     pursuit::Failure,
     read::{RemoteFile, changed},
 };
@@ -217,6 +218,9 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let size = file.pin().await?.metadata.size;
     file.site.facts.many_ranges.learn(parts.is_some());
     let Some(boundary) = parts else { return Ok(()) };
+    // A server that ignores the condition may send another version.
+    let (metadata, version) = describe::of_headers(&answer.headers, size);
+    file.settle(metadata, version)?;
     file.answered_by(&answer.place);
     match receive(answer, PartReader::new(&boundary), size, filling).await {
         Ok(()) => Ok(()),

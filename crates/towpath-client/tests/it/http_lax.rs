@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::Method;
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Blame, Caller, Fault, OpenOptions, VersionTag};
+use towpath_store::{Blame, ByteRange, Caller, Fault, OpenOptions, VersionTag};
 
 use crate::{
     peer::content,
@@ -291,4 +291,59 @@ async fn a_file_of_unknown_length_has_a_digest_if_its_end_is_known() {
     assert_eq!(found, Hasher::digest_of(Algorithm::Adler32, &data()));
     let refused = error(digest(&without_length(|whole| whole.until_the_end())).await);
     assert_eq!((refused.fault(), refused.blame()), (Fault::Unsupported, Blame::Storage), "{refused}");
+}
+
+/// An answer with several ranges, of the version `etag`, in which each range is what `range` makes of it.
+fn multipart(asked: &Asked, etag: &str, range: impl Fn(usize, usize) -> String) -> Reply {
+    let mut body = Vec::new();
+    for part in asked.field("range").strip_prefix("bytes=").unwrap().split(',') {
+        let (first, last) = part.split_once('-').unwrap();
+        let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+        body.extend_from_slice(format!("--x\r\ncontent-range: {}\r\n\r\n", range(first, last)).as_bytes());
+        body.extend_from_slice(&data()[first..=last]);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--x--\r\n");
+    reply(206).with("etag", etag).with("content-type", "multipart/byteranges; boundary=x").body(body)
+}
+
+/// The results of a read of two ranges from a server that answers a request for both with `several`.
+async fn vector(several: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Vec<towpath_store::Result<Bytes>> {
+    let server = Web::start(move |asked, _| match asked.field("range") {
+        range if range.contains(',') => several(asked),
+        _ => serve_file(asked, &data(), "\"v1\""),
+    });
+    let file = server.open("/file").await;
+    file.read(0, 10).await.unwrap();
+    let ranges = [10, 50_000].map(|offset| ByteRange { offset, length: 10 });
+    let mut results: Vec<_> = file.read_vector(ranges.to_vec()).collect().await;
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_ranges_of_another_version_are_not_mixed() {
+    let size = |size: usize| move |first, last| format!("bytes {first}-{last}/{size}");
+    for result in vector(move |asked| multipart(asked, "\"v2\"", size(SIZE))).await {
+        let changed = error(result);
+        assert_eq!((changed.fault(), changed.blame()), (Fault::Changed, Blame::Storage));
+    }
+    for result in vector(move |asked| multipart(asked, "\"v1\"", size(SIZE + 1))).await {
+        assert_eq!(error(result).fault(), Fault::Changed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_ranges_that_were_not_asked_for_are_not_taken_for_others() {
+    let lies: [fn(usize, usize) -> String; 3] = [
+        |first, last| format!("bytes {}-{}/{SIZE}", first + 1, last + 1),
+        |_, _| "nonsense".into(),
+        |first, _| format!("bytes {first}-{}/{SIZE}", first + 5_000_000),
+    ];
+    for lie in lies {
+        // What does not fit is asked for range by range.
+        let read: Vec<_> = vector(move |asked| multipart(asked, "\"v1\"", lie)).await;
+        let lengths: Vec<_> = read.iter().map(|result| result.as_ref().map(Bytes::len).unwrap_or(0)).collect();
+        assert_eq!(lengths, [10, 10]);
+    }
 }
