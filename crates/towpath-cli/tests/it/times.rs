@@ -97,3 +97,34 @@ fn permission_bits_go_along_where_they_can_be_told() {
     }
     set("s/d/e", 0o700);
 }
+
+#[test]
+fn times_before_1970_are_kept_by_every_protocol_that_keeps_times() {
+    let directory = Directory::new();
+    let before = SystemTime::UNIX_EPOCH - Duration::from_millis(1_500);
+    directory.put("s/file", "content");
+    disk::open(&directory.host("s/file")).unwrap().set_modified(before).unwrap();
+    let served = directory.serve();
+    let [_, http] = served.urls();
+    directory.run(&format!("sync s {http}/t")).expect(0);
+    assert_eq!(directory.host("t/file").metadata().unwrap().modified().unwrap(), before);
+    let again = directory.run(&format!("sync -n s {http}/t")).expect(0);
+    assert!(!again.stdout.contains("copy"), "{again:?}");
+    directory.run(&format!("cp -r {http}/t back")).expect(0);
+    // HTTP tells whole seconds.
+    assert_eq!(directory.host("back/file").metadata().unwrap().mtime(), -2);
+}
+
+#[test]
+fn a_time_that_cannot_be_kept_is_told() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    let far = SystemTime::UNIX_EPOCH + Duration::from_secs(10_413_792_000);
+    disk::open(&directory.host("file")).unwrap().set_modified(far).unwrap();
+    if directory.host("file").metadata().unwrap().mtime() != 10_413_792_000 {
+        eprintln!("skipped: the file system has no times after 2262");
+        return;
+    }
+    let outcome = directory.run("cp -q file copy").expect(0);
+    assert!(outcome.stderr.contains("its time of change cannot be kept"), "{outcome:?}");
+}

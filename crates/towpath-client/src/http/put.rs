@@ -309,6 +309,8 @@ fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
 
 /// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.
 pub(super) fn modified(mtime_ns: i64) -> String {
-    let (seconds, nanoseconds) = (mtime_ns.div_euclid(1_000_000_000), mtime_ns.rem_euclid(1_000_000_000));
-    if nanoseconds == 0 { seconds.to_string() } else { format!("{seconds}.{nanoseconds:09}") }
+    // Of a time before 1970 the fraction counts downwards, as all of it does.
+    let sign = if mtime_ns < 0 { "-" } else { "" };
+    let (seconds, nanoseconds) = (mtime_ns.unsigned_abs() / 1_000_000_000, mtime_ns.unsigned_abs() % 1_000_000_000);
+    if nanoseconds == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanoseconds:09}") }
 }

@@ -1,27 +1,58 @@
 //! Dates in HTTP header fields and WebDAV properties, as seconds since the Unix epoch.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
+
+/// The first second that the format can express: the beginning of the year 0.
+const FIRST_S: i64 = -62_167_219_200;
 
 /// The last second that the format can express: the end of the year 9999.
-const LAST_S: u64 = 253_402_300_799;
+const LAST_S: i64 = 253_402_300_799;
 
-/// Reads any of the three formats of RFC 9110 §5.6.7; `None` if the text is none of them.
+/// From the day of the week of 1970-01-01.
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// Reads any of the three formats of RFC 9110 §5.6.7, times before 1970 in the first of them; `None` if the text is none of them.
 pub fn parse(text: &str) -> Option<i64> {
-    let date = httpdate::parse_http_date(text.trim()).ok()?;
-    i64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()
+    let text = text.trim();
+    match httpdate::parse_http_date(text) {
+        Ok(date) => i64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok(),
+        Err(_) => parse_fixdate(text),
+    }
+}
+
+/// Reads an IMF-fixdate of any year.
+fn parse_fixdate(text: &str) -> Option<i64> {
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next();
+    let (day, month, year, time) = (word()?, word()?, word()?, word()?);
+    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
+    let number = |text: &str| text.parse::<u16>().map(i64::from).ok();
+    let mut seconds = day_of_date(number(year)?, month, number(day)?) * 86_400;
+    for (part, unit_s) in time.split(':').zip([3600, 60, 1]) {
+        seconds += number(part)? * unit_s;
+    }
+    // What is wrong with the text, its weekday included, makes another one.
+    (format(seconds) == text).then_some(seconds)
 }
 
 /// Writes an IMF-fixdate such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
-/// Seconds before 1970 or after 9999, which the format cannot express, become the nearest that it can.
+/// Seconds before the year 0 or after 9999, which the format cannot express, become the nearest that it can.
 pub fn format(unix_s: i64) -> String {
-    let unix_s = u64::try_from(unix_s).unwrap_or(0).min(LAST_S);
-    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s))
+    let unix_s = unix_s.clamp(FIRST_S, LAST_S);
+    let (days, second_of_day) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
+    let (year, month, day) = date_of_day(days);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    let weekday = WEEKDAYS[days.rem_euclid(7) as usize];
+    let month = MONTHS[(month - 1) as usize];
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it; clamped like [`format()`].
+/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it. Seconds before 1970 or after 9999 become the nearest between.
 pub fn format_rfc3339(unix_s: i64) -> String {
-    let unix_s = unix_s.clamp(0, LAST_S as i64);
+    let unix_s = unix_s.clamp(0, LAST_S);
     let (days, second_of_day) = (unix_s / 86_400, unix_s % 86_400);
     let (year, month, day) = date_of_day(days);
     let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
@@ -112,8 +143,23 @@ mod tests {
 
     #[test]
     fn seconds_out_of_range_are_clamped() {
-        assert_eq!(format(i64::MIN), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(format(i64::MIN), "Sat, 01 Jan 0000 00:00:00 GMT");
         assert_eq!(format(i64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn times_before_1970_are_read_and_written() {
+        for (unix_s, text) in [
+            (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+            (-631_152_000, "Sun, 01 Jan 1950 00:00:00 GMT"),
+            (-11_644_473_600, "Mon, 01 Jan 1601 00:00:00 GMT"),
+        ] {
+            assert_eq!(format(unix_s), text);
+            assert_eq!(parse(text), Some(unix_s));
+        }
+        for text in ["Thu, 31 Dec 1969 23:59:59 GMT", "Wed, 31 Dec 1969 24:59:59 GMT", "Wed, 31 Dec 1969 23:59 GMT"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 
     #[test]
@@ -145,8 +191,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_round_trip(unix_s in 0..=LAST_S as i64) {
+        fn dates_round_trip(unix_s in FIRST_S..=LAST_S) {
             prop_assert_eq!(parse(&format(unix_s)), Some(unix_s));
+        }
+
+        #[test]
+        fn both_calendars_agree(unix_s in 0..=LAST_S) {
             prop_assert_eq!(parse_rfc3339(&format_rfc3339(unix_s)), Some(unix_s));
             // Two independent calendars agree.
             prop_assert_eq!(&format(unix_s)[5..7], &format_rfc3339(unix_s)[8..10]);
