@@ -140,8 +140,10 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
 
 /// What WebDAV tells of a file or directory: that it is there, if no more could be had. Permission bits are left out: servers invent them, and there is no way to set them.
 pub(super) fn of_entry(entry: &Entry) -> Metadata {
-    if entry.status.is_some() {
-        return Metadata::new(FileKind::Other, 0);
+    if entry.status.is_some() || entry.is_special {
+        let mut metadata = Metadata::new(FileKind::Other, 0);
+        metadata.mtime_ns = entry.modified_s.and_then(nanoseconds);
+        return metadata;
     }
     if entry.is_collection {
         let mut metadata = Metadata::new(FileKind::Directory, 0);

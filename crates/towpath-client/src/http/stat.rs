@@ -81,7 +81,7 @@ async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
                 Ok(body) => {
                     site.facts.dav.learn(true);
                     let entry = parse(&body, place)?;
-                    return match entry.is_collection || entry.size_bytes.is_some() {
+                    return match entry.is_collection || entry.is_special || entry.size_bytes.is_some() {
                         true => Ok(Known::Entry(Box::new(entry))),
                         // An unknown size is not 0.
                         false => head(site, caller, place).await.map(Known::Metadata),

@@ -20,7 +20,7 @@ pub use self::{
     entry::{Entries, Entry, InvalidAnswer, propfind_body},
     fields::{Depth, IfCondition, IfHeader, IfList, parse_coded_url, parse_timeout},
     multistatus::{Multistatus, error_body, lock_body},
-    property::{ActiveLock, LockScope, Property},
+    property::{ActiveLock, LockScope, Property, ResourceType},
     request::{Action, Change, LockRequest, Propfind, Proppatch},
     xml::{Element, InvalidXml, Limits, Name},
 };
@@ -33,6 +33,9 @@ pub const OWNCLOUD: &str = "http://owncloud.org/ns";
 
 /// The namespace in which grid clients (davix, gfal2) look for a file's mode.
 pub const LCGDM: &str = "LCGDM:";
+
+/// The namespace of Towpath's own elements.
+pub const TOWPATH: &str = "urn:towpath:dav";
 
 #[cfg(test)]
 mod tests;

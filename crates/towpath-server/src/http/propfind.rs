@@ -11,7 +11,7 @@ use futures::{
 };
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
-use towpath_proto::http::dav::{Depth, Multistatus, Name, OWNCLOUD, Property, Propfind, error_body};
+use towpath_proto::http::dav::{Depth, Multistatus, Name, OWNCLOUD, Property, Propfind, ResourceType, error_body};
 use towpath_store::{Caller, Entry, Fault, FileKind, ListOptions, Listing, Metadata, Result, Space, Store, StorePath};
 
 use super::{
@@ -34,6 +34,10 @@ pub(super) const FEW_ENTRIES: usize = 200;
 
 /// What an entry of a listing counts for in memory, with its line in a page.
 pub(super) const ENTRY_BYTES: usize = 512;
+
+/// The file types of `st_mode`.
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
 
 /// Answers a PROPFIND.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
@@ -139,8 +143,12 @@ impl Teller {
 
 /// The properties that follow from a file's metadata.
 fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
-    let is_collection = metadata.is_directory();
-    let mut properties = vec![Property::ResourceType { is_collection }, Property::SupportedLock];
+    let (resource_type, file_type) = match metadata.kind {
+        FileKind::File => (ResourceType::File, S_IFREG),
+        FileKind::Directory => (ResourceType::Collection, S_IFDIR),
+        FileKind::Other => (ResourceType::Special, 0),
+    };
+    let mut properties = vec![Property::ResourceType(resource_type), Property::SupportedLock];
     properties.push(Property::LockDiscovery(locks.on(path)));
     if let Some(name) = path.name().and_then(|name| std::str::from_utf8(name).ok()) {
         properties.push(Property::DisplayName(name.into()));
@@ -148,10 +156,9 @@ fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
     let validators = respond::validators(metadata);
     properties.extend(validators.modified_s.map(Property::LastModified));
     if let Some(mode) = metadata.mode {
-        let kind = if is_collection { 0o040_000 } else { 0o100_000 };
-        properties.push(Property::Mode(kind | mode));
+        properties.push(Property::Mode(file_type | mode));
     }
-    if !is_collection {
+    if metadata.kind == FileKind::File {
         properties.push(Property::ContentLength(metadata.size));
         properties.push(Property::ContentType(media_type::of(path.name().unwrap_or_default()).into()));
         properties.extend(validators.etag.map(Property::ETag));

@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 
 use super::{
-    DAV, LCGDM,
+    DAV, LCGDM, TOWPATH,
     xml::{DECLARATIONS, Element, InvalidXml, Limits, Name, Source, Token},
 };
 use crate::{
@@ -21,6 +21,8 @@ pub struct Entry {
     pub status: Option<u16>,
     /// Whether it is a directory.
     pub is_collection: bool,
+    /// Whether the server says that it is neither a file nor a directory ([`super::ResourceType::Special`]).
+    pub is_special: bool,
     /// The size in bytes; never there for directories, for which servers invent one.
     pub size_bytes: Option<u64>,
     /// The time of the last change, Unix seconds.
@@ -156,7 +158,10 @@ impl Entry {
         let Name { namespace, local } = &property.name;
         let text = property.text.trim();
         match (namespace.as_ref(), local.as_ref()) {
-            (DAV, "resourcetype") => self.is_collection |= property.dav_child("collection").is_some(),
+            (DAV, "resourcetype") => {
+                self.is_collection |= property.dav_child("collection").is_some();
+                self.is_special |= property.children.iter().any(|kind| kind.name == Name::new(TOWPATH, "special"));
+            }
             (DAV, "getcontentlength") => self.size_bytes = text.parse().ok(),
             (DAV, "getlastmodified") => self.modified_s = date::parse(text).or_else(|| date::parse_rfc3339(text)),
             (DAV, "creationdate") => self.created_s = date::parse_rfc3339(text).or_else(|| date::parse(text)),

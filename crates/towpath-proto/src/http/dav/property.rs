@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Depth, LCGDM, OWNCLOUD,
+    Depth, LCGDM, OWNCLOUD, TOWPATH,
     xml::{Element, Name, WRITING, close_tag, empty_tag, escape_text, open_tag},
 };
 use crate::{
@@ -14,11 +14,8 @@ use crate::{
 /// A property of a file, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// `resourcetype`: whether it is a collection (a directory).
-    ResourceType {
-        /// True for directories.
-        is_collection: bool,
-    },
+    /// `resourcetype`.
+    ResourceType(ResourceType),
     /// `getcontentlength`: the size in bytes.
     ContentLength(u64),
     /// `getcontenttype`.
@@ -45,6 +42,18 @@ pub enum Property {
     Mode(u32),
     /// A property that a client has set, kept as it came.
     Other(Element),
+}
+
+/// The kind of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResourceType {
+    /// A file: the element `resourcetype` is empty.
+    File,
+    /// A directory: `collection`.
+    Collection,
+    /// A device, pipe, socket, or link that leads nowhere, which GET refuses: `special` in the namespace [`TOWPATH`]. Clients that do not
+    /// know the element see a resource without a length.
+    Special,
 }
 
 /// Whether others may hold a lock on the same file.
@@ -87,7 +96,7 @@ impl Property {
     /// The name under which it is asked for.
     pub fn name(&self) -> Name {
         match self {
-            Self::ResourceType { .. } => Name::dav("resourcetype"),
+            Self::ResourceType(_) => Name::dav("resourcetype"),
             Self::ContentLength(_) => Name::dav("getcontentlength"),
             Self::ContentType(_) => Name::dav("getcontenttype"),
             Self::LastModified(_) => Name::dav("getlastmodified"),
@@ -114,8 +123,9 @@ impl Property {
         let name = self.name();
         let value = match self {
             Self::Other(element) => return element.write(output),
-            Self::ResourceType { is_collection: true } => "<D:collection/>".to_owned(),
-            Self::ResourceType { is_collection: false } => String::new(),
+            Self::ResourceType(ResourceType::Collection) => "<D:collection/>".to_owned(),
+            Self::ResourceType(ResourceType::Special) => format!("<special xmlns=\"{TOWPATH}\"/>"),
+            Self::ResourceType(ResourceType::File) => String::new(),
             Self::ContentLength(bytes) | Self::QuotaAvailableBytes(bytes) | Self::QuotaUsedBytes(bytes) => {
                 bytes.to_string()
             }

@@ -223,7 +223,7 @@ fn if_fields_are_read_and_evaluated() {
 fn properties() -> Vec<Property> {
     let digests = Hasher::digest(Algorithms::of(&[Algorithm::Adler32, Algorithm::Crc64, Algorithm::Md5]), b"123456789");
     vec![
-        Property::ResourceType { is_collection: false },
+        Property::ResourceType(ResourceType::File),
         Property::ContentLength(9),
         Property::ContentType("text/plain".into()),
         Property::LastModified(1_614_834_367),
@@ -308,7 +308,7 @@ fn errors_name_their_precondition() {
 fn our_own_answer_is_read_completely() {
     let Propfind::Prop(names) = Propfind::parse(propfind_body().as_bytes()).unwrap() else { panic!("a list of names") };
     let mut answer = Multistatus::new();
-    answer.properties("/d/", &Propfind::Prop(names.clone()), &[Property::ResourceType { is_collection: true }]);
+    answer.properties("/d/", &Propfind::Prop(names.clone()), &[Property::ResourceType(ResourceType::Collection)]);
     answer.properties("/d/a%20b", &Propfind::Prop(names), &properties());
     let entries = entries(&answer.finish()).unwrap();
     assert_eq!(entries[0], Entry { path: "/d".into(), is_collection: true, ..Entry::default() });
@@ -493,4 +493,20 @@ fn names_do_not_multiply() {
     let body = b"<propfind xmlns='DAV:'><prop><a/><b/><a/><a xmlns='x'/></prop></propfind>";
     let names = vec![Name::dav("a"), Name::dav("b"), Name::new("x", "a")];
     assert_eq!(Propfind::parse(body), Ok(Propfind::Prop(names)));
+}
+
+#[test]
+fn a_special_file_is_told_from_files_and_directories() {
+    let request = Propfind::parse(propfind_body().as_bytes()).unwrap();
+    let mut answer = Multistatus::new();
+    for (path, kind) in
+        [("/file", ResourceType::File), ("/directory/", ResourceType::Collection), ("/pipe", ResourceType::Special)]
+    {
+        answer.properties(path, &request, &[Property::ResourceType(kind)]);
+    }
+    let body = answer.finish();
+    let entries: Vec<_> = Entries::new(body.as_bytes()).unwrap().map(Result::unwrap).collect();
+    let kinds: Vec<_> = entries.iter().map(|entry| (entry.is_collection, entry.is_special)).collect();
+    assert_eq!(kinds, [(false, false), (true, false), (false, true)], "{body}");
+    assert_eq!(entries[2].size_bytes, None);
 }
