@@ -12,8 +12,8 @@ use towpath_client::{Client, ClientOptions, Waits, s3::S3Options};
 use towpath_mover::Place;
 use towpath_proto::url::{Endpoint, Family, Location, Url};
 use towpath_store::{
-    Caller, Error, Store, StorePath,
-    local::{LocalOptions, LocalStore},
+    Caller, Error, Fault, FileKind, OpenOptions, Store, StorePath,
+    local::{LocalOptions, LocalStore, Scope},
 };
 
 use crate::{
@@ -28,6 +28,8 @@ pub(crate) enum End {
     Place(Place),
     /// The standard input or output.
     Standard,
+    /// A device or pipe of this machine, or a file whose length only its end tells, as those of `/proc`: read or written from start to end.
+    Stream(Place),
 }
 
 /// What one remote store serves: a site, the user to log in as, the query that goes with each path, and the path of a URL that says what that is: a directory
@@ -81,8 +83,18 @@ impl Places {
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         match self.end(text)? {
             End::Place(place) => Ok(place),
+            End::Stream(place) => Ok(place),
             End::Standard => Err(Failure::Usage("`-` (a standard stream) is not accepted here".into())),
         }
+    }
+
+    /// As [`Self::end`], for a copy of single files: asks this machine whether the path is a stream.
+    pub(crate) async fn end_of_copy(&self, text: &OsStr) -> Result<End, Failure> {
+        Ok(match self.end(text)? {
+            End::Place(place) if is_standard(&place) => End::Standard,
+            End::Place(place) if !place.is_remote() && is_stream(&place).await => End::Stream(place),
+            end => end,
+        })
     }
 
     /// The place or standard stream that `text` names.
@@ -124,10 +136,11 @@ impl Places {
             Error::from_errno(error.raw_os_error().unwrap_or(0), &format!("resolving {}", path.display()))
         })?;
         let path = StorePath::parse(&bytes).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let options = LocalOptions { scope: Scope::User, ..LocalOptions::default() };
         let mut local = self.local.lock().expect("no panic while it is held");
         let store = match &*local {
             Some(store) => Arc::clone(store),
-            None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), LocalOptions::default())?))),
+            None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), options)?))),
         };
         let is_directory = absolute.as_os_str().as_encoded_bytes().ends_with(b"/");
         Ok(Place::local(store, Caller::local(), path).called_directory(is_directory))
@@ -170,6 +183,27 @@ impl Places {
             place.caller = Caller::nobody();
         }
         place
+    }
+}
+
+/// Whether a path of this machine is another name for the standard input or output.
+fn is_standard(place: &Place) -> bool {
+    !place.is_remote() && [b"/dev/stdin".as_slice(), b"/dev/stdout"].contains(&place.path.as_bytes())
+}
+
+/// Whether a path of this machine is there and neither a directory nor a file of a length that is known.
+async fn is_stream(place: &Place) -> bool {
+    let Ok(metadata) = place.store.stat(&place.caller, &place.path).await else { return false };
+    match metadata.kind {
+        FileKind::Other => true,
+        FileKind::Directory => false,
+        FileKind::File => {
+            let is_refused = async || {
+                let opened = place.store.open(&place.caller, &place.path, OpenOptions::default()).await;
+                opened.is_err_and(|error| error.fault() == Fault::NotRegular)
+            };
+            metadata.size == 0 && is_refused().await
+        }
     }
 }
 

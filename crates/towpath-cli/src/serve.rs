@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use towpath_server::{ServeConfig, Server, config::Durability as Configured};
 use towpath_store::{
     Store,
-    local::{Durability, LocalOptions, LocalStore},
+    local::{Durability, LocalOptions, LocalStore, Scope},
 };
 
 use self::transfers::Engine;
@@ -30,6 +30,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     }
     descriptors::raise_limit();
     let options = LocalOptions {
+        scope: Scope::Export,
         durability: match settings.durability {
             Configured::None => Durability::None,
             Configured::File => Durability::File,

@@ -1,11 +1,11 @@
 //! A store in a local directory.
 //!
 //! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it, so neither
-//! `..` nor a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
+//! `..` nor, in an export ([`Scope`]), a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
 //! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
-//! `staging`, `write`, `sums` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `list`, `digests` and `attributes` (kept as
+//! `staging`, `write`, `sums` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (kept as
 //! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
 //! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
@@ -16,6 +16,7 @@ mod digest_cache;
 mod digest_flights;
 mod digests;
 mod errno;
+mod holes;
 mod in_order;
 mod inode;
 mod journal;
@@ -77,9 +78,22 @@ pub enum Durability {
     FileAndDirectory,
 }
 
+/// Whose files a store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Files for others: no symbolic link leads out of the root, and uploads are staged at the top of each mount.
+    #[default]
+    Export,
+    /// The files of the process's own user: symbolic links lead to wherever the system resolves them, and uploads are staged in the directory
+    /// that they go to, where nothing stays but what can be resumed.
+    User,
+}
+
 /// How a local store works.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
+    /// Whose files these are.
+    pub scope: Scope,
     /// What a commit waits for.
     pub durability: Durability,
     /// How many system calls may wait for the disk at once, each on a thread of its own.
@@ -89,7 +103,7 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     /// 64 jobs: the depth of a disk's queue at which more requests no longer make it faster.
     fn default() -> Self {
-        Self { durability: Durability::default(), disk_jobs: 64 }
+        Self { scope: Scope::default(), durability: Durability::default(), disk_jobs: 64 }
     }
 }
 
@@ -123,8 +137,8 @@ impl LocalStore {
     /// # Errors
     /// `root` cannot be opened, is no directory, or its staging directory cannot be cleaned.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Self> {
-        let root = Root::open(root)?;
-        let staging = Staging::default();
+        let root = Root::open(root, options.scope)?;
+        let staging = Staging::new(options.scope);
         staging.clean_root(&root)?;
         let capabilities = capabilities(&root)?;
         let pool = DiskPool::new(options.disk_jobs);
@@ -402,7 +416,10 @@ impl Local {
         // The new name is on the disk before the old one is gone from it.
         let names = [self.names_to_sync(&target)?, self.names_to_sync(&source)?];
         match overwrite {
-            Overwrite::Replace => fs::renameat(&source.directory, source.name, &target.directory, target.name),
+            Overwrite::Replace => {
+                target.expect_replaceable()?;
+                fs::renameat(&source.directory, source.name, &target.directory, target.name)
+            }
             Overwrite::Refuse => staging::rename_without_replacing(&source.directory, source.name, &target),
         }
         .map_err(|errno| errno::across_devices(errno, "renaming"))?;
@@ -478,7 +495,8 @@ fn sync_names(directory: Option<OwnedFd>) -> Result<()> {
 }
 
 fn capabilities(root: &Root) -> Result<Capabilities> {
-    let mount = fs::fstatvfs(root.directory()).doing("asking for the file system")?;
+    let directory = root.directory()?;
+    let mount = fs::fstatvfs(&directory).doing("asking for the file system")?;
     let write = !mount.f_flag.contains(StatVfsMountFlags::RDONLY);
     Ok(Capabilities {
         write,
@@ -487,7 +505,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         remove_tree: false,
         rename: write,
         copy: write,
-        attributes: attributes::are_supported(&Inode::of(root.directory())?),
+        attributes: attributes::are_supported(&Inode::of(directory)?),
         set_mtime: write,
         read_bytes: READ_BYTES,
         vector_ranges: vector::RANGES,

@@ -1,7 +1,8 @@
 //! The root directory of a local store, and the only way from a [`StorePath`] to a file.
 //!
-//! The kernel resolves each path beneath the root's descriptor (`openat2`, `RESOLVE_BENEATH`): a symbolic link that stays
-//! inside works, one that leads out fails, and there is no moment between a check and a use. What changes a name
+//! The kernel resolves each path of an export beneath the root's descriptor (`openat2`, `RESOLVE_BENEATH`): a symbolic link that stays
+//! inside works, one that leads out fails, and there is no moment between a check and a use. The paths of the process's own user
+//! ([`Scope::User`]) are resolved as everywhere in the system. What changes a name
 //! (create, rename, remove) opens the parent in the same way and then works on one component of it.
 
 use std::{
@@ -13,11 +14,14 @@ use std::{
 
 use rustix::{
     fd::OwnedFd,
-    fs::{self, Mode, OFlags, ResolveFlags},
+    fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 
-use super::errno::{self, Doing as _};
+use super::{
+    Scope,
+    errno::{self, Doing as _},
+};
 use crate::{Error, Fault, Result, StorePath};
 
 /// The name of the staging directories.
@@ -37,8 +41,8 @@ pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFl
 /// How existing files are opened to be changed.
 pub(super) const CHANGE: OFlags = OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// How every path is resolved.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+/// How every path of an export is resolved.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// `openat2` answers `EAGAIN` if some directory was renamed while it resolved `..` in a link; then it is asked again.
 const ATTEMPTS: usize = 64;
@@ -53,30 +57,36 @@ const RAMFS: u64 = 0x8584_58f6;
 pub(super) struct Root {
     /// Where it was opened, for people.
     path: PathBuf,
-    directory: OwnedFd,
+    /// The directory of an export, whatever happens to its path meanwhile; paths of the user begin at `path`.
+    directory: Option<OwnedFd>,
     file_system: u64,
+    resolve: ResolveFlags,
 }
 
 impl Root {
     /// Opens `path`, which must be a directory.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path, scope: Scope) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = fs::open(path, flags, Mode::empty())
             .map_err(|errno| errno::error(errno, &format!("opening the root {}", path.display())))?;
         let file_system = file_system_of(&directory)?;
-        Ok(Self { path: path.to_owned(), directory, file_system })
+        let (directory, resolve) = match scope {
+            Scope::Export => (Some(directory), BENEATH),
+            Scope::User => (None, ResolveFlags::empty()),
+        };
+        Ok(Self { path: path.to_owned(), directory, file_system, resolve })
     }
 
-    /// The root's own descriptor; good for questions about it, not for reading.
-    pub(super) fn directory(&self) -> &OwnedFd {
-        &self.directory
+    /// Opens the root's directory; good for questions about it, not for reading.
+    pub(super) fn directory(&self) -> Result<OwnedFd> {
+        self.open_at(&StorePath::root(), OFlags::PATH | OFlags::DIRECTORY)
     }
 
     /// Opens `path` with `flags`.
     pub(super) fn open_at(&self, path: &StorePath, flags: OFlags) -> Result<OwnedFd> {
         let mut attempts = 0;
         loop {
-            match self.resolve(path, flags, RESOLVE) {
+            match self.resolve(path, flags, self.resolve) {
                 None => return Err(Error::new(Fault::PermissionDenied, "the name .towpath is reserved")),
                 Some(Err(Errno::AGAIN)) if attempts < ATTEMPTS => attempts += 1,
                 Some(outcome) => return outcome.map_err(resolution_error),
@@ -87,10 +97,10 @@ impl Root {
     /// As [`Self::open_at`], but only if the kernel has all it needs in memory, and the path lies on the root's own local
     /// file system; none otherwise.
     pub(super) fn open_at_now(&self, path: &StorePath, flags: OFlags) -> Option<Result<OwnedFd>> {
-        if !LOCAL_FILE_SYSTEMS.contains(&self.file_system) {
+        if !is_local(self.file_system) {
             return None;
         }
-        let resolve = RESOLVE | ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
+        let resolve = self.resolve | ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
         match self.resolve(path, flags, resolve)? {
             // AGAIN: not in memory. XDEV: another mount, or out of the root. INVAL: a kernel before 5.12.
             Err(Errno::AGAIN | Errno::XDEV | Errno::INVAL) => None,
@@ -108,9 +118,12 @@ impl Root {
         if path.components().any(is_reserved) {
             return None;
         }
-        let relative = if path.is_root() { b"." } else { path.relative() };
+        let relative = OsStr::from_bytes(if path.is_root() { b"." } else { path.relative() });
         let flags = flags | OFlags::CLOEXEC;
-        Some(fs::openat2(&self.directory, OsStr::from_bytes(relative), flags, Mode::empty(), resolve))
+        Some(match &self.directory {
+            Some(directory) => fs::openat2(directory, relative, flags, Mode::empty(), resolve),
+            None => fs::openat2(fs::CWD, self.path.join(relative), flags, Mode::empty(), resolve),
+        })
     }
 
     /// Opens the directory that holds `path`, for calls that take a directory and a name. Fails for the root, which has no name.
@@ -147,6 +160,15 @@ pub(super) struct Parent<'a> {
 }
 
 impl Parent<'_> {
+    /// Fails with `NotRegular` if the name is that of a device, pipe or socket: they are not read, and so not replaced either.
+    pub(super) fn expect_replaceable(&self) -> Result<()> {
+        match fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) if is_special(FileType::from_raw_mode(status.st_mode)) => Err(special()),
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno::error(errno, "looking for the file")),
+        }
+    }
+
     /// Another descriptor of the directory, one that can be synced.
     pub(super) fn open(&self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -159,9 +181,24 @@ pub(super) fn file_system_of(descriptor: impl AsFd) -> Result<u64> {
     Ok(fs::fstatfs(descriptor).doing("asking for the file system")?.f_type as u64)
 }
 
+/// Whether a file system's metadata are its own: a size that it tells is true.
+pub(super) fn is_local(file_system: u64) -> bool {
+    LOCAL_FILE_SYSTEMS.contains(&file_system)
+}
+
 /// Whether a file system holds its files in memory.
 pub(super) fn is_in_memory(file_system: u64) -> bool {
     [TMPFS, RAMFS].contains(&file_system)
+}
+
+/// Whether something is neither a file nor a directory nor a link.
+pub(super) fn is_special(file_type: FileType) -> bool {
+    !matches!(file_type, FileType::RegularFile | FileType::Directory | FileType::Symlink)
+}
+
+/// The error of replacing a device, pipe or socket.
+pub(super) fn special() -> Error {
+    Error::new(Fault::NotRegular, "it is a device, pipe or socket, which no file replaces")
 }
 
 fn resolution_error(errno: Errno) -> Error {

@@ -3,8 +3,9 @@
 //!
 //! A staged file is named `upload-` and 16 hexadecimal digits and is locked (`flock`) by the process that writes it. The lock
 //! goes with the process: a file without one is what a crash left, and is removed when the area is used for the first
-//! time, and then once a day. Areas lie as high in the tree as possible (at the store's root or a mount point), lower only where the
-//! process may not write there.
+//! time, and then once a day. The areas of an export lie as high in the tree as possible (at the store's root or a mount point), lower only where the
+//! process may not write there. The area of the user's own files ([`Scope::User`]) lies in the directory that they go to, and is removed after the last
+//! upload unless an upload with a key broke off there.
 //!
 //! The staged file of an upload with a key is named `resume-` and the 32 digits of a key made from that one and from who uploads. It has
 //! a journal beside it, and outlives its lock by a week, unless its user leaves too many: then the oldest goes.
@@ -18,7 +19,7 @@ mod stale;
 use std::{
     collections::HashMap,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -31,6 +32,7 @@ use rustix::{
 pub(super) use self::staged::{Staged, rename_without_replacing};
 use self::{staged::Found, stale::remove_stale};
 use super::{
+    Scope,
     errno::{self, Doing as _},
     root::{RESERVED_NAME, Root},
 };
@@ -50,6 +52,9 @@ const NEW_JOURNAL_SUFFIX: &str = ".journal-new";
 /// How long what an upload with a key left waits for being taken up again.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
 
+/// How often the area may be removed by another process while a file is made in it.
+const ATTEMPTS: usize = 64;
+
 /// How often an area in use is cleaned.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(86_400);
 
@@ -67,22 +72,61 @@ struct Place {
     inode: u64,
 }
 
-/// The staging areas of a store, one for each mount that has been written to.
-#[derive(Debug, Default)]
-pub(super) struct Staging(Mutex<HashMap<Mount, Area>>);
+/// The staging areas of a store: one for each mount of an export that has been written to, one for each directory that the user's files go to.
+#[derive(Debug)]
+pub(super) struct Staging {
+    scope: Scope,
+    areas: Mutex<HashMap<Key, Known>>,
+}
+
+/// What an area is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    mount: Mount,
+    /// The directory, where each has an area of its own.
+    inode: Option<u64>,
+}
+
+/// An area that was used.
+#[derive(Debug)]
+struct Known {
+    area: Weak<Area>,
+    /// Keeps the area of a mount.
+    _kept: Option<Arc<Area>>,
+    cleaned: Instant,
+}
 
 /// A staging area in use.
 #[derive(Debug)]
 struct Area {
-    directory: Arc<OwnedFd>,
-    cleaned: Instant,
+    directory: OwnedFd,
+    name: String,
+    /// The directory that the area lies in, if it is to be removed after its last upload.
+    parent: Option<OwnedFd>,
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        if let Some(parent) = &self.parent {
+            // It stays if an upload that can be resumed, or another process, needs it.
+            let _ = fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
+        }
+    }
 }
 
 impl Staging {
-    /// Removes what a crash left in the root's areas, if there are any.
+    /// No areas yet.
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { scope, areas: Mutex::default() }
+    }
+
+    /// Removes what a crash left in the areas of an export's root, if there are any. Others are cleaned when they are used.
     pub(super) fn clean_root(&self, root: &Root) -> Result<()> {
+        if self.scope == Scope::User {
+            return Ok(());
+        }
         for name in [RESERVED_NAME, &own_name()] {
-            match open_area(root.directory(), name) {
+            match open_area(&root.directory()?, name) {
                 Ok(area) => remove_stale(&area, KEPT)?,
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
                 Err(errno) => return Err(errno::error(errno, "opening the staging directory")),
@@ -124,56 +168,95 @@ impl Staging {
         root: &Root,
         parent: &OwnedFd,
         place: Place,
-        make: impl Fn(&Arc<OwnedFd>) -> rustix::io::Result<T>,
+        make: impl Fn(&Arc<Area>) -> rustix::io::Result<T>,
     ) -> Result<T> {
-        let made = match make(&self.area(root, parent, place)?) {
-            // Somebody removed the directory meanwhile.
-            Err(Errno::NOENT) => {
-                self.lock().remove(&place.mount);
-                make(&self.area(root, parent, place)?)
+        let mut attempts = 0;
+        loop {
+            let area = self.area(root, parent, place)?;
+            match make(&area) {
+                // The directory was removed meanwhile, perhaps after the last upload of another process.
+                Err(Errno::NOENT) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    self.lock().remove(&self.key(place));
+                }
+                outcome => return outcome.doing("creating a temporary file"),
             }
-            outcome => outcome,
-        };
-        made.doing("creating a temporary file")
+        }
     }
 
-    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<OwnedFd>> {
-        let known = self.lock().get(&place.mount).map(|area| (Arc::clone(&area.directory), area.cleaned));
-        let directory = match known {
-            Some((directory, cleaned)) if cleaned.elapsed() < CLEANING_INTERVAL => return Ok(directory),
-            Some((directory, _)) => directory,
+    fn key(&self, place: Place) -> Key {
+        Key { mount: place.mount, inode: Some(place.inode).filter(|_| self.scope == Scope::User) }
+    }
+
+    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<Area>> {
+        let key = self.key(place);
+        let known = self.lock().get(&key).and_then(|known| Some((known.area.upgrade()?, known.cleaned)));
+        let area = match known {
+            Some((area, cleaned)) if cleaned.elapsed() < CLEANING_INTERVAL => return Ok(area),
+            Some((area, _)) => area,
             // Two uploads may come here at once; they find or make the same directory.
-            None => Arc::new(make_area(root, parent, place)?),
+            None => Arc::new(self.make(root, parent, place)?),
         };
-        remove_stale(&directory, KEPT)?;
-        self.lock().insert(place.mount, Area { directory: Arc::clone(&directory), cleaned: clock::now() });
-        Ok(directory)
+        remove_stale(&area.directory, KEPT)?;
+        let kept = Some(Arc::clone(&area)).filter(|area| area.parent.is_none());
+        let known = Known { area: Arc::downgrade(&area), _kept: kept, cleaned: clock::now() };
+        let mut areas = self.lock();
+        areas.retain(|_, known| known.area.strong_count() > 0);
+        areas.insert(key, known);
+        Ok(area)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Mount, Area>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes or finds the area for files in `parent`.
+    fn make(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
+        match self.scope {
+            Scope::Export => make_area(root, parent, place),
+            Scope::User => {
+                let (directory, name) = make_area_in(parent).doing("making the staging directory")?;
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let parent = fs::openat(parent, ".", flags, Mode::empty()).doing("opening the directory")?;
+                Ok(Area { directory, name, parent: Some(parent) })
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Known>> {
+        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Makes or finds the area for files in `parent`: in the topmost directory on its mount in which that is possible.
-fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<OwnedFd> {
+fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
     let mut last = Errno::NOENT;
     for directory in ancestors_on_mount(root, parent, place)?.iter().rev() {
         match make_area_in(directory) {
             Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => last = errno,
-            outcome => return outcome.doing("making the staging directory"),
+            outcome => {
+                let (directory, name) = outcome.doing("making the staging directory")?;
+                return Ok(Area { directory, name, parent: None });
+            }
         }
     }
     Err(errno::error(last, "making the staging directory"))
 }
 
-fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let make = |name: &str| match fs::mkdirat(directory, name, Mode::RWXU) {
+/// Makes or opens the area in `directory`; it comes with its name.
+fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<(OwnedFd, String)> {
+    let make_once = |name: &str| match fs::mkdirat(directory, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => open_area(directory, name),
         Err(errno) => Err(errno),
     };
-    match make(RESERVED_NAME) {
-        Err(Errno::ACCESS | Errno::PERM) => make(&own_name()),
+    let make = |name: String| {
+        let mut attempts = 0;
+        loop {
+            match make_once(&name) {
+                // It was removed after the last upload of another process.
+                Err(Errno::NOENT) if attempts < ATTEMPTS => attempts += 1,
+                outcome => return Ok((outcome?, name)),
+            }
+        }
+    };
+    match make(RESERVED_NAME.to_owned()) {
+        Err(Errno::ACCESS | Errno::PERM) => make(own_name()),
         outcome => outcome,
     }
 }
@@ -209,7 +292,7 @@ pub(super) fn remove_areas(directory: &OwnedFd) {
 
 /// `start` and the directories above it, up to the store's root or the mount point, lowest first.
 fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Result<Vec<OwnedFd>> {
-    let root_place = place_of(root.directory())?;
+    let root_place = place_of(&root.directory()?)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |from: &OwnedFd, name: &str| {
         fs::openat(from, name, flags, Mode::empty()).doing("looking for the staging directory")

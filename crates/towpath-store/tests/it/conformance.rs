@@ -24,7 +24,11 @@ async fn a_directory_on_disk_keeps_the_promises() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_in_memory_keeps_the_promises() {
-    check_local(Path::new("/dev/shm"), LocalOptions { durability: Durability::FileAndDirectory, disk_jobs: 1 }).await;
+    check_local(
+        Path::new("/dev/shm"),
+        LocalOptions { durability: Durability::FileAndDirectory, disk_jobs: 1, ..LocalOptions::default() },
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX, USER_DIGITS, stale};
+use super::{Area, FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX, USER_DIGITS, stale};
 use crate::{
     Overwrite, Result, ResumeKey,
     local::{
@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 8;
 /// A file that nobody can see yet. Dropping it removes it, unless it has been published, or has a key and is not empty.
 #[derive(Debug)]
 pub(in crate::local) struct Staged {
-    area: Arc<OwnedFd>,
+    area: Arc<Area>,
     name: String,
     file: Arc<File>,
     has_journal: bool,
@@ -52,12 +52,12 @@ pub(super) enum Found {
 
 impl Staged {
     /// A new file in `area`.
-    pub(super) fn create(area: &Arc<OwnedFd>) -> rustix::io::Result<Self> {
+    pub(super) fn create(area: &Arc<Area>) -> rustix::io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut last = Errno::EXIST;
         for _ in 0..ATTEMPTS {
             let name = format!("{FILE_PREFIX}{:016x}", random::number());
-            let file = match fs::openat(&**area, &name, flags, Mode::from_raw_mode(0o666)) {
+            let file = match fs::openat(&area.directory, &name, flags, Mode::from_raw_mode(0o666)) {
                 Ok(descriptor) => File::from(descriptor),
                 Err(errno @ Errno::EXIST) => {
                     last = errno;
@@ -83,10 +83,10 @@ impl Staged {
     }
 
     /// The file that the last upload with `key` left in `area`, or a new one.
-    pub(super) fn take_up(area: &Arc<OwnedFd>, key: ResumeKey) -> rustix::io::Result<Found> {
+    pub(super) fn take_up(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<Found> {
         let name = format!("{RESUME_PREFIX}{key}");
         for _ in 0..ATTEMPTS {
-            let (file, is_writable) = open_or_create(area, &name)?;
+            let (file, is_writable) = open_or_create(&area.directory, &name)?;
             match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(Found::InUse),
@@ -96,11 +96,11 @@ impl Staged {
                 }
             }
             // Who had the lock before may have published or removed it.
-            let is_there = match fs::statat(&**area, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            let is_there = match fs::statat(&area.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(status) if status.st_ino != fs::fstat(&file)?.st_ino => false,
                 // It has been published where a rename is a new link, and the old name was left.
                 Ok(status) if status.st_nlink > 1 => {
-                    fs::unlinkat(&**area, &name, AtFlags::empty())?;
+                    fs::unlinkat(&area.directory, &name, AtFlags::empty())?;
                     false
                 }
                 Ok(_) => true,
@@ -117,7 +117,7 @@ impl Staged {
     }
 
     /// The file `name`, which is open and locked.
-    fn new(area: &Arc<OwnedFd>, name: String, file: File, has_key: bool) -> Self {
+    fn new(area: &Arc<Area>, name: String, file: File, has_key: bool) -> Self {
         Self {
             area: Arc::clone(area),
             name,
@@ -146,7 +146,7 @@ impl Staged {
     /// Removes the oldest of what other uploads of the same user left, if that is too much, but nothing of the last hours.
     pub(in crate::local) fn bound_others(&self) -> Result<()> {
         let prefix = self.name.get(..RESUME_PREFIX.len() + USER_DIGITS).unwrap_or(&self.name);
-        stale::bound(&self.area, prefix)
+        stale::bound(&self.area.directory, prefix)
     }
 
     /// The file itself.
@@ -157,7 +157,7 @@ impl Staged {
     /// Its journal, if there is one.
     pub(in crate::local) fn journal(&self) -> rustix::io::Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match fs::openat(&*self.area, self.beside(JOURNAL_SUFFIX), flags, Mode::empty()) {
+        match fs::openat(&self.area.directory, self.beside(JOURNAL_SUFFIX), flags, Mode::empty()) {
             Ok(descriptor) => Ok(Some(File::from(descriptor))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
@@ -168,9 +168,9 @@ impl Staged {
     pub(in crate::local) fn replace_journal(&self, content: &[u8]) -> rustix::io::Result<File> {
         let (new, name) = (self.beside(NEW_JOURNAL_SUFFIX), self.beside(JOURNAL_SUFFIX));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(fs::openat(&*self.area, &new, flags, Mode::RUSR | Mode::WUSR)?);
+        let file = File::from(fs::openat(&self.area.directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
         write::write_all(&file, 0, content)?;
-        fs::renameat(&*self.area, &new, &*self.area, &name)?;
+        fs::renameat(&self.area.directory, &new, &self.area.directory, &name)?;
         Ok(file)
     }
 
@@ -185,9 +185,12 @@ impl Staged {
 
     /// Gives it its name. If that fails it is still staged.
     pub(in crate::local) fn publish(&self, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
-        let (area, name) = (&*self.area, self.name.as_str());
+        let (area, name) = (&self.area.directory, self.name.as_str());
         let outcome = match overwrite {
-            Overwrite::Replace => fs::renameat(area, name, &target.directory, target.name),
+            Overwrite::Replace => {
+                target.expect_replaceable()?;
+                fs::renameat(area, name, &target.directory, target.name)
+            }
             Overwrite::Refuse => rename_without_replacing(area, OsStr::new(name), target),
         };
         outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
@@ -207,7 +210,7 @@ impl Staged {
             return;
         }
         for suffix in [JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX] {
-            match fs::unlinkat(&*self.area, self.beside(suffix), AtFlags::empty()) {
+            match fs::unlinkat(&self.area.directory, self.beside(suffix), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => tracing::warn!(name = %self.name, %errno, "the journal of an upload is not removed"),
             }
@@ -243,7 +246,7 @@ impl Drop for Staged {
             return;
         }
         self.remove_journal();
-        if let Err(errno) = fs::unlinkat(&*self.area, &self.name, AtFlags::empty()) {
+        if let Err(errno) = fs::unlinkat(&self.area.directory, &self.name, AtFlags::empty()) {
             tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
         }
         // The name goes at once, on this thread: nothing is left when the handle is. Giving back the blocks of a large file takes longer;

@@ -63,7 +63,7 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
             && let Some(status) = status(area, name)
         {
             let written_ns = written(area, name).map_or(0, |status| inode::mtime_ns(&status));
-            let bytes = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
+            let bytes = inode::allocated_bytes(&status);
             left.push(LeftOver { written_ns, bytes, name: name.to_vec() });
         }
         Ok(())
