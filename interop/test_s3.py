@@ -179,7 +179,7 @@ def _kept(local: Path, digest: str) -> bytes:
     """The record in which XRootD keeps a digest with a file (`XrdCksData`)."""
     when = int(local.stat().st_mtime)
     value = bytes.fromhex(digest)
-    return (b"crc32c".ljust(16, b"\0") + when.to_bytes(8, "big") + (0).to_bytes(4, "big") + bytes(3)
+    return (b"crc32c".ljust(16, b"\0") + when.to_bytes(8, "big") + (60).to_bytes(4, "big") + bytes(3)
             + bytes([len(value)]) + value.ljust(64, b"\0"))
 
 

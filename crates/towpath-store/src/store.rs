@@ -95,7 +95,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
 /// One version of a file, open for reading. All methods may be used from many tasks at once.
 ///
-/// A read that meets another version than the one that was opened fails with `Changed`; it never mixes two.
+/// A read that meets another version than the one that was opened fails with `Changed`; it never mixes two. Unless it was opened to
+/// follow the file ([`OpenOptions::follows`]).
 #[async_trait]
 pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// Metadata of the version that is open.
@@ -224,6 +225,9 @@ pub struct OpenOptions {
     /// The caller reads all of the file and compares it with the known digests itself. If there are any, a store far away may then
     /// leave out the checksums of the single ranges.
     pub verifies_digests: bool,
+    /// The caller wants what the file holds when it is read, not the one version that was opened: reads reach what is appended meanwhile, and do not fail
+    /// with `Changed`. A store that cannot do so takes no notice.
+    pub follows: bool,
 }
 
 /// What to do about an existing file.

@@ -11,6 +11,8 @@ mod crash;
 mod directory;
 #[path = "it/disk_full.rs"]
 mod disk_full;
+#[path = "it/following.rs"]
+mod following;
 #[path = "it/kept_digests.rs"]
 mod kept_digests;
 #[path = "it/large_directory.rs"]
@@ -27,3 +29,5 @@ mod rights;
 mod sparse;
 #[path = "it/staging.rs"]
 mod staging;
+#[path = "it/user_files.rs"]
+mod user_files;

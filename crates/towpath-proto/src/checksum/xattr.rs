@@ -11,9 +11,10 @@
 //! | 31 | 1 | length of the value in bytes |
 //! | 32 | 64 | the value, most significant byte first, zeros after it |
 //!
-//! A stored checksum counts only as long as the file's mtime is the recorded one. Seconds are all there is: a file
-//! changed twice within one second keeps a checksum that looks current, so a writer removes or replaces the
-//! attributes when it changes a file.
+//! A stored checksum counts only as long as the file's mtime is the recorded one. XRootD compares seconds: a file
+//! that is changed within the second of its checksum keeps one that looks current. So the last 8 bytes, which no value reaches
+//! and XRootD does not read, hold the nanoseconds of the mtime here: `TPns` and 4 bytes. A record without them, as XRootD writes it, counts only
+//! if it was computed when the second of the mtime was over.
 
 use super::{Algorithm, Digest, InvalidDigest};
 
@@ -23,6 +24,13 @@ pub const NAME_PREFIX: &str = "user.XrdCks.";
 /// The length of an attribute's value.
 pub const ENCODED_BYTES: usize = 96;
 
+/// What the nanoseconds in an attribute's value stand behind.
+const NANOSECONDS_MARK: [u8; 4] = *b"TPns";
+
+/// How many seconds after a file's mtime a checksum without nanoseconds must have been computed: one to leave the second, and one for clocks
+/// that do not agree.
+const SETTLED_AFTER_S: i32 = 2;
+
 /// A checksum as it is stored with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredDigest {
@@ -30,7 +38,9 @@ pub struct StoredDigest {
     pub digest: Digest,
     /// The file's mtime when it was computed, in Unix seconds, rounded down.
     pub file_mtime_s: i64,
-    /// How many seconds after that mtime it was computed; for people only.
+    /// The nanoseconds of that mtime, at most 999,999,999; none in what XRootD stored.
+    pub file_mtime_subsec_ns: Option<u32>,
+    /// How many seconds after that mtime it was computed.
     pub computed_after_s: i32,
 }
 
@@ -59,15 +69,19 @@ pub fn algorithm_of(attribute_name: &str) -> Option<Algorithm> {
 }
 
 impl StoredDigest {
-    /// A checksum of a file with that mtime, computed at `now_s` (both Unix seconds).
-    pub fn new(digest: Digest, file_mtime_s: i64, now_s: i64) -> Self {
+    /// A checksum of a file whose mtime is so many seconds and nanoseconds since the Unix epoch, computed at `now_s` (Unix seconds).
+    pub fn new(digest: Digest, (file_mtime_s, subsec_ns): (i64, u32), now_s: i64) -> Self {
         let after = now_s.saturating_sub(file_mtime_s).clamp(i32::MIN.into(), i32::MAX.into());
-        Self { digest, file_mtime_s, computed_after_s: after as i32 }
+        Self { digest, file_mtime_s, file_mtime_subsec_ns: Some(subsec_ns), computed_after_s: after as i32 }
     }
 
-    /// Whether the checksum still counts for a file whose mtime is now `mtime_s` (Unix seconds, rounded down).
-    pub fn is_current(&self, mtime_s: i64) -> bool {
-        self.file_mtime_s == mtime_s
+    /// Whether the checksum still counts for a file whose mtime is now so many seconds and nanoseconds since the Unix epoch.
+    pub fn is_current(&self, (mtime_s, subsec_ns): (i64, u32)) -> bool {
+        let is_certain = match self.file_mtime_subsec_ns {
+            Some(recorded_ns) => recorded_ns == subsec_ns,
+            None => self.computed_after_s >= SETTLED_AFTER_S,
+        };
+        self.file_mtime_s == mtime_s && is_certain
     }
 
     /// The attribute's value.
@@ -79,6 +93,10 @@ impl StoredDigest {
         bytes[24..28].copy_from_slice(&self.computed_after_s.to_be_bytes());
         bytes[31] = value.len() as u8;
         bytes[32..32 + value.len()].copy_from_slice(value);
+        if let Some(subsec_ns) = self.file_mtime_subsec_ns {
+            bytes[88..92].copy_from_slice(&NANOSECONDS_MARK);
+            bytes[92..].copy_from_slice(&subsec_ns.to_be_bytes());
+        }
         bytes
     }
 
@@ -94,9 +112,16 @@ impl StoredDigest {
             return Err(InvalidAttribute::Length(bytes.len()));
         };
         let length = usize::from(*length);
+        let subsec_ns = match value {
+            [.., m0, m1, m2, m3, n0, n1, n2, n3] if [*m0, *m1, *m2, *m3] == NANOSECONDS_MARK => {
+                Some(u32::from_be_bytes([*n0, *n1, *n2, *n3]))
+            }
+            _ => None,
+        };
         let actual = InvalidDigest::Length { algorithm, expected: algorithm.digest_bytes(), actual: length };
         Ok(Self {
             digest: Digest::new(algorithm, value.get(..length).ok_or(actual)?)?,
+            file_mtime_subsec_ns: subsec_ns,
             file_mtime_s: i64::from_be_bytes([*m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7]),
             computed_after_s: i32::from_be_bytes([*a0, *a1, *a2, *a3]),
         })
@@ -139,8 +164,10 @@ mod tests {
             assert_eq!(stored.file_mtime_s, 1_614_834_367);
             assert_eq!(stored.computed_after_s, 180_459_405);
             assert_eq!(stored.encode(), bytes);
-            assert!(stored.is_current(1_614_834_367));
-            assert!(!stored.is_current(1_614_834_368));
+            assert!(stored.is_current((1_614_834_367, 5)));
+            assert!(!stored.is_current((1_614_834_368, 5)));
+            let in_that_second = StoredDigest { computed_after_s: 1, ..stored };
+            assert!(!in_that_second.is_current((1_614_834_367, 5)), "the file may have been changed after it");
         }
     }
 
@@ -174,9 +201,10 @@ mod tests {
         fn stored_digests_round_trip(
             digest in crate::checksum::tests::any_digest(),
             file_mtime_s: i64,
+            file_mtime_subsec_ns: Option<u32>,
             computed_after_s: i32,
         ) {
-            let stored = StoredDigest { digest, file_mtime_s, computed_after_s };
+            let stored = StoredDigest { digest, file_mtime_s, file_mtime_subsec_ns, computed_after_s };
             prop_assert_eq!(StoredDigest::decode(digest.algorithm(), &stored.encode()), Ok(stored));
         }
 
@@ -191,9 +219,11 @@ mod tests {
         }
 
         #[test]
-        fn any_times_are_accepted(mtime: i64, now: i64) {
+        fn any_times_are_accepted(mtime_s: i64, subsec_ns: u32, now: i64) {
             let digest = Digest::new(Algorithm::Adler32, &[0, 0, 0, 1]).unwrap();
-            prop_assert!(StoredDigest::new(digest, mtime, now).is_current(mtime));
+            let stored = StoredDigest::new(digest, (mtime_s, subsec_ns), now);
+            prop_assert!(stored.is_current((mtime_s, subsec_ns)));
+            prop_assert!(!stored.is_current((mtime_s, subsec_ns ^ 1)), "it was changed in that second");
         }
     }
 }

@@ -6,18 +6,19 @@
 use std::{fs::File, os::fd::AsFd as _, sync::Arc};
 
 use rustix::{
-    fs::{self, Mode, SeekFrom, XattrFlags},
+    fs::{self, Mode, XattrFlags},
     io::Errno,
 };
 
 use super::{
     Local, attributes, digests,
     errno::Doing as _,
+    holes,
     inode::{self, Inode, Stamp},
     pool::Cancelled,
     read, root, write,
 };
-use crate::{Error, Fault, Overwrite, Result, StorePath};
+use crate::{Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
 /// How much is copied before it is asked whether the copy is still wanted.
 const STEP_BYTES: u64 = 64 << 20;
@@ -36,6 +37,7 @@ pub(super) fn copy(
     let source = File::from(local.root.open_at(from, root::READ)?);
     let source_inode = Inode::of(source.as_fd())?;
     inode::expect_regular(source_inode.status())?;
+    read::expect_length(&source, &source_inode, root::file_system_of(&source)?)?;
     let stamp = Stamp::of(source_inode.status());
     let parent = write::parent_of(local, to, overwrite)?;
     let staged = local.staging.create(&local.root, &parent.directory)?;
@@ -43,7 +45,9 @@ pub(super) fn copy(
     copy_data(&source, &copy, stamp.size, cancelled)?;
     let known = digests::known(&source_inode);
     stamp.check(&source)?;
-    let copy_inode = Inode::of(copy.as_fd())?;
+    let mut copy_inode = Inode::of(copy.as_fd())?;
+    copy_inode.set_mtime(clock::unix_ns())?;
+    copy_inode.refresh()?;
     for attribute in attributes::each(&source_inode)? {
         let (name, value) = attribute?;
         attributes::set(&copy_inode, &name, Some(&value), XattrFlags::empty())?;
@@ -60,7 +64,7 @@ fn copy_data(source: &File, copy: &File, size: u64, cancelled: &Cancelled) -> Re
     }
     fs::ftruncate(copy, size).doing("setting the size")?;
     let mut offset = 0;
-    while let Some((start, end)) = next_data(source, offset, size).doing("looking for holes")? {
+    while let Some((start, end)) = holes::next_data(source, offset, size).doing("looking for holes")? {
         offset = start;
         while offset < end {
             cancelled.check()?;
@@ -71,20 +75,6 @@ fn copy_data(source: &File, copy: &File, size: u64, cancelled: &Cancelled) -> Re
         }
     }
     Ok(())
-}
-
-/// The next part at or after `offset` that holds data, up to `size`. A file system that knows no holes is all data.
-fn next_data(file: &File, offset: u64, size: u64) -> rustix::io::Result<Option<(u64, u64)>> {
-    if offset >= size {
-        return Ok(None);
-    }
-    match fs::seek(file, SeekFrom::Data(offset)) {
-        Ok(start) if start >= size => Ok(None),
-        Ok(start) => Ok(Some((start, fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size)))),
-        Err(Errno::NXIO) => Ok(None),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((offset, size))),
-        Err(errno) => Err(errno),
-    }
 }
 
 fn copy_some(source: &File, copy: &File, offset: u64, length: u64) -> rustix::io::Result<u64> {

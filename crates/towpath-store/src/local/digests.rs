@@ -1,16 +1,16 @@
 //! Digests that are kept with a file as extended attributes, in XRootD's layout, and the computation of new ones.
 //!
-//! A kept digest counts as long as the file has the modification time that is recorded with it, in whole seconds. So that it is
-//! never wrong:
-//! - An upload keeps its digests before anybody else can reach the file.
+//! A kept digest counts as long as the file has the modification time that is recorded with it: to the nanosecond in what is kept here, in whole seconds,
+//! and only if it was computed later, in what XRootD kept. So that it is never wrong:
+//! - An upload keeps its digests before anybody else can reach the file, and has a time that no later change can give it once more: that of the
+//!   precise clock, not of the kernel's last tick, which a change in the same few milliseconds would get too.
 //! - A digest computed by reading a file that others can change is kept only if the file had settled before it was read: each
 //!   later change gives another time.
 //! - An update in place removes them before its first change, and what was kept meanwhile when it ends.
 //! - When the time is set they are moved to it, and those that did not count go: they might count again.
 //! - On the disk they come after the data that they are of, and go before others take their place.
 //!
-//! What is left: another program that changes a file within the second of its upload, that sets its time back, or that changes it
-//! more than two seconds after the kernel took note (through a mapping of the file, or in one very long call).
+//! What is left: another program that sets a file's time back to the nanosecond, or that changes it more than two seconds after the kernel took note (through a mapping of the file, or in one very long call).
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -35,8 +35,6 @@ use crate::{Error, Fault, Result, sys::clock};
 /// second-level cache between the kernel's copy and the computation.
 const PIECE_BYTES: usize = 256 * 1024;
 
-const NS_PER_S: i64 = 1_000_000_000;
-
 /// The digests kept with a file that still count. What cannot be read is not known.
 pub(super) fn known<Fd: AsFd>(inode: &Inode<Fd>) -> Digests {
     let Ok(names) = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()) else { return Digests::new() };
@@ -47,14 +45,14 @@ fn known_one<Fd: AsFd>(inode: &Inode<Fd>, name: &[u8]) -> Option<Digest> {
     let algorithm = xattr::algorithm_of(std::str::from_utf8(name).ok()?)?;
     let value = inode.attribute(name, xattr::ENCODED_BYTES).ok()?;
     let stored = StoredDigest::decode(algorithm, &value).ok()?;
-    stored.is_current(mtime_s(inode)).then_some(stored.digest)
+    stored.is_current(mtime(inode)).then_some(stored.digest)
 }
 
 /// Keeps `digests` with the file for its present modification time. File systems without attributes, or without room
 /// for them, just do not keep them: a digest can always be computed again.
 pub(super) fn keep<Fd: AsFd>(inode: &Inode<Fd>, digests: &Digests) {
     for digest in digests.iter() {
-        let stored = StoredDigest::new(*digest, mtime_s(inode), clock::unix_s());
+        let stored = StoredDigest::new(*digest, mtime(inode), clock::unix_s());
         let name = xattr::attribute_name(digest.algorithm());
         if let Err(errno) = inode.set_attribute(name.as_bytes(), &stored.encode(), XattrFlags::empty()) {
             tracing::debug!(%name, %errno, "a digest is not kept");
@@ -147,6 +145,8 @@ fn has_settled<Fd: AsFd>(inode: &Inode<Fd>) -> bool {
     inode::is_settled(inode::mtime_ns(inode.status()))
 }
 
-fn mtime_s<Fd: AsFd>(inode: &Inode<Fd>) -> i64 {
-    inode::mtime_ns(inode.status()).div_euclid(NS_PER_S)
+fn mtime<Fd: AsFd>(inode: &Inode<Fd>) -> (i64, u32) {
+    let status = inode.status();
+    // At most 999,999,999.
+    (status.st_mtime, status.st_mtime_nsec as u32)
 }

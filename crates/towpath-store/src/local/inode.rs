@@ -145,7 +145,9 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn of(status: &Stat) -> Self {
-        Self { inode: status.st_ino, size: size_of(status), mtime_ns: mtime_ns(status) }
+        // Wraps around for times that do not fit: two of them still differ.
+        let mtime_ns = status.st_mtime.wrapping_mul(NS_PER_S).wrapping_add(status.st_mtime_nsec as i64);
+        Self { inode: status.st_ino, size: size_of(status), mtime_ns }
     }
 
     /// The tag that callers see.
@@ -163,14 +165,14 @@ impl Stamp {
     }
 }
 
-/// Metadata as `status` tells them, without digests.
+/// Metadata as `status` tells them, without digests. Times before 1677 and after 2262, which do not fit, are not told.
 pub(super) fn metadata(status: &Stat) -> Metadata {
     let kind = kind(FileType::from_raw_mode(status.st_mode));
     let stamp = Stamp::of(status);
     Metadata {
-        mtime_ns: Some(stamp.mtime_ns),
-        ctime_ns: Some(ctime_ns(status)),
-        atime_ns: Some(time_ns(status.st_atime, status.st_atime_nsec)),
+        mtime_ns: exact_ns(status.st_mtime, status.st_mtime_nsec),
+        ctime_ns: exact_ns(status.st_ctime, status.st_ctime_nsec),
+        atime_ns: exact_ns(status.st_atime, status.st_atime_nsec),
         mode: Some(status.st_mode & 0o7777),
         version: stamp.tag().filter(|_| kind == FileKind::File),
         file_id: Some(stamp.inode),
@@ -201,6 +203,17 @@ pub(super) fn size_of(status: &Stat) -> u64 {
     u64::try_from(status.st_size).unwrap_or(0)
 }
 
+/// The room that a file takes on the disk, in bytes.
+pub(super) fn allocated_bytes(status: &Stat) -> u64 {
+    // The unit of `st_blocks`, on every file system.
+    u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512)
+}
+
+/// Whether some of a file takes no room on the disk: it may have holes.
+pub(super) fn is_sparse(status: &Stat) -> bool {
+    allocated_bytes(status) < size_of(status)
+}
+
 /// The modification time in nanoseconds since the Unix epoch.
 pub(super) fn mtime_ns(status: &Stat) -> i64 {
     time_ns(status.st_mtime, status.st_mtime_nsec)
@@ -217,6 +230,11 @@ pub(super) fn is_settled(time_ns: i64) -> bool {
     clock::unix_ns().saturating_sub(time_ns) >= SETTLED_NS
 }
 
+fn exact_ns(seconds: i64, nanoseconds: u64) -> Option<i64> {
+    seconds.checked_mul(NS_PER_S)?.checked_add(nanoseconds as i64)
+}
+
+/// The nearest time that fits: far in the past or in the future.
 fn time_ns(seconds: i64, nanoseconds: u64) -> i64 {
     seconds.saturating_mul(NS_PER_S).saturating_add(nanoseconds as i64)
 }

@@ -22,12 +22,16 @@ pub(super) fn fill_now(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Res
     if places.iter().map(|place| place.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
         return None;
     }
-    let outcome = fill(file, places)?.and_then(|()| file.stamp.check(&*file.file));
+    let outcome = fill(file, places)?.and_then(|()| file.view.check(&file.file));
     Some(outcome.map_err(|error| error.at(&file.path)))
 }
 
 fn fill(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
-    if places.iter().any(|place| place.end() > file.stamp.size) {
+    let size = match file.view.size(&file.file) {
+        Ok(size) => size,
+        Err(error) => return Some(Err(error)),
+    };
+    if places.iter().any(|place| place.end() > size) {
         return Some(Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")));
     }
     let mut scratch = Vec::new();

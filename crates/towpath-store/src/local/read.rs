@@ -9,11 +9,16 @@ use std::{fs::File, io::IoSliceMut, os::fd::AsFd, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::io::{self, Errno, ReadWriteFlags};
+use futures::{StreamExt as _, stream};
+use rustix::{
+    fs::Stat,
+    io::{self, Errno, ReadWriteFlags},
+};
 
 use super::{
     Local,
     errno::Doing as _,
+    holes,
     inode::{self, Inode, Stamp},
     places, root, vector,
 };
@@ -32,9 +37,40 @@ pub(super) struct LocalFile {
     pub(super) local: Arc<Local>,
     pub(super) file: Arc<File>,
     pub(super) path: StorePath,
-    pub(super) stamp: Stamp,
+    pub(super) view: View,
+    /// The version that was opened.
+    opened: Stamp,
     pub(super) in_memory: bool,
+    /// Some of it takes no room on the disk.
+    is_sparse: bool,
     metadata: Metadata,
+}
+
+/// What the reads of a handle show.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum View {
+    /// The version that was opened.
+    Pinned(Stamp),
+    /// What the file holds then.
+    Current,
+}
+
+impl View {
+    /// Fails with `Changed` if only one version will do, and the file is another one by now.
+    pub(super) fn check(self, file: &File) -> Result<()> {
+        match self {
+            View::Pinned(stamp) => stamp.check(file),
+            View::Current => Ok(()),
+        }
+    }
+
+    /// Where the file ends.
+    pub(super) fn size(self, file: &File) -> Result<u64> {
+        match self {
+            View::Pinned(stamp) => Ok(stamp.size),
+            View::Current => Ok(inode::size_of(Inode::of(file)?.status())),
+        }
+    }
 }
 
 impl LocalFile {
@@ -43,10 +79,12 @@ impl LocalFile {
         let file = File::from(local.root.open_at(path, root::READ)?);
         let inode = Inode::of(file.as_fd())?;
         inode::expect_regular(inode.status())?;
+        let file_system = root::file_system_of(&file)?;
+        expect_length(&file, &inode, file_system)?;
         let metadata = local.metadata(&inode);
-        let in_memory = root::is_in_memory(root::file_system_of(&file)?);
-        let stamp = Stamp::of(inode.status());
-        Self::new(local, path, options, file, metadata, stamp, in_memory)
+        let in_memory = root::is_in_memory(file_system);
+        let status = *inode.status();
+        Self::new(local, path, options, file, metadata, &status, in_memory)
     }
 
     /// As [`Self::open`], but only if that needs no disk; none otherwise.
@@ -56,9 +94,10 @@ impl LocalFile {
             Err(error) => return Some(Err(error)),
         };
         let inode = Inode::of(file.as_fd()).ok()?;
-        let (stamp, in_memory) = (Stamp::of(inode.status()), local.root.is_in_memory());
+        let in_memory = local.root.is_in_memory();
         let metadata = local.metadata_now(&inode, in_memory).filter(|metadata| metadata.kind == FileKind::File)?;
-        Some(Self::new(local, path, options, file, metadata, stamp, in_memory))
+        let status = *inode.status();
+        Some(Self::new(local, path, options, file, metadata, &status, in_memory))
     }
 
     fn new(
@@ -67,19 +106,22 @@ impl LocalFile {
         options: &OpenOptions,
         file: File,
         metadata: Metadata,
-        stamp: Stamp,
+        status: &Stat,
         in_memory: bool,
     ) -> Result<Self> {
         if options.version.is_some() && options.version != metadata.version {
             return Err(Error::new(Fault::Changed, "the file is no longer the version that was asked for"));
         }
-        Ok(Self { local: Arc::clone(local), file: Arc::new(file), path: path.clone(), stamp, in_memory, metadata })
+        let (opened, is_sparse) = (Stamp::of(status), inode::is_sparse(status));
+        let view = if options.follows { View::Current } else { View::Pinned(opened) };
+        let (local, file, path) = (Arc::clone(local), Arc::new(file), path.clone());
+        Ok(Self { local, file, path, view, opened, in_memory, is_sparse, metadata })
     }
 
     /// The length of a read of `length` bytes at `offset`, less where the file ends before.
-    fn clamp(&self, offset: u64, length: usize) -> usize {
-        let rest = self.stamp.size.saturating_sub(offset);
-        usize::try_from(rest).map_or(length, |rest| rest.min(length))
+    fn within(&self, offset: u64, length: usize) -> Result<usize> {
+        let rest = self.view.size(&self.file)?.saturating_sub(offset);
+        Ok(usize::try_from(rest).map_or(length, |rest| rest.min(length)))
     }
 
     fn try_read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
@@ -92,7 +134,7 @@ impl LocalFile {
             read_without_waiting(&self.file, self.in_memory, offset, buffer.get_mut(before..)?)
         };
         let read = read.transpose()?.doing("reading");
-        let outcome = read.and_then(|got| self.stamp.check(&*self.file).map(|()| got));
+        let outcome = read.and_then(|got| self.view.check(&self.file).map(|()| got));
         match outcome {
             Ok(got) if got == length => Some(Ok(length)),
             Ok(_) => None,
@@ -104,11 +146,17 @@ impl LocalFile {
 #[async_trait]
 impl ReadHandle for LocalFile {
     async fn metadata(&self) -> Result<Metadata> {
+        if let View::Current = self.view {
+            let inode = Inode::of(self.file.as_fd())?;
+            if Stamp::of(inode.status()) != self.opened {
+                return Ok(inode::metadata(inode.status()));
+            }
+        }
         Ok(self.metadata.clone())
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
-        let length = self.clamp(offset, length);
+        let length = self.within(offset, length).map_err(|error| error.at(&self.path))?;
         self.read_into(offset, length, Vec::with_capacity(length)).await.map(Bytes::from)
     }
 
@@ -116,11 +164,13 @@ impl ReadHandle for LocalFile {
         if let Some(outcome) = self.read_now(offset, length, &mut buffer) {
             return outcome.map(|_| buffer);
         }
-        let (file, stamp, length) = (Arc::clone(&self.file), self.stamp, self.clamp(offset, length));
+        let length = self.within(offset, length).map_err(|error| error.at(&self.path))?;
+        let (file, view, is_sparse) = (Arc::clone(&self.file), self.view, self.is_sparse);
         let job = move || {
-            let got = append(&file, offset, length, &mut buffer).doing("reading")?;
-            stamp.check(&*file)?;
-            if got < length {
+            let read = if is_sparse { holes::append } else { append };
+            let got = read(&file, offset, length, &mut buffer).doing("reading")?;
+            view.check(&file)?;
+            if got < length && matches!(view, View::Pinned(_)) {
                 return Err(Error::new(Fault::Io, "the file ended before its size"));
             }
             Ok(buffer)
@@ -129,7 +179,10 @@ impl ReadHandle for LocalFile {
     }
 
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
-        let length = self.clamp(offset, length);
+        let length = match self.within(offset, length) {
+            Ok(length) => length,
+            Err(error) => return Some(Err(error.at(&self.path))),
+        };
         if length > READ_NOW_BYTES {
             return None;
         }
@@ -146,7 +199,13 @@ impl ReadHandle for LocalFile {
     }
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
-        vector::read(self, &ranges)
+        match self.view.size(&self.file) {
+            Ok(size) => vector::read(self, &ranges, size),
+            Err(error) => {
+                let error = error.at(&self.path);
+                stream::iter((0..ranges.len()).map(move |index| (index, Err(error.clone())))).boxed()
+            }
+        }
     }
 
     async fn stream(&self) -> Result<Option<ContentStream>> {
@@ -158,8 +217,22 @@ impl ReadHandle for LocalFile {
     }
 
     fn check_version(&self) -> Result<()> {
-        self.stamp.check(&*self.file).map_err(|error| error.at(&self.path))
+        self.view.check(&self.file).map_err(|error| error.at(&self.path))
     }
+}
+
+/// Fails with `NotRegular` if a file that says it is empty has content: those of `/proc` are streams that end when they end.
+pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_system: u64) -> Result<()> {
+    if inode::size_of(inode.status()) > 0 || root::is_local(file_system) {
+        return Ok(());
+    }
+    let got = retry(|| io::pread(file, &mut [0][..], 0)).doing("reading")?;
+    Stamp::of(inode.status()).check(file)?;
+    if got > 0 {
+        let message = "it is not a regular file: it says that it has 0 bytes, but has more (copied alone, it is read as a stream)";
+        return Err(Error::new(Fault::NotRegular, message));
+    }
+    Ok(())
 }
 
 /// Reads into `buffer` what can be had without waiting for a disk, up to its length; `None` if that is nothing.

@@ -21,7 +21,7 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Extent, Hasher};
 use super::{
     Local, digests,
     errno::Doing as _,
-    inode::Inode,
+    inode::{self, Inode},
     journal::{self, Header, Journal, Record},
     pool::Cancelled,
     read,
@@ -38,9 +38,6 @@ const THREAD_BYTES: u64 = 16 << 20;
 
 /// up to so many: others copy meanwhile.
 const MOST_THREADS: usize = 4;
-
-/// The bytes that `fstat` counts a block as, on every file system.
-const STATUS_BLOCK_BYTES: u64 = 512;
 
 /// What an upload with a key left, locked; perhaps nothing.
 #[derive(Debug)]
@@ -92,8 +89,7 @@ impl Left {
 
     /// The room on the disk that the file already has.
     pub(super) fn allocated_bytes(&self) -> Result<u64> {
-        let inode = Inode::of(&**self.staged.file())?;
-        Ok(u64::try_from(inode.status().st_blocks).unwrap_or(0).saturating_mul(STATUS_BLOCK_BYTES))
+        Ok(inode::allocated_bytes(Inode::of(&**self.staged.file())?.status()))
     }
 
     /// The blocks that are as the journal says, with `algorithms` of each. What cannot be read is not. Several threads read much of it, side by side:

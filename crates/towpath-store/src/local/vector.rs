@@ -38,9 +38,9 @@ const BATCHES_AT_ONCE: usize = 2;
 /// A batch of at most this many bytes, each call counted as [`GAP_BYTES`], is tried on the calling thread.
 const READ_NOW_BYTES: usize = 64 * 1024;
 
-/// The results of reading `ranges` of `file`.
-pub(super) fn read<'a>(file: &'a LocalFile, ranges: &[ByteRange]) -> VectorReads<'a> {
-    let (refused, batches) = plan(ranges, file.stamp.size);
+/// The results of reading `ranges` of `file`, which has `size` bytes.
+pub(super) fn read<'a>(file: &'a LocalFile, ranges: &[ByteRange], size: u64) -> VectorReads<'a> {
+    let (refused, batches) = plan(ranges, size);
     let refused = refused.into_iter().map(|index| {
         let error = Error::new(Fault::InvalidArgument, "the range passes the end of the file");
         (index, Err(error.at(&file.path)))
@@ -152,7 +152,7 @@ async fn fill_batch(file: &LocalFile, batch: Arc<Batch>) -> Result<(Bytes, Vec<R
     if reading.is_incomplete() {
         reading = file.local.pool.run(move || Ok(reading.complete(!is_small))).await?;
     }
-    file.stamp.check(&*file.file)?;
+    file.view.check(&file.file)?;
     Ok((reading.buffer.into(), reading.runs))
 }
 

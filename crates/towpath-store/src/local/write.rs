@@ -30,6 +30,7 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent};
 use super::{
     Local, digests,
     errno::{self, Doing as _},
+    holes,
     inode::{self, Inode},
     journal::Journal,
     pool::Cancelled,
@@ -40,7 +41,7 @@ use super::{
     sums::Sums,
 };
 use crate::{
-    Caller, CreateOptions, Error, Expectation, Fault, FileKind, Metadata, Overwrite, Result, StorePath, WriteHandle,
+    Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, StorePath, WriteHandle, sys::clock,
 };
 
 /// Offsets are signed in the kernel.
@@ -310,7 +311,12 @@ impl Body {
         }
         self.forget_digests()?;
         self.write_held()?;
-        let outcome = write_all(&self.file, offset, data).doing("writing");
+        let written = match &self.end {
+            // The turn is taken: nothing else extends the file meanwhile.
+            End::Publish { .. } => holes::write(&self.file, offset, data),
+            End::Stay { .. } => write_all(&self.file, offset, data),
+        };
+        let outcome = written.doing("writing");
         drop(turn);
         if self.kept.fetch_add(data.len() as u64, Relaxed) + data.len() as u64 >= WRITEBACK_BYTES {
             self.kept.store(0, Relaxed);
@@ -476,10 +482,8 @@ impl Body {
         expected: &Expectation,
         digests: &Digests,
     ) -> Result<()> {
-        if let Some(mtime_ns) = expected.mtime_ns {
-            inode.set_mtime(mtime_ns)?;
-            inode.refresh()?;
-        }
+        inode.set_mtime(expected.mtime_ns.unwrap_or_else(clock::unix_ns))?;
+        inode.refresh()?;
         digests::keep(inode, digests);
         if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
             fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
@@ -540,9 +544,10 @@ pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overw
     }
     let parent = local.root.parent(path)?;
     let existing = fs::statat(&parent.directory, parent.name, AtFlags::SYMLINK_NOFOLLOW);
-    match existing.map(|status| inode::kind(FileType::from_raw_mode(status.st_mode))) {
-        Ok(FileKind::Directory) => Err(is_directory()),
+    match existing.map(|status| FileType::from_raw_mode(status.st_mode)) {
+        Ok(FileType::Directory) => Err(is_directory()),
         Ok(_) if overwrite == Overwrite::Refuse => Err(Error::new(Fault::AlreadyExists, "it exists already")),
+        Ok(file_type) if root::is_special(file_type) => Err(root::special()),
         Ok(_) | Err(io::Errno::NOENT) => Ok(parent),
         Err(errno) => Err(errno::error(errno, "looking for the file")),
     }

@@ -16,6 +16,14 @@ pub fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
+/// Opens an existing device or pipe for writing; nothing of it is cut off. Waits for the reader of a pipe.
+///
+/// # Errors
+/// The system's.
+pub fn open_to_write(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path)
+}
+
 /// Has the system forget what it keeps of a file in memory, as far as that is on disk already, so that it is read from there. If it cannot, nothing is
 /// lost.
 pub fn forget(file: &fs::File) {

@@ -18,7 +18,8 @@ fn kept(file: &Path, algorithm: Algorithm) -> Option<StoredDigest> {
 }
 
 fn keep(file: &Path, algorithm: Algorithm, content: &[u8], mtime_s: i64) {
-    let stored = StoredDigest::new(Hasher::digest_of(algorithm, content), mtime_s, mtime_s);
+    let stored = StoredDigest::new(Hasher::digest_of(algorithm, content), (mtime_s, 0), mtime_s + 60);
+    let stored = StoredDigest { file_mtime_subsec_ns: None, ..stored };
     setxattr(file, xattr::attribute_name(algorithm), &stored.encode(), XattrFlags::empty()).unwrap();
 }
 

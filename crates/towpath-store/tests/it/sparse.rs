@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use bytes::Bytes;
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{Caller, Overwrite, Store as _};
 
@@ -41,4 +42,24 @@ async fn a_file_that_is_one_hole_is_copied() {
     directory.store.copy(&Caller::local(), &path("/hole"), &path("/copy"), Overwrite::Refuse).await.unwrap();
     let host = directory.host("copy").metadata().unwrap();
     assert_eq!((host.len(), host.blocks()), (FAR, 0));
+}
+
+#[tokio::test]
+async fn zeros_that_are_uploaded_become_holes() {
+    for directory in [Directory::new(), Directory::on_disk()] {
+        let mut content = vec![0; FAR as usize];
+        content[5 << 20] = 1;
+        let content = Bytes::from(content);
+        let file = directory.create("/file").await.unwrap();
+        // Backwards, and cut where no block ends.
+        for start in (0..content.len()).step_by((1 << 20) + 7).rev() {
+            let end = content.len().min(start + (1 << 20) + 7);
+            file.write(start as u64, content.slice(start..end)).await.unwrap();
+        }
+        let metadata = file.commit(Default::default()).await.unwrap();
+        let host = directory.host("file").metadata().unwrap();
+        assert!(host.blocks() * 512 <= 128 << 10, "{} blocks", host.blocks());
+        assert_eq!(directory.get("/file").await.unwrap(), content);
+        assert_eq!(metadata.digests.get(Algorithm::Crc32c), Some(Hasher::digest_of(Algorithm::Crc32c, &content)));
+    }
 }

@@ -1,6 +1,9 @@
 //! Uploads in progress, and what becomes of them.
 
-use std::{fs::File, os::unix::fs::PermissionsExt as _};
+use std::{
+    fs::File,
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
+};
 
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
@@ -189,6 +192,44 @@ async fn special_files_are_neither_opened_nor_waited_for() {
     let me = &Caller::local();
     assert_eq!(directory.store.update(me, &path("/fifo")).await.unwrap_err().fault(), Fault::NotRegular);
     directory.store.remove_file(me, &path("/fifo")).await.unwrap();
+}
+
+#[tokio::test]
+async fn special_files_are_not_replaced() {
+    let directory = Directory::new();
+    let me = &Caller::local();
+    directory.put("/file", "content").await.unwrap();
+    let begun = directory.create("/fifo").await.unwrap();
+    let (fifo, mode) = (directory.host("fifo"), rustix::fs::Mode::RWXU);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+    let (file, at) = (path("/file"), path("/fifo"));
+    let options = CreateOptions { overwrite: Overwrite::Replace, ..CreateOptions::default() };
+    let outcomes = [
+        directory.store.create(me, &at, options.clone()).await.map(drop),
+        directory.store.copy(me, &file, &at, Overwrite::Replace).await,
+        directory.store.rename(me, &file, &at, Overwrite::Replace).await,
+    ];
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap_err().fault(), Fault::NotRegular);
+    }
+    drop(begun);
+    // One that came while the upload was under way.
+    let begun = directory.store.create(me, &path("/late"), options).await.unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, directory.host("late"), mode).unwrap();
+    assert_eq!(begun.commit(Expectation::default()).await.unwrap_err().fault(), Fault::NotRegular);
+    for name in ["fifo", "late"] {
+        assert!(directory.host(name).metadata().unwrap().file_type().is_fifo(), "{name}");
+    }
+    assert_eq!(directory.get("/file").await.unwrap(), "content");
+}
+
+#[tokio::test]
+async fn a_file_of_unknown_length_is_not_taken_for_an_empty_one() {
+    let processes = LocalStore::open(std::path::Path::new("/proc"), LocalOptions::default()).unwrap();
+    let me = &Caller::local();
+    assert_eq!(processes.stat(me, &path("/cpuinfo")).await.unwrap().size, 0);
+    let opened = processes.open(me, &path("/cpuinfo"), Default::default()).await;
+    assert_eq!(opened.unwrap_err().fault(), Fault::NotRegular);
 }
 
 #[test]
