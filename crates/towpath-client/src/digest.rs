@@ -1,6 +1,6 @@
 //! The digest of a file, computed here from its bytes, where its server neither knows nor computes it.
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use towpath_proto::checksum::{Agreement, Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{Blame, ContentStream, Error, Fault, ReadHandle, Result};
 
@@ -17,19 +17,27 @@ pub(crate) async fn compute(
     algorithm: Algorithm,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Digest> {
-    let size = match file.metadata().await {
-        Ok(metadata) => metadata.size,
+    // The first piece is read even of a file that is said to be empty: the end of its content proves that it is.
+    let (metadata, first) = match try_join!(file.metadata(), file.read(0, PIECE_BYTES as usize)) {
+        Ok(begun) => begun,
         Err(error) if error.fault() == Fault::Unsupported => {
             return of_stream(file.stream().await?.ok_or(error)?, algorithm, progress).await;
         }
         Err(error) => return Err(error),
     };
-    let pieces = (0..size).step_by(PIECE_BYTES as usize).map(|offset| {
+    let size = metadata.size;
+    if first.len() as u64 > size {
+        let message = format!("it has more than the {size} bytes that its server says it has");
+        return Err(Error::new(Fault::Changed, message).blamed_on(Blame::Storage));
+    }
+    let pieces = (first.len() as u64..size).step_by(PIECE_BYTES as usize).map(|offset| {
         let length = usize::try_from(PIECE_BYTES.min(size - offset)).unwrap_or(usize::MAX);
         file.read(offset, length)
     });
     let mut pieces = stream::iter(pieces).buffered(PIECES);
     let mut hasher = Hasher::new(Algorithms::of(&[algorithm]));
+    hasher.update(&first);
+    progress(hasher.bytes());
     while let Some(piece) = pieces.try_next().await? {
         hasher.update(&piece);
         progress(hasher.bytes());

@@ -84,7 +84,8 @@ impl Known {
 
 /// What two files tell that are there at both ends; `keeps_times` is whether the destination gives files the times of their sources.
 pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: bool) -> Finding {
-    if found.kind != FileKind::File {
+    // What is no file at the source fails when it is opened.
+    if source.kind != FileKind::File || found.kind != FileKind::File {
         return Finding::Differs(Why::Kind);
     }
     if source.size != found.size {
@@ -160,6 +161,7 @@ mod tests {
         for (source, found, by, keeps_times, finding) in [
             (file(1, 5), file(2, 5), Auto, true, Differs(Why::Size)),
             (file(0, 5), directory, Auto, true, Differs(Why::Kind)),
+            (Known { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(Why::Kind)),
             (file(1, 5), file(1, 5), Auto, true, Same),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Some(Why::Time))),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(Why::Time)),

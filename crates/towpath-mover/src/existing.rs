@@ -17,7 +17,7 @@ pub(crate) async fn is_there(job: &Job) -> Result<bool> {
 
 /// Whether a destination, which `keeps_times` of its sources or does not, is a copy of the source as far as both are known.
 fn are_same(source: &Metadata, found: &Metadata, keeps_times: bool) -> bool {
-    if (found.kind, found.size) != (FileKind::File, source.size) {
+    if source.kind != FileKind::File || (found.kind, found.size) != (FileKind::File, source.size) {
         return false;
     }
     let mut known = source.digests.iter().filter_map(|digest| Some((digest, found.digests.get(digest.algorithm())?)));

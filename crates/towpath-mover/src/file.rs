@@ -35,6 +35,9 @@ const LEAST_PIECES: u64 = 32;
 /// Bytes asked for together with the metadata: all of a small file.
 pub(crate) const FIRST_BYTES: u64 = 256 << 10;
 
+/// Bytes asked for of a file that was listed as empty: a page, so that many empty files do not fill the window.
+const EMPTY_BYTES: u64 = 4 << 10;
+
 /// A file for a server that may be sent only when it is whole, and so is in flight until it is shown there.
 const SMALL_BYTES: u64 = 64 << 10;
 
@@ -86,9 +89,13 @@ impl Route {
     }
 }
 
-/// Bytes of `job` that are asked for together with its metadata.
+/// Bytes of `job` that are asked for together with its metadata. A file that was listed as empty is read too: only the end of its content proves
+/// that it is.
 pub(crate) fn first_bytes(job: &Job) -> u64 {
-    job.size.unwrap_or(FIRST_BYTES).min(FIRST_BYTES)
+    match job.size {
+        Some(0) => EMPTY_BYTES,
+        size => size.unwrap_or(FIRST_BYTES).min(FIRST_BYTES),
+    }
 }
 
 /// What a destination that takes pieces in order holds of `job` at most.
@@ -177,6 +184,9 @@ pub(crate) async fn copy(
     };
     if metadata.is_directory() {
         return Err(is_directory().into());
+    }
+    if metadata.mtime_ns.is_none() && !from.is_remote() {
+        tracing::warn!(%from, "its time of change cannot be kept, as it is not between the years 1678 and 2261: the copy has the time at which it is made");
     }
     if job.size.is_none() {
         beside(mover.limit.pass(metadata.size.min(first_bytes)), first.as_mut()).await;
@@ -278,7 +288,10 @@ async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata:
     if !job.from.is_remote() || has_digest || metadata.size <= first_bytes(job) {
         return Ok(());
     }
-    source.read(metadata.size, 1).await.map(drop)
+    match source.read(metadata.size, 1).await?.is_empty() {
+        true => Ok(()),
+        false => Err(resized().at(&job.from.path)),
+    }
 }
 
 /// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
@@ -386,14 +399,14 @@ async fn move_rest(
         .await
 }
 
-/// The error of a read that gave less than there was.
-pub(crate) fn shorter() -> Error {
+/// The error of a read that gave less or more than the source said there is.
+pub(crate) fn resized() -> Error {
     Error::new(Fault::Changed, "its size changed while it was read")
 }
 
 async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
     if piece.len() as u64 != length {
-        return Err(shorter().at(&job.from.path).into());
+        return Err(resized().at(&job.from.path).into());
     }
     if length == 0 {
         return Ok(());

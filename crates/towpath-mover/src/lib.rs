@@ -60,7 +60,7 @@ pub struct Job {
     pub from: Place,
     /// Where it goes: its new name, not the directory above.
     pub to: Place,
-    /// Its size in bytes as a listing told it; none if nobody has asked yet. Only what is reserved for it depends on it.
+    /// Its size in bytes as a listing told it; none if nobody has asked yet. Only what is reserved for it, and read at once, depends on it.
     pub size: Option<u64>,
     /// The root of the tree that the source was found in, if it is not the source itself: filters judge by what stands below it.
     pub root: Option<StorePath>,

@@ -24,6 +24,8 @@ pub enum Lie {
     OtherDigest,
     /// One byte is another one, and the digest that of the right ones.
     OtherByte,
+    /// To HEAD the file is empty.
+    EmptyHead,
 }
 
 /// The server, until it is dropped. Every path is its file.
@@ -87,7 +89,10 @@ impl File {
                 line.clear();
             }
             let Some(is_head) = is_head else { return Ok(()) };
-            let (head, body, is_end) = self.answer(range.as_ref());
+            let (mut head, body, is_end) = self.answer(range.as_ref());
+            if is_head && self.lie == Some(Lie::EmptyHead) {
+                head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nAccept-Ranges: bytes\r\n\r\n".to_owned();
+            }
             stream.write_all(head.as_bytes()).await?;
             if !is_head {
                 stream.write_all(&body).await?;

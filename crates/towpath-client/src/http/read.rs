@@ -14,12 +14,12 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use http::{Method, StatusCode, header};
+use http::{HeaderName, Method, StatusCode, header};
 use tokio::sync::MutexGuard;
 use towpath_proto::http::range::{self, ContentRange, RangeRequest};
 use towpath_store::{
-    Blame, ByteRange, Caller, ContentStream, Error, Fault, Metadata, ReadHandle, Result, StorePath, VectorReads,
-    VersionTag, sys::clock,
+    Blame, ByteRange, Caller, ContentStream, Error, Fault, FileKind, Metadata, ReadHandle, Result, StorePath,
+    VectorReads, VersionTag, sys::clock,
 };
 
 use super::{
@@ -32,6 +32,9 @@ use super::{
     site::Site,
     stat, vector,
 };
+
+/// Asks for one version of the file, whichever it is.
+const PIN: HeaderName = HeaderName::from_static("towpath-pin");
 
 /// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
 const SKIPPED_BYTES: u64 = 64 << 20;
@@ -107,8 +110,10 @@ impl RemoteFile {
 
     async fn pin_by_stat(&self) -> Result<&Pinned> {
         let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
-        if metadata.is_directory() {
-            return Err(is_directory());
+        match metadata.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(is_directory()),
+            FileKind::Other => return Err(Error::new(Fault::NotRegular, "it is not a regular file")),
         }
         if metadata.size == 0 {
             metadata = stat::unless_empty(metadata, &self.site, &self.caller, &self.place).await?;
@@ -165,7 +170,8 @@ impl RemoteFile {
         match version.and_then(|version| version.condition) {
             Some(Condition::Match(tag)) => question.with(header::IF_MATCH, tag),
             Some(Condition::UnmodifiedSince(date)) => question.with(header::IF_UNMODIFIED_SINCE, date),
-            None => question,
+            // Our servers then send one version; others take no notice.
+            None => question.with(PIN, "1"),
         }
     }
 

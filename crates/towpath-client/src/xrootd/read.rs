@@ -7,7 +7,10 @@
 mod attempt;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{
+    cmp::Ordering,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -239,6 +242,8 @@ impl RemoteFile {
         range: ByteRange,
         buffer: Vec<u8>,
     ) -> Attempt {
+        // A size of 0 is not the end: servers say so of streams too, such as the files of `/proc`.
+        let size = size.filter(|size| *size > 0);
         let left = size.map_or(u64::MAX, |size| size.saturating_sub(range.offset));
         let length = range.length.min(usize::try_from(left).unwrap_or(usize::MAX));
         if length == 0 {
@@ -332,14 +337,17 @@ impl RemoteFile {
         Err(Failure::Fatal(damaged(&lane.file.session.host, page.offset)))
     }
 
-    /// A range ends before its time only where the file does.
+    /// A range ends where the file does, and only there.
     fn check_length(&self, lane: &Lane, range: ByteRange, came: usize) -> Result<()> {
         let size = self.pinned.get().map_or(0, |pinned| pinned.size);
         let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
-        if came >= range.length.min(there) {
-            return Ok(());
-        }
-        let message = format!("{}: the file has become shorter than it was when it was opened", lane.file.session.host);
+        let change = match came.cmp(&range.length.min(there)) {
+            Ordering::Equal => return Ok(()),
+            Ordering::Less => "shorter",
+            Ordering::Greater => "longer",
+        };
+        let message =
+            format!("{}: the file has become {change} than it was when it was opened", lane.file.session.host);
         Err(Error::new(Fault::Changed, message))
     }
 }

@@ -22,7 +22,7 @@ use towpath_store::{
 use super::{FILE_BYTES, Mover};
 use crate::{
     Copied, Job, Part, Place, Route, extents,
-    file::{FIRST_BYTES, PIECE_BYTES, shorter},
+    file::{FIRST_BYTES, PIECE_BYTES, resized},
     stage::{Stage, Stay},
     window::{Room, Turn},
 };
@@ -150,7 +150,7 @@ impl Mover {
         let mut stay = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
-        let (metadata, mut first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
+        let (metadata, first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
             Ok(begun) => begun,
             Err(error) if error.fault() == Fault::Unsupported => match source.stream().await? {
                 Some(stream) => {
@@ -162,7 +162,9 @@ impl Mover {
             Err(error) => return Err(error.into()),
         };
         let Metadata { size, digests: promised, .. } = metadata;
-        first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        if first.len() as u64 > size {
+            return Err(resized().at(&from.path).into());
+        }
         self.limit.pass(first.len() as u64).await;
         stay.pass(Stage::Write);
         let part = self.progress.find(Some(size));
@@ -193,11 +195,13 @@ impl Mover {
         };
         try_join!(reading, putting)?;
         if passed.bytes() != size {
-            return Err(shorter().at(&from.path).into());
+            return Err(resized().at(&from.path).into());
         }
         if from.is_remote() && promised.is_empty() {
             // Pieces of a file that is written in place may be of two versions: it is asked whether it is still the one that was opened.
-            source.read(size, 1).await?;
+            if !source.read(size, 1).await?.is_empty() {
+                return Err(resized().at(&from.path).into());
+            }
         }
         let computed = passed.finish();
         keeps(&computed, &promised, from)?;
@@ -248,7 +252,7 @@ impl Mover {
                 let data = source.read(range.start, length as usize).await?;
                 // From now on it waits for its turn.
                 stay.pass(Stage::Write);
-                if data.len() as u64 == length { Ok(Piece { data, room, stay }) } else { Err(shorter()) }
+                if data.len() as u64 == length { Ok(Piece { data, room, stay }) } else { Err(resized()) }
             })
             .buffered(usize::MAX)
     }

@@ -169,3 +169,23 @@ async fn what_a_server_lies_about_does_not_arrive() {
         assert_eq!(staged.unwrap_or(0), 0, "{lie:?} leaves something");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
+    let to = memory();
+    let content = PATTERN.bytes(0, 300_000);
+    let from = memory();
+    put(&from, "/file", content.clone()).await;
+    let server = Liar::start(Some(Lie::EmptyHead), content.clone());
+    for (number, from) in [place(&from, "/file"), lied(&server)].into_iter().enumerate() {
+        // As a listing told it, before the file grew.
+        let job = Job { size: Some(0), ..Job::new(from, place(&to, &format!("/{number}"))) };
+        let copied = Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
+        assert_eq!(copied.bytes, 300_000);
+        assert_eq!(get(&to, &format!("/{number}")).await.unwrap(), content);
+    }
+    put(&from, "/empty", Bytes::new()).await;
+    let job = Job { size: Some(0), ..Job::new(place(&from, "/empty"), place(&to, "/empty")) };
+    Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
+    assert_eq!(get(&to, "/empty").await.unwrap(), "");
+}
