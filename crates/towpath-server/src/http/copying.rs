@@ -93,8 +93,8 @@ async fn copy_members(
                         Err(error) => failures.add(&copy, error),
                     },
                     FileKind::File => failures.note(&copy, store.copy(caller, &source, &copy, Overwrite::Refuse).await),
-                    // Devices, sockets and dangling links cannot be copied, and are not missed.
-                    FileKind::Other => {}
+                    // A device, socket or dangling link.
+                    FileKind::Other => failures.add(&copy, namespace::not_regular(&source)),
                 }
             }
         }

@@ -3,20 +3,20 @@
 use std::{ops::Range, sync::Arc};
 
 use futures::StreamExt as _;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use towpath_proto::http::{
     condition::{Decision, IfRange, Validators},
     multipart::Boundary,
     range::{ContentRange, RangeRequest, Resolution},
 };
-use towpath_store::{Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
+use towpath_store::{Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
 
 use super::{
     body::Content,
     digests,
     exchange::{Exchange, too_many_files},
     file_body::{FileBody, READ_BYTES, Segment},
-    listing_page, media_type,
+    listing_page, media_type, namespace,
     refusal::Refusal,
     respond::{self, value},
     service_pages,
@@ -26,6 +26,9 @@ use crate::{access::Activity, shares::Lease};
 
 /// A file of so many bytes is read at once, and closed.
 const SHORT_BYTES: u64 = READ_BYTES;
+
+/// The request field of towpath's client that asks for one version of the file, without saying which.
+const PINS: HeaderName = HeaderName::from_static("towpath-pin");
 
 /// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
@@ -40,8 +43,20 @@ async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
         FileKind::Directory => Ok(listing_page::fields(exchange, &metadata)),
-        _ => file(exchange, &metadata, None).await,
+        FileKind::Other => Err(namespace::not_regular(exchange.path()).into()),
+        FileKind::File => file(exchange, &metadata, None).await,
     }
+}
+
+/// Opens the file that is asked for, with its metadata. A plain GET gets what the file holds while it is sent, as from other servers; one with a condition
+/// gets one version.
+async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Error> {
+    let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, PINS];
+    let follows = !pins.iter().any(|field| exchange.headers.contains_key(field));
+    let options = OpenOptions { follows, ..OpenOptions::default() };
+    let handle = exchange.store().open(exchange.caller(), exchange.path(), options).await?;
+    let metadata = handle.metadata().await?;
+    Ok((handle, metadata))
 }
 
 async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
@@ -59,12 +74,7 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
         });
     }
     let lease = exchange.open_file().await?;
-    let opened = exchange.store().open(exchange.caller(), exchange.path(), OpenOptions::default()).await;
-    let outcome = match opened {
-        Ok(handle) => handle.metadata().await.map(|metadata| (handle, metadata)),
-        Err(error) => Err(error),
-    };
-    match outcome {
+    match open(exchange).await {
         // The reserve is for what is soon given back, whatever the client does.
         Ok((_, metadata)) if lease.is_of_reserve() && metadata.size > SHORT_BYTES && exchange.verb != Verb::Head => {
             Err(too_many_files())

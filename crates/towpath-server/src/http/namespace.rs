@@ -125,6 +125,11 @@ async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failu
     Ok(())
 }
 
+/// The error about a device, pipe or socket, which is neither read nor replaced.
+pub(super) fn not_regular(path: &StorePath) -> Error {
+    Error::new(Fault::NotRegular, "it is not a regular file").at(path)
+}
+
 /// The path of a member of a directory.
 pub(super) fn member(directory: &StorePath, name: &[u8]) -> Result<StorePath, Refusal> {
     directory.join(name).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
@@ -172,6 +177,9 @@ impl Destination {
         }
         if existing.is_some() && overwrite(exchange)? == Overwrite::Refuse {
             return Err(Refusal::destination_exists());
+        }
+        if existing.as_ref().is_some_and(|existing| existing.kind == FileKind::Other) {
+            return Err(not_regular(&path).into());
         }
         locking::may_remove(exchange, &path).await?;
         Ok(Self { path, existing })

@@ -2,7 +2,8 @@
 //!
 //! An upload (`new`, `delete`) is invisible until its `close`, which commits it: whoever reads meanwhile sees the old file, or none. Of
 //! two uploads of one name the one that closes later stays; with `new` it fails instead. `open` for update of an existing file
-//! changes it in place, visible at once, and readers of the old version are told that it changed.
+//! changes it in place, visible at once. Whoever asked for the checksum with the open, as towpath's client does, reads one version, and is told that it changed;
+//! other readers get what the file holds, and what is appended to it.
 //! A connection that ends takes its uploads with it, but for those with a key (`towpath.resume` in the opaque part): what came of
 //! them stays, and the answer to the next `open` with that key tells what that is.
 //! An `open` with `towpath.share` gives one more handle of a file that is being written, mostly to another session of the same client, which so
@@ -70,7 +71,10 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
             identity = third_party::reader(exchange, request, identity, &path).await?;
         }
         identity.check(Activity::Read, &path)?;
-        FileAccess::Read(store.open(&identity.caller, &path, StoreOptions::default()).await?)
+        // Plain reads get what the file holds, as from other servers. A checksum is of one version, and so are copies.
+        let follows = !is_part_of_copy && !request.wants_checksum;
+        let options = StoreOptions { follows, ..StoreOptions::default() };
+        FileAccess::Read(store.open(&identity.caller, &path, options).await?)
     };
     Ok(OpenFile { path, identity, access })
 }

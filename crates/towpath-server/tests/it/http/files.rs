@@ -203,21 +203,6 @@ async fn anybody_may_ask_whether_the_server_is_well() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_on_its_way_does_not_arrive_whole() {
-    const BYTES: usize = 64 << 20;
-    let site = Site::in_directory();
-    let path = site.directory.as_ref().unwrap().path().join("file");
-    disk::write(&path, &vec![1; BYTES]).unwrap();
-    let mut stream = site.connect().await;
-    stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
-    stream.read_exact(&mut [0]).await.unwrap();
-    disk::append(&path).unwrap().write_all(b"more").unwrap();
-    let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest).await;
-    assert!(rest.len() < BYTES, "{} bytes", rest.len());
-}
-
-#[tokio::test]
 async fn large_files_are_not_read_for_a_digest() {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
     let site = Site::start(Arc::new(store.clone()), &open_config());
@@ -232,5 +217,65 @@ async fn large_files_are_not_read_for_a_digest() {
         assert_eq!(ask("HEAD /large").await.field(field), "");
         assert_eq!(ask("GET /large").await.field(field), "");
         drop(held);
+    }
+}
+
+#[tokio::test]
+async fn head_says_what_get_says() {
+    let site = Site::in_directory();
+    let directory = site.directory.as_ref().unwrap().path();
+    rustix::fs::mkfifoat(rustix::fs::CWD, directory.join("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    site.link("nowhere", "dangling");
+    site.link("/", "out");
+    site.plant("/file").await;
+    for (path, status) in [
+        ("/fifo", StatusCode::CONFLICT),
+        ("/dangling", StatusCode::NOT_FOUND),
+        ("/out", StatusCode::FORBIDDEN),
+        ("/file", StatusCode::OK),
+        ("/", StatusCode::OK),
+    ] {
+        for method in ["GET", "HEAD"] {
+            site.ask(&format!("{method} {path}"), &[], "").await.expect(status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn special_files_are_told_and_not_replaced() {
+    let site = Site::in_directory();
+    let directory = site.directory.as_ref().unwrap().path();
+    std::fs::create_dir(directory.join("d")).unwrap();
+    let fifo = directory.join("d/fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    site.plant("/file").await;
+    let listed = site.ask("PROPFIND /d", &[("depth", "1")], "").await.expect(StatusCode::MULTI_STATUS);
+    assert!(listed.text().contains("<special xmlns="), "{listed:?}");
+    assert!(!listed.text().contains("getcontentlength"), "{listed:?}");
+    site.put("/d/fifo", "content").await.expect(StatusCode::CONFLICT);
+    let to = |path: &str| format!("http://{}{path}", site.address);
+    for what in ["COPY /file", "MOVE /file"] {
+        site.ask(what, &[("destination", &to("/d/fifo"))], "").await.expect(StatusCode::CONFLICT);
+    }
+    let copied = site.ask("COPY /d", &[("destination", &to("/e"))], "").await.expect(StatusCode::MULTI_STATUS);
+    assert!(copied.text().contains("/e/fifo"), "what is left out of a copy is named: {copied:?}");
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.metadata().unwrap().file_type()));
+}
+
+#[tokio::test]
+async fn a_file_that_grows_on_its_way_arrives_as_long_as_it_was_unless_one_version_was_asked_for() {
+    const BYTES: usize = 64 << 20;
+    let site = Site::in_directory();
+    let path = site.directory.as_ref().unwrap().path().join("file");
+    for (field, is_whole) in [("", true), ("If-Match: *\r\n", false), ("Towpath-Pin: 1\r\n", false)] {
+        disk::write(&path, &vec![1; BYTES]).unwrap();
+        let mut stream = site.connect().await;
+        let request = format!("GET /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{field}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.read_exact(&mut [0]).await.unwrap();
+        disk::append(&path).unwrap().write_all(b"more").unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        assert_eq!(rest.ends_with(&vec![1; BYTES]), is_whole, "{field}: {} bytes", rest.len());
     }
 }

@@ -210,7 +210,10 @@ async fn a_file_changed_in_place_is_never_mixed() {
     let site = local(&directory);
     site.put("/f", &content(3 << 20)).await;
     let mut peer = Peer::logged_in(&site).await;
-    let handle = peer.open("/f", OpenOptions::open_read).await;
+    // As towpath's own client opens it.
+    let options = OpenOptions::open_read;
+    let open = Open { options, wants_checksum: true, path: PathAndCgi::from("/f"), ..Open::default() };
+    let handle = OpenReply::decode(peer.ask(open).await.ok()).unwrap().handle;
     peer.ask(read(handle, 0, 3 << 20)).await.ok();
     disk::write(&directory.path().join("f"), b"other").unwrap();
     for length in [3, 3 << 20] {
@@ -231,4 +234,21 @@ async fn a_replaced_file_goes_on_being_read_as_it_was() {
     peer.close(upload).await.ok();
     assert_eq!(site.get("/f").await.unwrap().len(), 0);
     assert!(peer.ask(read(handle, 0, 200_000)).await.ok() == content(200_000));
+}
+
+#[tokio::test]
+async fn a_plain_read_gets_what_was_appended() {
+    use std::io::Write as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let site = local(&directory);
+    site.put("/f", &content(100_000)).await;
+    let mut peer = Peer::logged_in(&site).await;
+    let handle = peer.open("/f", OpenOptions::open_read).await;
+    assert!(peer.ask(read(handle, 0, 200_000)).await.ok() == content(100_000));
+    assert!(peer.ask(read(handle, 100_000, 10)).await.ok().is_empty());
+    let mut file = std::fs::OpenOptions::new().append(true).open(directory.path().join("f")).unwrap();
+    file.write_all(&content(200_000)[100_000..]).unwrap();
+    assert!(peer.ask(read(handle, 100_000, 100_000)).await.ok() == content(200_000)[100_000..]);
+    assert!(peer.ask(read(handle, 199_995, 10)).await.ok() == content(200_000)[199_995..]);
 }
