@@ -1,7 +1,7 @@
 //! `towpath cp`: its arguments, and what is told of the copies that [`towpath_mover`] makes.
 
 mod arguments;
-mod standard;
+mod streams;
 
 use std::{
     io::Write as _,
@@ -83,11 +83,12 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     let mover = Mover::new(manner.options(overwrite, arguments.skip_existing, places), audience.observer());
     let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
     match request {
-        arguments::Request::ToOutput(from) => {
-            run_pipe(&mover, standard::to_output(&mover, &from), &mut audience, &mut total).await?;
+        arguments::Request::ToStream(from, to) => {
+            let copying = streams::to_stream(&mover, &from, &to, arguments.force);
+            run_pipe(&mover, copying, &mut audience, &mut total).await?;
         }
-        arguments::Request::FromInput(to) => {
-            run_pipe(&mover, standard::from_input(&mover, &to), &mut audience, &mut total).await?;
+        arguments::Request::FromStream(from, to) => {
+            run_pipe(&mover, streams::from_stream(&mover, &from, &to), &mut audience, &mut total).await?;
         }
         arguments::Request::Files(source) => {
             let filter = arguments.filters.filter.clone();

@@ -23,6 +23,7 @@ mod it {
     mod resuming;
     mod secrets;
     mod several;
+    mod special_files;
     mod syncing;
     mod terminal;
     mod third_party;

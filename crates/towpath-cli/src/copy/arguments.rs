@@ -1,6 +1,6 @@
 //! The arguments of `cp`, read as `cp` of Unix reads them: into a directory that exists, or under the name given.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use towpath_mover::{Job, Jobs, Known, Place, Replicas};
 use towpath_proto::metalink;
@@ -15,12 +15,20 @@ use crate::{
 
 /// What `cp` was asked to do.
 pub(super) enum Request {
-    /// This file goes to the standard output.
-    ToOutput(Place),
-    /// The standard input becomes this file.
-    FromInput(Place),
+    /// A file goes to a stream.
+    ToStream(Place, Stream),
+    /// A stream becomes a file.
+    FromStream(Stream, Place),
     /// Files or trees, and the names they get.
     Files(Source),
+}
+
+/// What is read or written from start to end.
+pub(super) enum Stream {
+    /// The standard input or output.
+    Standard,
+    /// A device or pipe of this machine.
+    Special(Place),
 }
 
 /// Where it is said what is copied.
@@ -46,8 +54,11 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         ));
     }
     check_several(arguments, sources)?;
-    let to = places.end(destination)?;
-    let from = sources.iter().map(|source| places.end(source)).collect::<Result<Vec<_>, _>>()?;
+    let to = end(arguments, places, destination).await?;
+    let mut from = Vec::new();
+    for source in sources {
+        from.push(end(arguments, places, source).await?);
+    }
     let to = match (to, from.as_slice()) {
         (End::Place(to), sources) if sources.iter().all(|source| matches!(source, End::Place(_))) => to,
         (End::Standard, _) if arguments.manner.json => {
@@ -58,15 +69,25 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         }
         _ if needs_two_files(arguments) => {
             return Err(Failure::Usage(
-                "`-` is no file: --checksum, --skip-existing, --failed-to, --third-party and -r need two".into(),
+                "a stream (`-`, a device or a pipe) is no file: --checksum, --skip-existing, --failed-to, --third-party and -r need two".into(),
             ));
         }
-        (End::Standard, [End::Place(from)]) => return Ok(Request::ToOutput(from.clone())),
-        (End::Place(to), [End::Standard]) => return Ok(Request::FromInput(to)),
-        (End::Standard, [End::Standard]) => {
-            return Err(Failure::Usage("one of source and destination must be a path or URL".into()));
+        (End::Standard, [End::Place(from)]) => return Ok(Request::ToStream(from.clone(), Stream::Standard)),
+        (End::Stream(to), [End::Place(from)]) => {
+            return Ok(Request::ToStream(from.clone(), Stream::Special(to)));
         }
-        _ => return Err(Failure::Usage("`-` stands alone: one source, one destination".into())),
+        (End::Place(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
+        (End::Place(to), [End::Stream(from)]) => {
+            let to = target(from, &to, is_directory(&to).await?)?;
+            return Ok(Request::FromStream(Stream::Special(from.clone()), to));
+        }
+        (End::Standard | End::Stream(_), [End::Standard | End::Stream(_)]) => {
+            return Err(Failure::Usage("one of source and destination must be a file or URL".into()));
+        }
+        _ => {
+            let message = "a stream (`-`, a device or a pipe) stands alone: one source, one destination";
+            return Err(Failure::Usage(message.into()));
+        }
     };
     let from: Vec<Place> =
         from.into_iter().filter_map(|end| if let End::Place(place) = end { Some(place) } else { None }).collect();
@@ -87,6 +108,14 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         }
     }
     Ok(Request::Files(Source::Named(jobs)))
+}
+
+/// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any other that is found there.
+async fn end(arguments: &Copy, places: &Places, typed: &OsStr) -> Result<End, Failure> {
+    match arguments.recursive || !arguments.sources.is_empty() {
+        true => places.end(typed),
+        false => places.end_of_copy(typed).await,
+    }
 }
 
 /// Whether something was asked for that a pipe cannot give.

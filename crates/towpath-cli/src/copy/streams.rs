@@ -1,0 +1,67 @@
+//! Copies from and to streams: the standard ones, and devices and pipes of this machine.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
+    path::{Path, PathBuf},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    task::spawn_blocking,
+};
+use towpath_mover::{Copied, Mover, Place};
+use towpath_store::{Error, Fault, sys::disk};
+
+use super::arguments::Stream;
+use crate::failure::Failure;
+
+/// Writes a file to a stream. The content of a disk is lost by that: such a device is only written to if the caller `may_replace` it.
+pub(super) async fn to_stream(
+    mover: &Mover,
+    from: &Place,
+    stream: &Stream,
+    may_replace: bool,
+) -> Result<Copied, Failure> {
+    let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
+        // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
+        Stream::Standard => Box::new(tokio::io::stdout()),
+        Stream::Special(place) => Box::new(opened(place, move |path| to_write(&path, may_replace)).await?),
+    };
+    let copied = mover.drain(from, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?;
+    out.flush().await?;
+    Ok(copied)
+}
+
+/// Makes a file of a stream.
+pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &Place) -> Result<Copied, Failure> {
+    let input: Box<dyn AsyncRead + Send + Unpin> = match stream {
+        Stream::Standard => Box::new(tokio::io::stdin()),
+        Stream::Special(place) => Box::new(opened(place, |path| disk::open(&path)).await?),
+    };
+    Ok(mover.fill(input, to).await?)
+}
+
+/// What `open` opens at a path of this machine, on a thread of its own: a pipe waits for its other end.
+async fn opened(
+    place: &Place,
+    open: impl FnOnce(PathBuf) -> io::Result<File> + Send + 'static,
+) -> Result<tokio::fs::File, Failure> {
+    let path = PathBuf::from(OsStr::from_bytes(place.path.as_bytes()));
+    let outcome = spawn_blocking(move || open(path)).await.expect("opening does not panic");
+    let file = outcome.map_err(|error| {
+        let fault = error.raw_os_error().map_or(Fault::AlreadyExists, Fault::from_errno);
+        Error::new(fault, format!("opening: {error}")).at(&place.path)
+    })?;
+    Ok(tokio::fs::File::from_std(file))
+}
+
+fn to_write(path: &Path, may_replace: bool) -> io::Result<File> {
+    let file = disk::open_to_write(path)?;
+    if file.metadata()?.file_type().is_block_device() && !may_replace {
+        return Err(io::Error::other("it is a disk, and what is on it would be lost: add -f"));
+    }
+    Ok(file)
+}
