@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import subprocess
 
 import pytest
 
@@ -205,6 +206,22 @@ def test_cat_to_file(area, xrdfs, here):
     area.put("file", data)
     xrdfs("cat", "-o", here / "copy", f"{area.path}/file")
     assert (here / "copy").read_bytes() == data
+
+
+@pair("tail -f of a file that is appended to")
+def test_tail_follows(area):
+    log = area.put("log", b"one\n")
+    command = ["xrdfs", area.server.address, "tail", "-f", f"{area.path}/log"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        try:
+            for line in (b"one\n", b"two\n", b"three\n"):
+                if line != b"one\n":
+                    with log.open("ab") as file:
+                        file.write(line)
+                # xrdfs 5.5 also prints zeros.
+                assert process.stdout.readline().lstrip(b"\0") == line
+        finally:
+            process.kill()
 
 
 @pair("tail, tail -c")
