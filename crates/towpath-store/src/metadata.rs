@@ -1,8 +1,8 @@
 //! What a store knows of a file or directory.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, num::NonZeroU64, sync::Arc};
 
-use towpath_proto::checksum::Digests;
+use towpath_proto::checksum::{Algorithm, Digests, Hasher};
 
 /// What a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,6 +81,46 @@ impl fmt::Debug for VersionTag {
     }
 }
 
+/// Identifies a directory beyond its store: equal ids are the same directory, whatever the paths, host names and protocols that lead to it.
+///
+/// The upper 16 bits stand for the running kernel, the lower 48 for the directory; both are hashes, so neither device and inode
+/// numbers nor the machine show. Two different directories of one machine have equal ids with a probability of 2⁻⁴⁸. An id is valid
+/// until the machine restarts. A network file system that two machines mount has different ids at each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirectoryId(NonZeroU64);
+
+impl DirectoryId {
+    /// Bits that stand for the directory; those above stand for the machine.
+    const DIRECTORY_BITS: u32 = 48;
+
+    /// The id of the directory that `device` and `inode` number on the machine that `kernel` identifies.
+    pub fn new(kernel: &[u8], device: u64, inode: u64) -> Self {
+        let hash = |parts: &[&[u8]]| {
+            let hash = Hasher::digest_of(Algorithm::Sha256, &parts.concat());
+            hash.bytes().iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
+        };
+        let machine = hash(&[b"machine", kernel]) >> Self::DIRECTORY_BITS;
+        let directory = hash(&[b"directory", kernel, &device.to_be_bytes(), &inode.to_be_bytes()]);
+        let number = machine << Self::DIRECTORY_BITS | directory >> (u64::BITS - Self::DIRECTORY_BITS);
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The id that a protocol carries as a number; none for 0.
+    pub fn from_number(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
+    /// The number by which protocols carry it; never 0.
+    pub fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Whether both directories may be on one machine. If not, neither can lie in the other.
+    pub fn may_share_machine(self, other: Self) -> bool {
+        self.number() >> Self::DIRECTORY_BITS == other.number() >> Self::DIRECTORY_BITS
+    }
+}
+
 /// Metadata of one path. `None` is 'this store does not know', never 'there is none'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
@@ -103,6 +143,8 @@ pub struct Metadata {
     pub version: Option<VersionTag>,
     /// A number that names the file in its store (an inode number); XRootD's stat shows it.
     pub file_id: Option<u64>,
+    /// The identity of a directory across stores; none for other kinds.
+    pub directory_id: Option<DirectoryId>,
     /// Where the bytes are.
     pub residency: Residency,
     /// The digests the store has at hand for this version, without reading the file.
@@ -122,6 +164,7 @@ impl Metadata {
             mode: None,
             version: None,
             file_id: None,
+            directory_id: None,
             residency: Residency::Online,
             digests: Digests::default(),
         }
@@ -150,6 +193,17 @@ pub struct Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_ids_tell_directories_and_machines_apart() {
+        let id = DirectoryId::new(b"kernel", 1, 2);
+        assert_eq!(id, DirectoryId::new(b"kernel", 1, 2));
+        assert_eq!(DirectoryId::from_number(id.number()), Some(id));
+        for other in [DirectoryId::new(b"kernel", 1, 3), DirectoryId::new(b"kernel", 2, 2)] {
+            assert!(other != id && other.may_share_machine(id), "{other:?}");
+        }
+        assert!(!DirectoryId::new(b"other", 1, 2).may_share_machine(id));
+    }
 
     #[test]
     fn tags_of_numbers_are_what_format_would_make() {

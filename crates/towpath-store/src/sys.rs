@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod disk;
+pub(crate) mod host;
 pub mod net;
 pub mod processor;
 pub mod random;

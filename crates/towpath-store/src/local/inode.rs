@@ -12,7 +12,10 @@ use rustix::{
 };
 
 use super::{errno::Doing as _, root::Root};
-use crate::{Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag, sys::clock};
+use crate::{
+    Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag,
+    sys::{clock, host},
+};
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -176,6 +179,7 @@ pub(super) fn metadata(status: &Stat) -> Metadata {
         mode: Some(status.st_mode & 0o7777),
         version: stamp.tag().filter(|_| kind == FileKind::File),
         file_id: Some(stamp.inode),
+        directory_id: (kind == FileKind::Directory).then(|| host::directory_id(status.st_dev, stamp.inode)),
         ..Metadata::new(kind, if kind == FileKind::File { stamp.size } else { 0 })
     }
 }
