@@ -11,7 +11,7 @@ use towpath_proto::{
     },
     s3,
 };
-use towpath_store::{FileKind, Metadata, VersionTag};
+use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag};
 
 /// What the tags begin with that no server gave: no request can be made conditional on them. Unlike in an entity tag, what follows is
 /// of a known form.
@@ -140,6 +140,11 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
 
 /// What WebDAV tells of a file or directory: that it is there, if no more could be had. Permission bits are left out: servers invent them, and there is no way to set them.
 pub(super) fn of_entry(entry: &Entry) -> Metadata {
+    let directory_id = entry.directory_id.and_then(DirectoryId::from_number).filter(|_| entry.is_collection);
+    Metadata { is_link: entry.is_link, directory_id, ..without_node(entry) }
+}
+
+fn without_node(entry: &Entry) -> Metadata {
     if entry.status.is_some() || entry.is_special {
         let mut metadata = Metadata::new(FileKind::Other, 0);
         metadata.mtime_ns = entry.modified_s.and_then(nanoseconds);

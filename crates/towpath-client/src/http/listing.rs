@@ -178,7 +178,8 @@ impl Reader {
         let is_unsized = is_file && entry.size_bytes.is_none() && self.options.metadata;
         let unsized_at = is_unsized.then(|| StorePath::parse(&entry.path).ok()).flatten();
         if !self.options.metadata {
-            metadata = Metadata::new(metadata.kind, if is_file { metadata.size } else { 0 });
+            let Metadata { kind, is_link, directory_id, size, .. } = metadata;
+            metadata = Metadata { is_link, directory_id, ..Metadata::new(kind, if is_file { size } else { 0 }) };
         }
         Found { entry: Entry { name, metadata }, unsized_at }
     }

@@ -67,7 +67,18 @@ impl HttpStore {
     }
 
     pub(super) async fn delete_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        match self.stat_path(caller, path).await {
+        let found = self.stat_path(caller, path).await;
+        // Towpath's own server removes with depth 0 what is no directory: also links, wherever they lead.
+        if self.site.facts.is_towpath.certain() && !path.is_root() {
+            let question = Question::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
+            let question = Question { repeatable: false, ..question };
+            let removed = self.carry_out(caller, path, &self.place(path), question).await;
+            return removed.map_err(|error| match found {
+                Ok(found) if found.is_directory() => Error::new(Fault::IsDirectory, "it is a directory").at(path),
+                _ => error,
+            });
+        }
+        match found {
             Ok(metadata) if metadata.is_directory() => {
                 return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
             }

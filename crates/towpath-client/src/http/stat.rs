@@ -109,7 +109,7 @@ pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Question {
     let mut question = Question::new(site, propfind())
         .with(http::HeaderName::from_static("depth"), depth)
         .with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
-    question.payload = Payload::Whole(propfind_body().into());
+    question.payload = Payload::Whole(propfind_body(site.facts.is_towpath.possible()).into());
     question
 }
 

@@ -63,6 +63,20 @@ impl Origin {
         site.may_be_ours().await && site.is_known_to_be_ours()
     }
 
+    /// Whether the server identifies directories, if it has said so or been found to be another.
+    pub(super) fn is_known_to_tell_nodes(&self, caller: &Caller) -> Option<bool> {
+        self.sites.at(&self.place, &self.identity(caller)).known_to_tell_nodes()
+    }
+
+    /// Whether the server identifies directories; it is asked if that is not known.
+    pub(super) async fn tells_nodes(&self, caller: &Caller) -> bool {
+        let site = self.sites.at(&self.place, &self.identity(caller));
+        match site.session(0) {
+            Ok(session) => site.tells_nodes(&session).await,
+            Err(_) => false,
+        }
+    }
+
     /// A request that starts now.
     pub(super) fn pursuit(&self, repeatable: bool) -> Pursuit {
         Pursuit::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
@@ -116,7 +130,7 @@ impl Origin {
         let mut pursuit = self.pursuit(question.repeatable);
         loop {
             let site = self.sites.at(pursuit.place(), &identity);
-            let path = path_and_cgi(question.path, &pursuit.place().cgi)?;
+            let path = site.path(question.path, &pursuit.place().cgi).await?;
             let mut exchange = Exchange::new(request(path), question.limit);
             exchange.patient = question.patient;
             let session: Arc<Session> = site.session(0)?;
@@ -145,18 +159,6 @@ impl Origin {
         let body = self.ask(caller, question, request).await?;
         B::decode(body).map_err(|error| Error::new(Fault::Protocol, format!("{}: {error}", self.place.name())).at(path))
     }
-}
-
-/// A path of the store as requests carry it.
-///
-/// # Errors
-/// `InvalidArgument` for a path with a `?`: what follows it would be taken for opaque information, and another file would be meant.
-pub(super) fn path_and_cgi(path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
-    if path.as_bytes().contains(&b'?') {
-        let message = "the xroot protocol has no way to say a name with a question mark";
-        return Err(Error::new(Fault::InvalidArgument, message).at(path));
-    }
-    Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() })
 }
 
 /// Opaque information with one more pair.

@@ -17,13 +17,13 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
-    ask::{Origin, path_and_cgi},
+    ask::{Origin, with_pair},
     connection::{Exchange, Failure, Pending},
     metadata,
     recovery::{Pursuit, refusal},
     sink::{Outlet, Piece, Sink},
     site::{Identity, Site},
-    store::stat,
+    store::{node_pair, stat},
 };
 
 /// KiB of a listing that wait for its reader: some ten thousand entries.
@@ -112,7 +112,7 @@ impl Walk {
         loop {
             let mut answer = match self.answer.take() {
                 Some(answer) => answer,
-                None => self.ask()?,
+                None => self.ask().await?,
             };
             let batch = parse(&mut answer)?;
             if !batch.is_empty() {
@@ -141,14 +141,20 @@ impl Walk {
         }
     }
 
-    fn ask(&mut self) -> Result<Answer> {
+    async fn ask(&mut self) -> Result<Answer> {
         let site = self.origin.sites.at(self.pursuit.place(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
-        let path = path_and_cgi(&self.path, &self.pursuit.place().cgi)?;
+        let session = site.listing_session()?;
+        let (mut cgi, mut parser) = (self.pursuit.place().cgi.clone(), DirlistParser::new(self.flags));
+        if site.tells_nodes(&session).await {
+            cgi = with_pair(&cgi, &node_pair());
+            parser = parser.decoding_names();
+        }
+        let path = site.path(&self.path, &cgi).await?;
         let request = Dirlist { options: self.flags, path };
         let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
-        let pending = Some(site.listing_session()?.submit(exchange));
-        Ok(Answer { site, pieces, pending, parser: DirlistParser::new(self.flags) })
+        let pending = Some(session.submit(exchange));
+        Ok(Answer { site, pieces, pending, parser })
     }
 
     /// Asks about each entry what a server that does not honour `dstat` did not tell.

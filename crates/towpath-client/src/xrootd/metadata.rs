@@ -7,7 +7,7 @@ use towpath_proto::{
         response::{EntryChecksum, StatInfo, VfsInfo},
     },
 };
-use towpath_store::{Error, Fault, FileKind, Metadata, Residency, Result, Space, VersionTag};
+use towpath_store::{DirectoryId, Error, Fault, FileKind, Metadata, Residency, Result, Space, VersionTag};
 
 use crate::words::readable;
 
@@ -28,6 +28,10 @@ pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     metadata.mode = more.map(|more| u32::from(more.mode.0));
     metadata.version = version(stat).filter(|_| kind == FileKind::File);
     metadata.file_id = Some(stat.id).filter(|id| *id != 0);
+    if let Some(node) = stat.node {
+        metadata.is_link = node.is_link;
+        metadata.directory_id = node.directory_id.and_then(DirectoryId::from_number);
+    }
     if stat.flags.contains(StatFlags::offline) {
         metadata.residency = Residency::Offline;
     }

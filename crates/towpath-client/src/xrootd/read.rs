@@ -26,7 +26,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, path_and_cgi},
+    ask::Origin,
     connection::{Exchange, Failure},
     metadata,
     recovery::{Place, Pursuit},
@@ -99,7 +99,7 @@ impl RemoteFile {
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
             wants_checksum: true,
-            path: path_and_cgi(&self.path, &pursuit.place().cgi)?,
+            path: site.path_now(&self.path, &pursuit.place().cgi)?,
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);

@@ -14,8 +14,8 @@ use tokio::{
     runtime::Handle,
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
 };
-use towpath_proto::xrootd::{ServerFlags, SessionId, auth::Offer, request::Query};
-use towpath_store::{Blame, Error, Fault, Kind, Result, Secret};
+use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::Offer, request::Query};
+use towpath_store::{Blame, Error, Fault, Kind, Result, Secret, StorePath};
 
 use super::{
     auth::Means,
@@ -66,6 +66,8 @@ struct Nature {
     /// Uploads can be taken up again.
     resumes: bool,
     sharing: Option<Sharing>,
+    /// Knows `towpath.node`, the key of [`NodeInfo`](towpath_proto::xrootd::response::NodeInfo).
+    tells_nodes: bool,
 }
 
 /// How a file that is being written can be opened once more.
@@ -77,18 +79,24 @@ pub(super) enum Sharing {
     ByName,
 }
 
+/// Whether a request would take what follows a question mark in the path for opaque information.
+fn is_split_on_the_wire(path: &StorePath) -> bool {
+    path.as_bytes().contains(&b'?')
+}
+
 impl Nature {
     /// Of a server that does not know the question, or answers it as others do.
-    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None };
+    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, tells_nodes: false };
 
-    /// What the values of `version`, `towpath.resume` and `towpath.share` tell, a line each; a word that means nothing is echoed.
+    /// What the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node` tell, a line each; a word that means nothing is echoed.
     fn of_answer(answer: &[u8]) -> Self {
         let mut lines = answer.split(|byte| *byte == b'\n');
         let version = lines.next().unwrap_or_default();
         if version.starts_with(b"towpath") {
             let mut is_known = || lines.next() == Some(b"1");
             let resumes = is_known();
-            return Self { is_ours: true, resumes, sharing: is_known().then_some(Sharing::ByHandle) };
+            let sharing = is_known().then_some(Sharing::ByHandle);
+            return Self { is_ours: true, resumes, sharing, tells_nodes: is_known() };
         }
         // As `v5.5.3`; others that speak the protocol have other words for themselves.
         let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
@@ -223,6 +231,45 @@ impl Site {
         self.nature.get().map(|nature| nature.resumes)
     }
 
+    /// Whether the server identifies directories and carries any name (`towpath.node`). It is asked in `session` if that is not known; an error leaves
+    /// it unknown.
+    pub(super) async fn tells_nodes(&self, session: &Session) -> bool {
+        self.may_be_ours_by(session).await;
+        self.known_to_tell_nodes() == Some(true)
+    }
+
+    /// The same, if it is known.
+    pub(super) fn known_to_tell_nodes(&self) -> Option<bool> {
+        self.nature.get().map(|nature| nature.tells_nodes)
+    }
+
+    /// A path of the store as requests to this server carry it. The server is asked whether it takes encoded paths if the path needs it.
+    ///
+    /// # Errors
+    /// As [`Self::path_now`].
+    pub(super) async fn path(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
+        if is_split_on_the_wire(path) {
+            self.may_be_ours().await;
+        }
+        self.path_now(path, cgi)
+    }
+
+    /// The same, by what is known of the server.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a path with a `?` that the server does not take encoded: what follows it would be taken for opaque information, and another
+    /// file would be meant.
+    pub(super) fn path_now(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
+        match is_split_on_the_wire(path) {
+            false => Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }),
+            true if self.known_to_tell_nodes() == Some(true) => Ok(PathAndCgi::percent_encoded(path.as_bytes(), cgi)),
+            true => {
+                let message = "the xroot protocol cannot carry a name with a question mark, and this server has no other way: use HTTP, or rename it";
+                Err(Error::new(Fault::InvalidArgument, message).at(path))
+            }
+        }
+    }
+
     /// How the server lets a file be opened once more that is being written in `session`, as far as it is known to.
     pub(super) fn sharing(&self, session: &Session) -> Option<Sharing> {
         let flags = session.established()?.flags;
@@ -235,9 +282,17 @@ impl Site {
     /// Whether the server is towpath: then it shows an upload only once it is closed, and understands promises. It is asked until it answers;
     /// before that it may be so, and what stands under the name of an upload must be taken for another file.
     pub(super) async fn may_be_ours(&self) -> bool {
+        match self.session(0) {
+            Ok(session) => self.may_be_ours_by(&session).await,
+            Err(_) => true,
+        }
+    }
+
+    /// As [`Self::may_be_ours`], asked in `session`.
+    async fn may_be_ours_by(&self, session: &Session) -> bool {
         let asked = self.nature.get_or_try_init(|| async {
-            let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share"));
-            let pending = self.session(0).map_err(|_| ())?.submit(Exchange::new(words, 4096));
+            let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));
+            let pending = session.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {
                 Ok(_) => Ok(Nature::of_answer(&finished.buffer)),

@@ -10,7 +10,7 @@ use towpath_proto::{
     xrootd::{
         MkdirOptions, Mode, PathAndCgi, Request, StatOptions, Target,
         request::{Chmod, Mkdir, Mv, Query, Rm, Rmdir, Stat, Truncate},
-        response::{StatInfo, Text, VfsInfo},
+        response::{NodeInfo, StatInfo, Text, VfsInfo},
     },
 };
 use towpath_store::{
@@ -19,7 +19,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, Question, path_and_cgi, with_pair},
+    ask::{Origin, Question, with_pair},
     attributes, listing, metadata,
     read::RemoteFile,
     recovery::Place,
@@ -145,6 +145,8 @@ impl Store for XrootdStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let identity = self.origin.identity(caller);
+        // Whether the path can be said must be known before the lazy open.
+        self.origin.sites.at(&self.origin.place, &identity).path(path, &Bytes::new()).await?;
         Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options)))
     }
 
@@ -205,7 +207,8 @@ impl Store for XrootdStore {
         if overwrite == Overwrite::Refuse && self.exists(caller, to).await? {
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(to));
         }
-        let to = path_and_cgi(to, &Bytes::new())?;
+        let site = self.origin.sites.at(&self.origin.place, &self.origin.identity(caller));
+        let to = site.path(to, &Bytes::new()).await?;
         self.origin.ask(caller, Question::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
         Ok(())
     }
@@ -278,9 +281,28 @@ impl Store for XrootdStore {
     }
 }
 
-/// Metadata of one path.
+/// Metadata of one path. A server that identifies directories is asked to; while it is not known whether it does, that is asked in the same flight.
 pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-    let request = |path| Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path) }.into();
+    if let Some(tells_nodes) = origin.is_known_to_tell_nodes(caller) {
+        return stat_with(origin, caller, path, tells_nodes).await;
+    }
+    let (tells_nodes, found) = futures::join!(origin.tells_nodes(caller), stat_with(origin, caller, path, false));
+    let found = found?;
+    if tells_nodes && found.is_directory() { stat_with(origin, caller, path, true).await } else { Ok(found) }
+}
+
+async fn stat_with(origin: &Origin, caller: &Caller, path: &StorePath, tells_nodes: bool) -> Result<Metadata> {
+    let request = |mut path: PathAndCgi| {
+        if tells_nodes {
+            path.cgi = with_pair(&path.cgi, &node_pair());
+        }
+        Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path) }.into()
+    };
     let stat: StatInfo = origin.ask_for(caller, Question::new(path), request).await?;
     Ok(metadata::of_stat(&stat))
+}
+
+/// The pair by which a server is asked to identify directories.
+pub(super) fn node_pair() -> String {
+    format!("{}=1", NodeInfo::KEY)
 }

@@ -21,7 +21,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, path_and_cgi, with_pair},
+    ask::{Origin, with_pair},
     connection::{Exchange, Failure},
     metadata,
     read::RemoteFile,
@@ -108,7 +108,7 @@ async fn open(
     }
     loop {
         let site = origin.sites.at(pursuit.place(), &identity);
-        let path_and_cgi = path_and_cgi(path, &with_pair(&pursuit.place().cgi, pairs))?;
+        let path_and_cgi = site.path(path, &with_pair(&pursuit.place().cgi, pairs)).await?;
         let mode = metadata::mode_bits(0o644);
         let session = site.session(0)?;
         session.settled().await;

@@ -36,7 +36,7 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, path_and_cgi, with_pair},
+    ask::{Origin, with_pair},
     connection::{Exchange, Failure, Finished},
     metadata,
     read::{Check, fetch},
@@ -140,7 +140,7 @@ impl Upload {
             let site = origin.sites.at(pursuit.place(), &identity);
             let cgi = &pursuit.place().cgi;
             let cgi = pairs.map_or_else(|| cgi.clone(), |pairs| with_pair(cgi, pairs));
-            let open = Open { options: flags, mode, path: path_and_cgi(path, &cgi)?, ..Open::default() };
+            let open = Open { options: flags, mode, path: site.path(path, &cgi).await?, ..Open::default() };
             let session = site.session(site.lane())?;
             if flags.contains(OpenFlags::new) {
                 // As with every change: not before the login is answered.
@@ -150,6 +150,7 @@ impl Upload {
                 store: XrootdStore::of(origin.clone()),
                 caller: caller.clone(),
                 path: path.clone(),
+                site: Arc::clone(&site),
                 file: session.open(open, false),
                 is_new: flags.creates(),
                 place_cgi: pursuit.place().cgi.clone(),

@@ -66,18 +66,26 @@ async fn nothing_is_removed_from_a_server_that_has_not_said_whether_it_hides_upl
 
 #[tokio::test]
 async fn what_would_name_another_file_is_not_sent() {
-    let store = store_at("root", Script::listen().port, options());
-    let (caller, odd) = (caller(), path("/a?b"));
-    let file = store.open(&caller, &odd, OpenOptions::default()).await.unwrap();
-    let mut listing = store.list(&caller, &odd, ListOptions::default());
-    let errors = [
-        store.stat(&caller, &odd).await.unwrap_err(),
-        store.remove_file(&caller, &odd).await.unwrap_err(),
-        store.rename(&caller, &path("/a"), &odd, Overwrite::Replace).await.unwrap_err(),
-        store.create(&caller, &odd, CreateOptions::default()).await.unwrap_err(),
-        file.read(0, 1).await.unwrap_err(),
-        listing.next().await.unwrap().unwrap_err(),
-    ];
+    let script = Script::listen();
+    let store = store_at("root", script.port, options());
+    let asking = tokio::spawn(async move {
+        let (caller, odd) = (caller(), path("/a?b"));
+        let mut listing = store.list(&caller, &odd, ListOptions::default());
+        [
+            store.stat(&caller, &odd).await.unwrap_err(),
+            store.remove_file(&caller, &odd).await.unwrap_err(),
+            store.rename(&caller, &path("/a"), &odd, Overwrite::Replace).await.unwrap_err(),
+            store.create(&caller, &odd, CreateOptions::default()).await.unwrap_err(),
+            store.open(&caller, &odd, OpenOptions::default()).await.unwrap_err(),
+            listing.next().await.unwrap().unwrap_err(),
+        ]
+    });
+    // It is asked whether it takes such names otherwise, and does not.
+    let (mut peer, requests) = script.first_flight(&[RequestCode::query]).await;
+    peer.refuse(requests[0].0, ErrorCode::ArgInvalid);
+    peer.send().await;
+    let odd = path("/a?b");
+    let errors = tokio::time::timeout(HANG, asking).await.expect("the client sends more").unwrap();
     for error in errors {
         assert_eq!((error.fault(), error.path()), (Fault::InvalidArgument, Some(&odd)), "{error}");
     }

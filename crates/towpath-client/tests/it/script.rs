@@ -99,11 +99,15 @@ impl Peer {
         assert!(received.expect("nothing comes").unwrap() > 0, "the client hung up");
     }
 
-    /// The next requests, which are of these kinds.
+    /// The next requests, which are of these kinds. A client that asks what server this is, unexpectedly, is refused: it is another one than towpath's.
     pub(crate) async fn expect(&mut self, codes: &[RequestCode]) -> Vec<(StreamId, Request)> {
         let mut requests = Vec::new();
         for code in codes {
-            let (stream_id, request) = self.next().await;
+            let (mut stream_id, mut request) = self.next().await;
+            if request.code() == RequestCode::query && *code != RequestCode::query {
+                self.refuse(stream_id, ErrorCode::ArgInvalid);
+                (stream_id, request) = self.next().await;
+            }
             assert_eq!(request.code(), *code, "{request:?}");
             requests.push((stream_id, request));
         }
@@ -148,7 +152,7 @@ impl Peer {
 
     fn opened_as(&mut self, stream_id: StreamId, handle: u32, size: usize, checksum: Option<EntryChecksum>) {
         let flags = StatFlags::readable;
-        let stat = StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, extended: None };
+        let stat = StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, ..StatInfo::default() };
         let handle = FileHandle(handle.to_le_bytes());
         self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum, present: None });
     }

@@ -128,7 +128,7 @@ async fn a_server_that_answers_pings_is_waited_for() {
         peer.send().await;
     }
     let flags = StatFlags::readable;
-    peer.ok(requests[0].0, &StatInfo { id: 1, size: 7, flags, mtime: 0, extended: None });
+    peer.ok(requests[0].0, &StatInfo { id: 1, size: 7, flags, mtime: 0, ..StatInfo::default() });
     peer.send().await;
     assert_eq!(asking.await.unwrap().unwrap().size, 7);
 }

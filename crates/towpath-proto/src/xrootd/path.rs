@@ -1,8 +1,9 @@
 //! Paths as requests carry them: raw bytes, with opaque information after `?`.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 use super::wire::text;
 use super::{DecodeError, FileHandle};
@@ -48,6 +49,28 @@ impl PathAndCgi {
         let mut cgi = path.split_off(question);
         cgi = cgi.slice(1..);
         Self { path, cgi }
+    }
+
+    /// The key in the opaque information (any value) which says that the path is percent-encoded: so a name with a question mark can be said. Only for servers
+    /// that know [`NodeInfo::KEY`](super::response::NodeInfo::KEY).
+    pub const ENCODED_KEY: &str = "towpath.encoded";
+
+    /// The same path, percent-encoded where its bytes mean something else on the wire, with a pair that says so.
+    #[must_use]
+    pub fn percent_encoded(path: &[u8], cgi: &[u8]) -> Self {
+        const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'?');
+        let path = percent_encode(path, ESCAPED).to_string().into();
+        let separator = if cgi.is_empty() { "" } else { "&" };
+        let cgi = [cgi, separator.as_bytes(), Self::ENCODED_KEY.as_bytes(), b"=1"].concat().into();
+        Self { path, cgi }
+    }
+
+    /// The bytes of the path that is meant: decoded, if it is encoded.
+    pub fn path_bytes(&self) -> Cow<'_, [u8]> {
+        match self.cgi_value(Self::ENCODED_KEY) {
+            Some(_) => percent_decode(&self.path).into(),
+            None => Cow::Borrowed(&self.path),
+        }
     }
 
     /// Appends `path` or `path?cgi`.

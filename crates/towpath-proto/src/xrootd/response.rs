@@ -34,7 +34,7 @@ pub use attributes::{FattrEntry, FattrList, FattrResult, FattrResults};
 pub use control::{Attn, ErrorReply, Redirect, Wait, WaitResp};
 pub use dirlist::{DirlistEntry, DirlistParser, DirlistWriter, EntryChecksum};
 pub use locate::{Location, Locations};
-pub use metadata::{OpenReply, StatExtended, StatInfo, StatxReply, VfsInfo};
+pub use metadata::{NodeInfo, OpenReply, StatExtended, StatInfo, StatxReply, VfsInfo};
 pub use session::{LoginReply, ProtocolReply, SecurityLevel, SecurityRequirements};
 pub use status::{PgReadStatus, PgWriteStatus, StatusBody, StatusKind};
 pub use vector::{ReadvParser, ReadvPiece};

@@ -222,8 +222,13 @@ pub(super) fn stat_info() -> impl Strategy<Value = StatInfo> {
             StatExtended { ctime, atime, mode: Mode(mode), owner: owner.into(), group: group.into() }
         });
     let flags = any::<u32>().prop_map(StatFlags);
-    (any::<u64>(), any::<u64>(), flags, any::<i64>(), proptest::option::of(extended))
-        .prop_map(|(id, size, flags, mtime, extended)| StatInfo { id, size, flags, mtime, extended })
+    let node = (any::<bool>(), proptest::option::of(1..=u64::MAX))
+        .prop_map(|(is_link, directory_id)| NodeInfo { is_link, directory_id });
+    let extended = proptest::option::of((extended, proptest::option::of(node)));
+    (any::<u64>(), any::<u64>(), flags, any::<i64>(), extended).prop_map(|(id, size, flags, mtime, extended)| {
+        let (extended, node) = extended.map_or((None, None), |(extended, node)| (Some(extended), node));
+        StatInfo { id, size, flags, mtime, extended, node }
+    })
 }
 
 /// The answer to a `protocol` request.

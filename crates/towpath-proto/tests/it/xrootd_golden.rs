@@ -421,10 +421,11 @@ fn stat_texts() {
                 owner: "root".into(),
                 group: "root".into(),
             }),
+            node: None,
         },
         text,
     );
-    golden_body(StatInfo { id: 1, size: 2, flags: StatFlags::isDir, mtime: 3, extended: None }, b"1 2 2 3\0");
+    golden_body(StatInfo { id: 1, size: 2, flags: StatFlags::isDir, mtime: 3, ..StatInfo::default() }, b"1 2 2 3\0");
     let vfs = VfsInfo { rw_nodes: 1, rw_free_mib: 70625, rw_used_percent: 72, ..VfsInfo::default() };
     golden_body(vfs, b"1 70625 72 0 0 0\0");
     let stat = Some(StatInfo { size: 2, ..StatInfo::default() });

@@ -22,6 +22,7 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
     let path = exchange.path();
     exchange.may(Activity::Stat)?;
     let source = exchange.store().stat(exchange.caller(), path).await?;
+    exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::List } else { Activity::Read })?;
     let depth = namespace::depth(exchange)?;
     if depth == Depth::One {

@@ -10,7 +10,7 @@ use towpath_proto::http::{
     challenge::BearerError,
     condition::{Conditions, Decision},
 };
-use towpath_store::{Caller, Fault, Metadata, Result, Store, StorePath};
+use towpath_store::{Caller, Error, Fault, Metadata, Result, Store, StorePath};
 
 use super::{
     account::Account,
@@ -111,6 +111,14 @@ impl Exchange {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses a target that is written as a directory, with a slash at its end, and is none.
+    pub(super) fn refuse_slash_of_file(&self, found: Option<&Metadata>) -> Result<()> {
+        match self.target.slash && !self.path().is_root() && !found.is_some_and(Metadata::is_directory) {
+            true => Err(Error::new(Fault::NotFound, "there is no directory of this name").at(self.path())),
+            false => Ok(()),
         }
     }
 

@@ -93,6 +93,7 @@ type Opened = (Arc<dyn ReadHandle>, Lease);
 
 /// The answer about a file; with its bytes if it is open.
 async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) -> Result<Response<Content>, Refusal> {
+    exchange.refuse_slash_of_file(Some(metadata))?;
     let validators = respond::validators(metadata);
     let mut response = match exchange.conditions()?.evaluate(true, &validators) {
         Decision::PreconditionFailed => return Err(Refusal::precondition_failed()),

@@ -66,14 +66,29 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
         return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
     }
     exchange.may(Activity::Modify)?;
-    let metadata = exchange.store().stat(exchange.caller(), path).await?;
-    if metadata.is_directory() && depth(exchange)? != Depth::Infinity {
-        return Err(Refusal::bad_request("a directory is removed with all that is in it: Depth must be infinity"));
-    }
-    exchange.check_conditions(Some(&metadata))?;
+    let metadata = match exchange.store().stat(exchange.caller(), path).await {
+        Ok(metadata) => Some(metadata),
+        // It may be a link that leads nowhere, or out of the export.
+        Err(error) if matches!(error.fault(), Fault::NotFound | Fault::PermissionDenied) => None,
+        Err(error) => return Err(error.into()),
+    };
+    exchange.refuse_slash_of_file(metadata.as_ref())?;
+    // With depth 0 only what is no directory goes, and a link to one.
+    let is_one = depth(exchange)? != Depth::Infinity;
+    exchange.check_conditions(metadata.as_ref())?;
     locking::may_remove(exchange, path).await?;
     let mut failures = Failures::default();
-    remove(exchange, path, &mut failures).await?;
+    if is_one || metadata.is_none() {
+        match exchange.store().remove_file(exchange.caller(), path).await {
+            Err(error) if error.fault() == Fault::IsDirectory => {
+                let text = "a directory is removed with all that is in it: Depth must be infinity";
+                return Err(Refusal::bad_request(text));
+            }
+            removed => removed?,
+        }
+    } else {
+        remove(exchange, path, &mut failures).await?;
+    }
     if failures.is_empty() {
         exchange.service.http.locks.forget(path);
     }
@@ -283,6 +298,7 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
     let path = exchange.path();
     exchange.may(Activity::Stat)?;
     let source = exchange.store().stat(exchange.caller(), path).await?;
+    exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;
     if source.is_directory() && depth(exchange)? != Depth::Infinity {
         return Err(Refusal::bad_request("a directory moves with all that is in it: Depth must be infinity"));

@@ -12,7 +12,10 @@ use futures::{
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use towpath_proto::http::dav::{Depth, Multistatus, Name, OWNCLOUD, Property, Propfind, ResourceType, error_body};
-use towpath_store::{Caller, Entry, Fault, FileKind, ListOptions, Listing, Metadata, Result, Space, Store, StorePath};
+use towpath_store::{
+    Caller, DirectoryId, Entry, Fault, FileKind, ListOptions, Listing, Metadata, Printable, Result, Space, Store,
+    StorePath,
+};
 
 use super::{
     body::{Chunk, Content},
@@ -158,6 +161,8 @@ fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
     if let Some(mode) = metadata.mode {
         properties.push(Property::Mode(file_type | mode));
     }
+    let directory_id = metadata.directory_id.map(DirectoryId::number);
+    properties.push(Property::Node { is_link: metadata.is_link, directory_id });
     if metadata.kind == FileKind::File {
         properties.push(Property::ContentLength(metadata.size));
         properties.push(Property::ContentType(media_type::of(path.name().unwrap_or_default()).into()));
@@ -209,9 +214,15 @@ impl Members {
         while self.multistatus.pending_bytes() < self.piece_bytes
             && let Some(entry) = self.entries.next()
         {
-            // A name that is none cannot be asked about either.
-            if let Ok(path) = self.directory.join(&entry.name) {
-                self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await;
+            match self.directory.join(&entry.name) {
+                Ok(path) => self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await,
+                // It must not look as if it were not there.
+                Err(error) => {
+                    let name = Printable(&entry.name);
+                    tracing::warn!(directory = %self.directory, %name, %error, "an entry of a listing cannot be asked for");
+                    let href = target::encode_name(&self.directory, &entry.name);
+                    self.multistatus.status(&href, StatusCode::URI_TOO_LONG.as_u16());
+                }
             }
         }
         Ok(true)

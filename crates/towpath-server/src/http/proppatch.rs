@@ -8,7 +8,7 @@
 use http::Response;
 use hyper::body::Incoming;
 use towpath_proto::http::dav::{
-    Action, Change, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, Proppatch,
+    Action, Change, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, Proppatch, TOWPATH,
 };
 use towpath_store::{
     Caller, Changes, Error, Fault, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, Result, Store, StorePath,
@@ -22,7 +22,7 @@ const PREFIX: &str = "dav:";
 
 /// Whether a property belongs to the server: those of WebDAV itself and of the other vocabularies that it speaks.
 pub(super) fn is_protected(name: &Name) -> bool {
-    [DAV, OWNCLOUD, LCGDM].contains(&name.namespace.as_ref())
+    [DAV, OWNCLOUD, LCGDM, TOWPATH].contains(&name.namespace.as_ref())
 }
 
 /// Whether a property is the time of change that clients may set.

@@ -10,6 +10,9 @@ use crate::access::bearer;
 /// What stands for itself in a path: unreserved characters (RFC 3986 §2.3) and the slash.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
+/// What stands for itself in a name: a slash does not.
+const NAME: &AsciiSet = &PATH.add(b'/');
+
 /// What a request is about.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -51,6 +54,13 @@ pub(super) fn encode(path: &StorePath, directory: bool) -> String {
         text.push('/');
     }
     text
+}
+
+/// The URL's path component for an entry of a directory, also for one that no [`StorePath`] can have.
+pub(super) fn encode_name(directory: &StorePath, name: &[u8]) -> String {
+    let directory = encode(directory, true);
+    let separator = if directory.ends_with('/') { "" } else { "/" };
+    format!("{directory}{separator}{}", percent_encoding::percent_encode(name, NAME))
 }
 
 fn token_in(query: &str) -> Option<Secret> {

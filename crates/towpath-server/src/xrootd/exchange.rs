@@ -15,7 +15,7 @@ use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 
 use super::{outbox::Outbox, session::Session};
 use crate::{
-    access::{Identity, bearer},
+    access::{Activity, Identity, bearer},
     tell_operator,
 };
 
@@ -27,6 +27,11 @@ const ANSWER_WITHIN_S: u32 = 1800;
 
 /// When it is told so again, as long as there is no answer.
 const PROMISED_AGAIN: Duration = Duration::from_secs(1700);
+
+/// Whether a path has a slash at its end.
+pub(super) fn is_written_as_directory(path: &PathAndCgi) -> bool {
+    path.path.ends_with(b"/")
+}
 
 /// Why a request is not answered as wished.
 #[derive(Debug)]
@@ -155,18 +160,32 @@ impl Exchange {
         }
     }
 
-    /// Who asks, and the path to act on. A token in the request's opaque part speaks for this request alone.
+    /// Who asks, and the path to act on. A token in the request's opaque part speaks for this request alone. A file whose name is written with a slash at its end is
+    /// refused, as the reference server's file system does.
     pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
-        let at = StorePath::parse(&path.path)?;
+        let at = StorePath::parse(&path.path_bytes())?;
         self.about(&at);
-        let Some(token) = path.cgi_value("authz").and_then(bearer::in_authz) else {
-            return Ok((Arc::clone(&self.session.identity), at));
+        let identity = match path.cgi_value("authz").and_then(bearer::in_authz) {
+            None => Arc::clone(&self.session.identity),
+            Some(token) => {
+                let identity = self.session.service.access.identify(Some(&token), self.session.peer.ip()).await?;
+                if let Some(subject) = &identity.caller.subject {
+                    let _ = self.subject.set(Arc::clone(subject));
+                }
+                Arc::new(identity)
+            }
         };
-        let identity = self.session.service.access.identify(Some(&token), self.session.peer.ip()).await?;
-        if let Some(subject) = &identity.caller.subject {
-            let _ = self.subject.set(Arc::clone(subject));
+        if is_written_as_directory(path)
+            && !at.is_root()
+            && identity.may(Activity::Stat, &at)
+            && let Ok(found) = self.session.service.store.stat(&identity.caller, &at).await
+            && !found.is_directory()
+        {
+            return Err(Error::new(Fault::NotDirectory, "it is not a directory: no slash stands at its end")
+                .at(&at)
+                .into());
         }
-        Ok((Arc::new(identity), at))
+        Ok((identity, at))
     }
 
     /// Remembers the path for the log.

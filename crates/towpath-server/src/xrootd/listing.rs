@@ -9,10 +9,10 @@ use towpath_proto::{
     xrootd::{
         DirlistOptions,
         request::{Dirlist, Locate},
-        response::{DirlistEntry, DirlistWriter, Location, Locations},
+        response::{DirlistEntry, DirlistWriter, Location, Locations, NodeInfo},
     },
 };
-use towpath_store::{Entry, ListOptions, Residency, StorePath};
+use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
 
 use super::{
     exchange::{Answer, Exchange, Served},
@@ -35,7 +35,11 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let with_digests = request.options.contains(DirlistOptions::dcksm);
     let options = ListOptions { metadata: request.options.with_stat(), digests: with_digests };
     let algorithm = query::wanted_algorithm(exchange, &request.path)?;
+    let wants_node = request.path.cgi_value(NodeInfo::KEY).is_some();
     let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
+    if wants_node {
+        writer = writer.encoding_names();
+    }
     let mut frames = BytesMut::new();
     let _lease = exchange.session.lease_file(Class::Small, &exchange.session.sending).await?;
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
@@ -46,7 +50,11 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
             }
-            writer.entry(&line(&identity, &path, entry, algorithm), &mut frames);
+            let line = line(&identity, &path, entry, algorithm, wants_node);
+            if !writer.entry(&line, &mut frames) {
+                let name = Printable(&line.name);
+                tracing::warn!(directory = %path, %name, "leaving an entry out of a listing: the xroot protocol cannot carry its name");
+            }
         }
         if frames.len() > SEND_BYTES {
             exchange.send(&frames).await?;
@@ -57,9 +65,16 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     Ok(Answer::frame(frames))
 }
 
-fn line(identity: &Identity, directory: &StorePath, entry: Entry, algorithm: Algorithm) -> DirlistEntry {
+fn line(
+    identity: &Identity,
+    directory: &StorePath,
+    entry: Entry,
+    algorithm: Algorithm,
+    wants_node: bool,
+) -> DirlistEntry {
     let path = directory.join(&entry.name);
-    let stat = path.ok().map(|path| metadata::stat_info(identity, &path, &entry.metadata));
+    let describe = if wants_node { metadata::stat_info_with_node } else { metadata::stat_info };
+    let stat = path.ok().map(|path| describe(identity, &path, &entry.metadata));
     let checksum = metadata::checksum(&entry.metadata, algorithm);
     DirlistEntry { name: entry.name, stat, checksum }
 }

@@ -7,10 +7,10 @@ use towpath_proto::{
     xrootd::{
         Mode, StatFlags, StatOptions, Target,
         request::{Stat, Statx},
-        response::{EntryChecksum, StatExtended, StatInfo, StatxReply, VfsInfo},
+        response::{EntryChecksum, NodeInfo, StatExtended, StatInfo, StatxReply, VfsInfo},
     },
 };
-use towpath_store::{Fault, FileKind, Metadata, Residency, StorePath};
+use towpath_store::{DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
 
 use super::{
     exchange::{Exchange, Refusal, Served},
@@ -31,7 +31,15 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
         flags: flags(identity, path, found),
         mtime: found.mtime_s(),
         extended: extended(found),
+        node: None,
     }
+}
+
+/// The same with what identifies the entry, for a client that asked with [`NodeInfo::KEY`].
+pub(super) fn stat_info_with_node(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
+    let directory_id = found.directory_id.map(DirectoryId::number);
+    let node = NodeInfo { is_link: found.is_link, directory_id };
+    StatInfo { node: Some(node), ..stat_info(identity, path, found) }
 }
 
 fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
@@ -93,13 +101,17 @@ pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
     };
+    let wants_node = path.cgi_value(NodeInfo::KEY).is_some();
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
     if request.options.contains(StatOptions::vfs) {
         return vfs(exchange, &identity, &path).await;
     }
     let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
-    exchange.ok(&stat_info(&identity, &path, &found))
+    exchange.ok(&match wants_node {
+        true => stat_info_with_node(&identity, &path, &found),
+        false => stat_info(&identity, &path, &found),
+    })
 }
 
 async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> Served {

@@ -6,7 +6,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Changes, Error, Fault, Overwrite};
 
-use super::exchange::{Exchange, Refusal, Served};
+use super::exchange::{Exchange, Refusal, Served, is_written_as_directory};
 use crate::access::Activity;
 
 /// The permission bits of a mode: all that the protocol has. Others would be a way to make set-user-id files from afar.
@@ -47,6 +47,9 @@ pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
     identity.check(Activity::Stat, &from)?;
     let store = &exchange.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
+    if !is_directory && is_written_as_directory(&request.to) {
+        return Err(Refusal::new(Fault::NotDirectory, "a slash at the end of the new name means a directory").into());
+    }
     identity.check(if is_directory { Activity::Modify } else { Activity::Rename }, &from)?;
     let replaces = identity.check(Activity::Modify, &to);
     if replaces.is_err() {

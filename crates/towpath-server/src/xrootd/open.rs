@@ -22,7 +22,7 @@ use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptio
 
 use super::{
     attributes,
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, Served, is_written_as_directory},
     files::{FileAccess, OpenFile, Slot, Writing},
     metadata, names, third_party,
 };
@@ -55,6 +55,9 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
 
 async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
     let (mut identity, path) = exchange.subject(&request.path).await?;
+    if request.options.creates() && is_written_as_directory(&request.path) {
+        return Err(Refusal::new(Fault::IsDirectory, "a slash at the end of a name means a directory").into());
+    }
     let store = &exchange.session.service.store;
     let is_part_of_copy = third_party::is_part_of_copy(request);
     let access = if let Some(shared) = shared(&request.path)? {

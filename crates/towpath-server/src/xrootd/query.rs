@@ -10,7 +10,7 @@ use towpath_proto::{
     xrootd::{
         PathAndCgi,
         request::{Fattr, Query, Shared, config_words},
-        response::Text,
+        response::{NodeInfo, Text},
     },
 };
 use towpath_store::{
@@ -99,6 +99,8 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
         b"tpc" if session.service.third_party.settings.enabled => "1".into(),
         // Ours: an upload can be opened with `towpath.resume=KEY`.
         b"towpath.resume" if session.service.store.capabilities().resume => "1".into(),
+        // Ours: `stat` and `dirlist` with this key identify directories and carry any name.
+        word if word == NodeInfo::KEY.as_bytes() => "1".into(),
         // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
         // Ours: what holds up the data that we send is known here alone.

@@ -22,7 +22,7 @@ use super::{Upload, target::Target};
 use crate::{
     dial::MAX_LANES,
     xrootd::{
-        ask::{path_and_cgi, with_pair},
+        ask::with_pair,
         connection::Failure,
         session::{Closing, Load, OpenFile, Session},
         site::Sharing,
@@ -169,7 +169,7 @@ impl Upload {
             }
             Sharing::ByName => return None,
         };
-        let open = Open { options, path: path_and_cgi(path, &cgi).ok()?, ..Open::default() };
+        let open = Open { options, path: self.site.path_now(path, &cgi).ok()?, ..Open::default() };
         Some(session.open_again(open, parting))
     }
 

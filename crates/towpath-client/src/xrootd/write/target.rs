@@ -21,7 +21,6 @@ use towpath_proto::xrootd::{
 use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
-    ask::path_and_cgi,
     connection::{Exchange, Failure, Payload, Pending},
     session::{Closing, OpenFile},
     site::Site,
@@ -34,6 +33,7 @@ pub(super) struct Target {
     pub(super) store: XrootdStore,
     pub(super) caller: Caller,
     pub(super) path: StorePath,
+    pub(super) site: Arc<Site>,
     pub(super) file: Arc<OpenFile>,
     /// The file goes away unless it is committed.
     pub(super) is_new: bool,
@@ -90,7 +90,7 @@ impl Target {
         }
         let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
         // The path has been sent before, so it can be said.
-        let path = path_and_cgi(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
+        let path = self.site.path_now(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
     }

@@ -35,6 +35,10 @@ pub struct Entry {
     pub digests: Digests,
     /// Type and permissions, as in `st_mode`.
     pub mode: Option<u32>,
+    /// Whether it is a symbolic link, as far as the server says.
+    pub is_link: bool,
+    /// Identifies a directory across servers; never 0.
+    pub directory_id: Option<u64>,
     /// Free space in bytes.
     pub quota_available_bytes: Option<u64>,
     /// Used space in bytes.
@@ -59,12 +63,13 @@ pub enum InvalidAnswer {
     Path,
 }
 
-/// What to ask a server for, to get everything that an [`Entry`] can hold.
-pub fn propfind_body() -> String {
+/// What to ask a server for, to get everything that an [`Entry`] can hold; `with_node` also what only towpath's server knows.
+pub fn propfind_body(with_node: bool) -> String {
+    let node = if with_node { format!("<node xmlns=\"{TOWPATH}\"/>") } else { String::new() };
     format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:propfind {DECLARATIONS}><D:prop><D:resourcetype/>\
          <D:getcontentlength/><D:getlastmodified/><D:creationdate/><D:getetag/><D:quota-available-bytes/>\
-         <D:quota-used-bytes/><oc:checksums/><lcgdm:mode/></D:prop></D:propfind>"
+         <D:quota-used-bytes/><oc:checksums/><lcgdm:mode/>{node}</D:prop></D:propfind>"
     )
 }
 
@@ -168,6 +173,11 @@ impl Entry {
             (DAV, "getetag") => self.etag = EntityTag::parse(text),
             (DAV, "quota-available-bytes") => self.quota_available_bytes = text.parse().ok(),
             (DAV, "quota-used-bytes") => self.quota_used_bytes = text.parse().ok(),
+            (TOWPATH, "node") => {
+                self.is_link = text.split_ascii_whitespace().any(|word| word == "link");
+                let number = |word| u64::from_str_radix(word, 16).ok().filter(|id| *id > 0);
+                self.directory_id = text.split_ascii_whitespace().find_map(number);
+            }
             (LCGDM, "mode") => self.mode = u32::from_str_radix(text, 8).ok(),
             // ownCloud: checksum elements; dCache and StoRM: the text of a Digest field, in namespaces of their own.
             (_, "checksums" | "Checksums" | "Checksum") => {

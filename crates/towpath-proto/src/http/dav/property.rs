@@ -40,6 +40,13 @@ pub enum Property {
     Checksums(Digests),
     /// Type and permissions as `st_mode` has them, where grid clients look for them.
     Mode(u32),
+    /// `node` in [`TOWPATH`]: whether an entry is a link, and which directory it is.
+    Node {
+        /// True for symbolic links.
+        is_link: bool,
+        /// Identifies a directory across servers; never 0.
+        directory_id: Option<u64>,
+    },
     /// A property that a client has set, kept as it came.
     Other(Element),
 }
@@ -109,13 +116,14 @@ impl Property {
             Self::LockDiscovery(_) => Name::dav("lockdiscovery"),
             Self::Checksums(_) => Name::new(OWNCLOUD, "checksums"),
             Self::Mode(_) => Name::new(LCGDM, "mode"),
+            Self::Node { .. } => Name::new(TOWPATH, "node"),
             Self::Other(element) => element.name.clone(),
         }
     }
 
-    /// Whether `allprop` brings it. Quotas cost the server something and are told only when asked for (RFC 4331 §3).
+    /// Whether `allprop` brings it. Quotas cost the server something and are told only when asked for (RFC 4331 §3); nodes are for towpath alone.
     pub fn is_usual(&self) -> bool {
-        !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_))
+        !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_) | Self::Node { .. })
     }
 
     /// Writes the element.
@@ -140,6 +148,10 @@ impl Property {
                 None => String::new(),
             },
             Self::Mode(mode) => format!("0{mode:o}"),
+            Self::Node { is_link, directory_id } => {
+                let words = [is_link.then(|| "link".to_owned()), directory_id.map(|id| format!("{id:x}"))];
+                words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+            }
         };
         if value.is_empty() {
             return empty_tag(output, &name);

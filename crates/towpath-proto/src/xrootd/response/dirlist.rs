@@ -1,6 +1,7 @@
 //! The answer to `dirlist`, which comes in pieces: its writer and its parser.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 use super::{StatInfo, ok, oksofar};
 use crate::xrootd::{DecodeError, DirlistOptions, StreamId};
@@ -55,7 +56,11 @@ pub struct DirlistWriter {
     algorithm: &'static str,
     /// Whole entries, each with a line feed at its end.
     piece: BytesMut,
+    encodes_names: bool,
 }
+
+/// The bytes of names that a listing with encoded names escapes as `%` and two hexadecimal digits.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 impl DirlistWriter {
     /// Size at which a piece is sent, in bytes. Clients accept any; small enough to show the first entries early.
@@ -69,7 +74,13 @@ impl DirlistWriter {
         if options.with_stat() {
             piece.put_slice(WITH_STAT);
         }
-        Self { stream_id, options, algorithm, piece }
+        Self { stream_id, options, algorithm, piece, encodes_names: false }
+    }
+
+    /// Percent-encodes what a listing cannot carry in names, as a client asks with [`NodeInfo::KEY`](super::NodeInfo::KEY).
+    #[must_use]
+    pub fn encoding_names(self) -> Self {
+        Self { encodes_names: true, ..self }
     }
 
     /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if the
@@ -78,13 +89,17 @@ impl DirlistWriter {
     /// Returns `false`, and leaves the entry out, if its name cannot be expressed in a listing (empty, or with a line
     /// feed or NUL).
     pub fn entry(&mut self, entry: &DirlistEntry, out: &mut BytesMut) -> bool {
-        if entry.name.is_empty() || entry.name.iter().any(|&byte| byte == b'\n' || byte == 0) {
+        let is_unsayable = |&byte: &u8| byte == 0 || (byte == b'\n' && !self.encodes_names);
+        if entry.name.is_empty() || entry.name.iter().any(is_unsayable) {
             return false;
         }
         if self.piece.len() >= Self::PIECE_BYTES {
             oksofar(self.stream_id, &self.piece.split().freeze(), out);
         }
-        self.piece.put_slice(&entry.name);
+        match self.encodes_names {
+            true => percent_encode(&entry.name, ESCAPED).for_each(|part| self.piece.put_slice(part.as_bytes())),
+            false => self.piece.put_slice(&entry.name),
+        }
         self.piece.put_u8(b'\n');
         if self.options.with_stat() {
             self.put_stat_line(entry);
@@ -122,6 +137,7 @@ pub struct DirlistParser {
     layout: Layout,
     buffer: BytesMut,
     finished: bool,
+    decodes_names: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +156,13 @@ impl DirlistParser {
     #[must_use]
     pub fn new(options: DirlistOptions) -> Self {
         let layout = if options.with_stat() { Layout::Undecided } else { Layout::Names };
-        Self { layout, buffer: BytesMut::new(), finished: false }
+        Self { layout, buffer: BytesMut::new(), finished: false, decodes_names: false }
+    }
+
+    /// Reads names that are percent-encoded, as a server sends them that was asked with [`NodeInfo::KEY`](super::NodeInfo::KEY) and knows it.
+    #[must_use]
+    pub fn decoding_names(self) -> Self {
+        Self { decodes_names: true, ..self }
     }
 
     /// Adds a piece of the answer.
@@ -176,6 +198,7 @@ impl DirlistParser {
             if matches!(&*name, b"" | b"." | b"..") {
                 continue;
             }
+            let name = if self.decodes_names { Bytes::from_iter(percent_decode(&name)) } else { name };
             let mut entry = DirlistEntry { name: check_name(name)?, stat: None, checksum: None };
             if stat_end.is_some() {
                 let (stat, checksum) = parse_stat_line(line.get(1..).unwrap_or_default())?;
@@ -228,7 +251,7 @@ fn is_end(got: u8, wanted: u8) -> bool {
 
 /// A name from a server becomes a file name in a client: it must be one component.
 fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
-    if name.contains(&b'/') {
+    if name.contains(&b'/') || name.contains(&0) || matches!(&*name, b"" | b"." | b"..") {
         return Err(DecodeError::Invalid { what: "name of a directory entry" });
     }
     Ok(name)

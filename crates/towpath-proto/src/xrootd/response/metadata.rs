@@ -23,6 +23,46 @@ pub struct StatInfo {
     pub mtime: i64,
     /// The fields that newer servers add.
     pub extended: Option<StatExtended>,
+    /// What identifies the entry; only behind the extended fields, and only if the client asked with [`NodeInfo::KEY`].
+    pub node: Option<NodeInfo>,
+}
+
+/// Whether an entry is a link, and which directory it is. Towpath's own addition to the stat text: a field `towpath:` with `l` for a link and
+/// the id of a directory in hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeInfo {
+    /// The entry of a listing is a symbolic link.
+    pub is_link: bool,
+    /// Identifies a directory across servers; never 0.
+    pub directory_id: Option<u64>,
+}
+
+impl NodeInfo {
+    /// The key in the opaque part of `stat` and `dirlist` (any value) by which a client asks for this, and for names that are percent-encoded
+    /// in listings; and the word by which it asks whether the server knows the key (`query config`).
+    pub const KEY: &str = "towpath.node";
+
+    /// What stands before it.
+    const PREFIX: &[u8] = b"towpath:";
+
+    fn write(self, out: &mut BytesMut) {
+        out.put_u8(b' ');
+        out.put_slice(Self::PREFIX);
+        if self.is_link {
+            out.put_u8(b'l');
+        }
+        if let Some(id) = self.directory_id {
+            out.put_slice(format!("{id:x}").as_bytes());
+        }
+    }
+
+    fn parse(field: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(field.strip_prefix(Self::PREFIX)?).ok()?;
+        let (is_link, id) = text.strip_prefix('l').map_or((false, text), |id| (true, id));
+        let directory_id =
+            if id.is_empty() { None } else { Some(u64::from_str_radix(id, 16).ok().filter(|id| *id > 0)?) };
+        Some(Self { is_link, directory_id })
+    }
 }
 
 /// The second half of a stat text.
@@ -62,6 +102,9 @@ impl StatInfo {
             }
             put_field(out, &more.owner);
             put_field(out, &more.group);
+            if let Some(node) = self.node {
+                node.write(out);
+            }
         }
     }
 
@@ -79,6 +122,7 @@ impl StatInfo {
             flags: StatFlags(number(fields.next()).ok_or(DecodeError::Invalid { what: "stat flags" })?),
             mtime: number(fields.next()).ok_or(DecodeError::Invalid { what: "stat mtime" })?,
             extended: StatExtended::parse(&mut fields),
+            node: fields.next().and_then(NodeInfo::parse),
         })
     }
 }

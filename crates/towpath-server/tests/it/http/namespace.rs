@@ -154,3 +154,14 @@ async fn refusals_do_not_tell_what_exists() {
         assert!(answer.text().contains("ask about"), "{}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn a_file_is_not_found_with_a_slash_at_its_end() {
+    let site = Site::in_memory();
+    site.put("/a", "a").await.expect(StatusCode::CREATED);
+    for what in ["DELETE /a/", "GET /a/", "HEAD /a/", "MOVE /a/", "COPY /a/"] {
+        site.ask(what, &[("destination", "/b")], "").await.expect(StatusCode::NOT_FOUND);
+    }
+    assert_eq!(site.get("/a").await.text(), "a");
+    assert!(!site.exists("/b").await);
+}

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{
     DirlistOptions, ErrorCode, MkdirOptions, Mode, OpenOptions, PathAndCgi, StatFlags, StatOptions, Target,
     request::{Chmod, Dirlist, Locate, Mkdir, Mv, Open, Prepare, Query, Rm, Rmdir, Stat, Statx},
-    response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
+    response::{Body as _, DirlistParser, NodeInfo, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
@@ -140,6 +140,50 @@ async fn names_with_odd_bytes() {
         }
         peer.ask(Rmdir { path }).await.ok();
     }
+}
+
+#[tokio::test]
+async fn towpath_is_told_any_name_and_which_directory_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
+    let mut peer = Peer::logged_in(&site).await;
+    let names: Vec<Vec<u8>> = (1..=255_u8).filter(|byte| *byte != b'/').map(|byte| vec![byte, b'm', byte]).collect();
+    for name in &names {
+        let path = PathAndCgi::percent_encoded(&[b"/", name.as_slice()].concat(), b"");
+        peer.ask(Mkdir { path, ..Mkdir::default() }).await.ok();
+    }
+    std::os::unix::fs::symlink("ama", directory.path().join("link")).unwrap();
+    let path = PathAndCgi::new("/").with_cgi(format!("{}=1", NodeInfo::KEY));
+    let body = peer.ask(Dirlist { options: DirlistOptions::dstat, path }).await.ok();
+    let mut parser = DirlistParser::new(DirlistOptions::dstat).decoding_names();
+    parser.push(&body);
+    parser.finish();
+    let mut listed = std::collections::BTreeMap::new();
+    while let Some(entry) = parser.pop().unwrap() {
+        listed.insert(entry.name.to_vec(), entry.stat.unwrap().node.unwrap());
+    }
+    let (link, linked) = (listed.remove(b"link".as_slice()).unwrap(), listed[b"ama".as_slice()]);
+    assert_eq!(listed.into_keys().collect::<Vec<_>>(), names);
+    assert_eq!((link.is_link, linked.is_link), (true, false));
+    assert!(link.directory_id.is_some() && link.directory_id == linked.directory_id);
+}
+
+#[tokio::test]
+async fn a_file_is_no_directory_with_a_slash_at_its_end() {
+    let site = Site::empty();
+    site.put("/a", b"a").await;
+    let mut peer = Peer::logged_in(&site).await;
+    let mv = |from: &str, to: &str| Mv { from: from.into(), to: to.into() };
+    assert!(matches!(peer.ask(Rm { path: "/a/".into() }).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(stat("/a/")).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(mv("/a/", "/b")).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(mv("/a", "/b/")).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(open_request("/a/", OpenOptions::open_read)).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(open_request("/new/", OpenOptions::new)).await, Answer::Error(..)));
+    assert_eq!(site.get("/a").await.unwrap(), "a");
+    peer.ask(Mkdir { path: "/d/".into(), ..Mkdir::default() }).await.ok();
+    peer.ask(stat("/d/")).await.ok();
+    assert!(site.get("/new").await.is_none() && site.get("/b").await.is_none());
 }
 
 #[tokio::test]
