@@ -26,6 +26,9 @@ use crate::{
 /// What is printed at once.
 const PRINT_BYTES: usize = 64 << 10;
 
+/// What is kept of one directory to be printed in the order of the names, in bytes; a larger one is printed in parts. A listing need not have an end.
+const MAX_SORTED_BYTES: usize = 64 << 20;
+
 /// Runs `towpath ls`.
 pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |typed, place| {
@@ -52,11 +55,16 @@ async fn list_directory(
     let mut listing = place.store.list(&place.caller, &place.path, options);
     while let Some(batch) = listing.next().await {
         match batch {
-            Ok(batch) => lines.add(arguments, "", batch)?,
+            Ok(batch) => {
+                lines.add(arguments, "", batch)?;
+                if lines.text.len() > MAX_SORTED_BYTES {
+                    lines.print(out)?;
+                }
+            }
             // As `ls` does: a file lists as itself. By XRootD's protocol nobody is told that it is one.
             Err(error) if matches!(error.fault(), Fault::NotDirectory | Fault::Io) => {
                 return match place.store.stat(&place.caller, &place.path).await {
-                    Ok(metadata) if !metadata.is_directory() => {
+                    Ok(metadata) if !metadata.is_directory() && !place.is_directory => {
                         Ok(print_entry(arguments, shown(typed), &metadata, out)?)
                     }
                     _ => Err(error.at(&place.path).into()),
@@ -79,7 +87,7 @@ async fn list_tree(arguments: &List, place: &Place, options: ListOptions, out: &
                     batch.entries.iter().filter(|entry| entry.metadata.is_directory() && !entry.metadata.is_link)
                 {
                     // A name that makes no path cannot be gone into.
-                    let _ = batch.path_of(entry).map(|path| walk.enter(path));
+                    let _ = batch.path_of(entry).map(|path| walk.enter(&batch, path, &entry.metadata));
                 }
                 lines.add(arguments, &output::relative(&batch.directory, &place.path), batch.entries)?;
                 lines.print(out)?;

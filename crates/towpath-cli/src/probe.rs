@@ -166,7 +166,7 @@ async fn listed(place: &Place) -> Result<(FileSet, Option<Direction>), Failure> 
         let batch = batch.map_err(|unlisted| unlisted.error)?;
         for entry in &batch.entries {
             match entry.metadata.is_directory() {
-                true => walk.enter(batch.path_of(entry)?),
+                true => walk.enter(&batch, batch.path_of(entry)?, &entry.metadata),
                 false => set.add(entry.metadata.size),
             }
         }

@@ -1,16 +1,63 @@
 //! Copies that would never end or would destroy what they copy, refused before anything is written.
 //!
-//! Names are compared first; directories that have several names (links, mounts) are told by what the store says of them.
+//! Names are compared first. Directories that have several names (links, mounts, aliases of a host, a served directory and its URL) are told by their
+//! [`DirectoryId`]; where an end has none, by the addresses of the servers, and before anything is deleted by a file that is made at the destination
+//! and must not be seen at the source.
 
-use std::{collections::HashSet, iter};
+use std::{collections::HashSet, iter, time::Duration};
 
-use towpath_store::{Error, Fault, Metadata, Result, StorePath};
+use futures::{StreamExt as _, join, stream};
+use tokio::time::timeout;
+use towpath_store::{
+    CreateOptions, DirectoryId, Error, Expectation, Fault, Metadata, Result, StorePath, gone,
+    sys::{net, random},
+};
 
-use crate::{Job, Place};
+use crate::{Job, Place, compare::Known};
 
-/// How often a path below the root of a copy may have the name of a directory that cannot be told from others, before its time is compared with that of
-/// the last one of its name. Trees whose directories are numbers, as those of OME-Zarr (`0/0/0/0/0/0`), have a name six times or seven.
-const MOST_TIMES_NAMED: usize = 8;
+/// Questions under way at once.
+const QUESTIONS: usize = 64;
+
+/// How long the addresses of two hosts are waited for.
+const RESOLVER_WAIT: Duration = Duration::from_secs(5);
+
+/// What stands before the random part of the name of a marker.
+const MARKER: &str = ".towpath-marker-";
+
+/// Which directories the ends of a copy are and lie in, as far as both ends identify directories.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    source: Vec<DirectoryId>,
+    destination: Vec<DirectoryId>,
+    /// The id of the source's root.
+    root: Option<DirectoryId>,
+    /// It is proven that neither lies in the other.
+    are_proven: bool,
+}
+
+impl Ends {
+    /// The source, and the directories above it that could be on the destination's machine.
+    pub(crate) fn source(&self) -> &[DirectoryId] {
+        &self.source
+    }
+
+    /// Takes note of the destination, which was made a moment ago.
+    pub(crate) async fn add_destination(&mut self, to: &Place) {
+        if self.root.is_some()
+            && let Ok(Metadata { directory_id: Some(id), .. }) = to.store.stat(&to.caller, &to.path).await
+        {
+            self.destination.push(id);
+        }
+    }
+
+    /// Refuses to enter a directory of the source that is the destination, or one above it: the copy would copy itself without end.
+    pub(crate) fn refuse_destination(&self, path: &StorePath, source: &Known) -> Result<()> {
+        match source.directory_id.is_some_and(|id| self.destination.contains(&id)) {
+            true => Err(refused("it is not entered: it is the destination, or a directory above it".into(), path)),
+            false => Ok(()),
+        }
+    }
+}
 
 /// Refuses two sources that would get one name, and a destination that is its source or lies in it.
 pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
@@ -34,63 +81,129 @@ pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
     }
 }
 
-/// Refuses the same of the directory `found` at the destination, under whatever names the two have.
-pub(super) async fn refuse_source_in(ends: &Job, found: &Metadata) -> Result<()> {
-    match ends.from.is_beside(&ends.to) && lies_in(&ends.from, found).await? {
-        true => Err(holds_its_source(ends)),
-        false => Ok(()),
-    }
-}
-
 fn holds_its_source(ends: &Job) -> Error {
     refused(format!("it cannot be made as {} is, which lies in it", ends.from), &ends.to.path)
 }
 
-/// Refuses to copy the directory `source` into itself under another name.
-pub(super) async fn refuse_copy_into_itself(ends: &Job, source: &Metadata) -> Result<()> {
-    if ends.from.is_beside(&ends.to) && lies_in(&ends.to, source).await? {
-        return Err(refused(format!("it cannot be copied to {}, which lies in it", ends.to), &ends.from.path));
+/// Refuses to copy the directory `source` into itself under another name, and to make `found`, a directory at the destination, as a source is that lies in
+/// it, under whatever names. Gives what is known of both ends.
+pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<Ends> {
+    let Job { from, to, .. } = ends;
+    let into_itself =
+        || Err(refused(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
+    let found_id = found.and_then(|found| found.directory_id);
+    let (above_destination, above_source) = join!(ids_above(to, source.directory_id), ids_above(from, found_id));
+    if source.directory_id.is_some_and(|id| above_destination.ids.contains(&id)) {
+        return into_itself();
     }
-    Ok(())
+    if found_id.is_some_and(|id| above_source.ids.contains(&id)) {
+        return Err(holds_its_source(ends));
+    }
+    // Of one name the paths have been compared already.
+    let is_alias = !from.is_beside(to) && !above_destination.is_identified && is_same_address(from, to).await;
+    let is_beside = is_alias || from.is_beside(to);
+    if (is_alias && to.path.is_within(&from.path)) || (is_beside && lies_in(to, source).await?) {
+        return into_itself();
+    }
+    if let Some(found) = found
+        && ((is_alias && from.path.is_within(&to.path)) || (is_beside && lies_in(from, found).await?))
+    {
+        return Err(holds_its_source(ends));
+    }
+    let (source_ids, destination) = (above_source.ids, above_destination.ids);
+    Ok(Ends { source: source_ids, destination, root: source.directory_id, are_proven: above_source.are_all })
 }
 
-/// Whether a directory has the name of one above it, as all have on a way without end. Listings of remote stores do not always tell links.
-pub(super) fn repeats_a_name(path: &StorePath) -> bool {
-    let mut names = path.components().rev();
-    let last = names.next();
-    names.any(|name| Some(name) == last)
-}
-
-/// Refuses a link to a directory that holds the link itself, or the destination: following it would never end.
-pub(super) async fn refuse_endless_link(link: &Job, ends: &Job) -> Result<()> {
-    let target = link.from.store.stat(&link.from.caller, &link.from.path).await?;
-    if target.file_id.is_none() && seems_endless(link, ends, &target).await? {
-        let message = "it is not followed: its path has its name so often, and the same time, that it must be a link to a directory above; if it is none, copy it by itself";
-        return Err(refused(message.into(), &link.from.path));
+/// Refuses to delete at a destination that holds its source: a file that is made at the destination must not be seen in the source, nor in a directory above it.
+/// Nothing is made where directory ids have proven it.
+pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
+    if known.are_proven {
+        return Ok(());
     }
-    let parent = link.from.path.parent().map(|path| link.from.with_path(path));
-    let holds_itself = match &parent {
-        Some(parent) => lies_in(parent, &target).await?,
-        None => false,
+    let Job { from, to, .. } = ends;
+    let name = format!("{MARKER}{}", random::key());
+    let marker = to.join(name.as_bytes())?;
+    let made = async {
+        let options = CreateOptions { size_hint: Some(0), ..CreateOptions::default() };
+        let file = marker.store.create(&marker.caller, &marker.path, options).await?;
+        file.commit(Expectation { size: Some(0), ..Expectation::default() }).await
     };
-    if holds_itself || (ends.from.is_beside(&ends.to) && lies_in(&ends.to, &target).await?) {
-        return Err(refused("this link is not followed: it leads to a directory above".into(), &link.from.path));
-    }
-    Ok(())
+    made.await.map_err(|error| {
+        let message = format!(
+            "nothing is deleted: whether the source lies in the destination cannot be told without making a file there: {}",
+            error.message()
+        );
+        Error::new(error.fault(), message).at(&marker.path)
+    })?;
+    let name = name.as_bytes();
+    let seen = stream::iter(above(&from.path))
+        .map(|path| async move {
+            let place = from.with_path(path).join(name).ok()?;
+            place.store.stat(&place.caller, &place.path).await.ok()
+        })
+        .buffer_unordered(QUESTIONS)
+        .any(|seen| std::future::ready(seen.is_some()));
+    let is_seen = seen.await;
+    gone(marker.store.remove_file(&marker.caller, &marker.path).await)?;
+    if is_seen { Err(holds_its_source(ends)) } else { Ok(()) }
 }
 
-/// Whether a directory that cannot be told from others has the name of many above it, and the time of the last of them.
-async fn seems_endless(link: &Job, ends: &Job, target: &Metadata) -> Result<bool> {
-    let path = &link.from.path;
-    let is_below = |above: &StorePath| above.is_within(&ends.from.path) && *above != ends.from.path;
-    let above = iter::successors(path.parent(), StorePath::parent).take_while(is_below);
-    let named: Vec<_> = above.filter(|above| above.name() == path.name()).collect();
-    match named.first() {
-        Some(last) if named.len() >= MOST_TIMES_NAMED && target.mtime_ns.is_some() => {
-            Ok(link.from.store.stat(&link.from.caller, last).await?.mtime_ns == target.mtime_ns)
-        }
-        _ => Ok(false),
+/// Whether two servers have one address and port, whatever they are called. What cannot be resolved is nobody's address.
+async fn is_same_address(a: &Place, b: &Place) -> bool {
+    let (Some((a, a_port)), Some((b, b_port))) = (a.server(), b.server()) else { return false };
+    // A bucket is no host.
+    if a_port != b_port || [a, b].iter().any(|host| host.contains('/')) {
+        return false;
     }
+    let both = async { join!(net::resolve(a, *a_port), net::resolve(b, *b_port)) };
+    let Ok((a, b)) = timeout(RESOLVER_WAIT, both).await else { return false };
+    let a: HashSet<_> = a.into_iter().flatten().map(|address| address.ip().to_canonical()).collect();
+    b.into_iter().flatten().any(|address| a.contains(&address.ip().to_canonical()))
+}
+
+/// A path and those of all directories above it.
+fn above(path: &StorePath) -> impl Iterator<Item = StorePath> {
+    iter::successors(Some(path.clone()), StorePath::parent)
+}
+
+/// The ids of a directory and of those above it.
+#[derive(Debug, Default)]
+struct Above {
+    ids: Vec<DirectoryId>,
+    /// The storage identifies directories.
+    is_identified: bool,
+    /// No directory above is left out that could have the id that is looked for.
+    are_all: bool,
+}
+
+/// The ids of the directory at `place` and of all above it, as far as they can be seen; none if none can be the directory `other`. What does not exist yet lies where
+/// its parents do.
+async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
+    let Some(other) = other else { return Above::default() };
+    let stat = |path: StorePath| async move { place.store.stat(&place.caller, &path).await };
+    let mut paths = above(&place.path);
+    let mut are_all = true;
+    let first = loop {
+        let Some(path) = paths.next() else { return Above::default() };
+        match stat(path).await {
+            Ok(Metadata { directory_id: Some(id), .. }) => break id,
+            Err(error) if error.fault() == Fault::NotFound => {}
+            Err(error) if error.fault() == Fault::PermissionDenied => are_all = false,
+            Ok(_) | Err(_) => return Above::default(),
+        }
+    };
+    if !first.may_share_machine(other) {
+        return Above { ids: Vec::new(), is_identified: true, are_all: true };
+    }
+    let mut ids = vec![first];
+    let mut others = std::pin::pin!(stream::iter(paths).map(stat).buffer_unordered(QUESTIONS));
+    while let Some(found) = others.next().await {
+        match found.ok().and_then(|found| found.directory_id) {
+            Some(id) => ids.push(id),
+            None => are_all = false,
+        }
+    }
+    Above { ids, is_identified: true, are_all }
 }
 
 /// Refuses to replace a remote file by itself under another name: many servers empty it before the first byte of the new one comes. A local one

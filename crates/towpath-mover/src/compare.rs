@@ -2,7 +2,7 @@
 
 use futures::try_join;
 use towpath_proto::checksum::{Agreement, Algorithm};
-use towpath_store::{FileKind, Metadata, Result};
+use towpath_store::{DirectoryId, FileKind, Metadata, Result};
 
 use crate::Job;
 
@@ -32,6 +32,7 @@ pub(crate) struct Known {
     pub(crate) size: u64,
     pub(crate) mtime_ns: Option<i64>,
     pub(crate) mode: Option<u32>,
+    pub(crate) directory_id: Option<DirectoryId>,
 }
 
 /// Why a file is copied.
@@ -77,8 +78,8 @@ pub(crate) enum Finding {
 
 impl Known {
     pub(crate) fn of(metadata: &Metadata) -> Self {
-        let Metadata { kind, is_link, size, mtime_ns, mode, .. } = *metadata;
-        Self { kind, is_link, size, mtime_ns, mode }
+        let Metadata { kind, is_link, size, mtime_ns, mode, directory_id, .. } = *metadata;
+        Self { kind, is_link, size, mtime_ns, mode, directory_id }
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     fn file(size: u64, mtime_ns: impl Into<Option<i64>>) -> Known {
-        Known { kind: FileKind::File, is_link: false, size, mtime_ns: mtime_ns.into(), mode: None }
+        Known { kind: FileKind::File, is_link: false, size, mtime_ns: mtime_ns.into(), mode: None, directory_id: None }
     }
 
     #[test]

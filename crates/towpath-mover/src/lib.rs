@@ -26,6 +26,7 @@ mod replicas;
 mod stage;
 mod sync;
 mod third_party;
+mod trail;
 mod tree;
 mod tuner;
 mod verdict;

@@ -99,6 +99,11 @@ impl Place {
         self.server == other.server
     }
 
+    /// Host and port of the server; none for local ones.
+    pub(crate) fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
     /// Whether it is at a server.
     pub fn is_remote(&self) -> bool {
         self.server.is_some()

@@ -5,7 +5,7 @@
 //! that it is none, and it is removed as a file is. A store that removes trees by itself (WebDAV) is asked to, if all is to go.
 
 use futures::{StreamExt as _, stream};
-use towpath_store::{Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
+use towpath_store::{DirectoryId, Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
 
 use crate::{Batch, Filter, Place, Walk};
 
@@ -22,19 +22,59 @@ pub struct Removal<'a, F> {
     failures: u64,
     /// Some entries are to stay.
     has_left: bool,
+    /// The id of the root, where it has one.
+    id: Option<DirectoryId>,
+    /// Directories that are not entered.
+    kept: &'a [DirectoryId],
+}
+
+/// Removes something that a listing has shown and that is no directory. That it is not there any more is no success if it is still listed: so it is with links
+/// that a server lists and does not find.
+///
+/// # Errors
+/// Those of the store; `Changed` if it is still there.
+pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
+    let Place { store, caller, path, .. } = place;
+    let missing = match store.remove_file(caller, path).await {
+        Err(error) if error.fault() == Fault::NotFound => error,
+        outcome => return outcome,
+    };
+    let Some((above, name)) = path.parent().zip(path.name()) else { return Err(missing) };
+    let mut listing = store.list(caller, &above, ListOptions::default());
+    while let Some(batch) = listing.next().await {
+        let batch = match batch {
+            Err(error) if error.fault() == Fault::NotFound => return Ok(()),
+            batch => batch?,
+        };
+        if batch.iter().any(|entry| *entry.name == *name) {
+            let message =
+                format!("it is not deleted: its server lists it, and does not find it ({})", missing.message());
+            return Err(Error::new(Fault::Changed, message).at(path));
+        }
+    }
+    Ok(())
 }
 
 impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
     /// The directory `root` and what is in it, as far as the filter takes it; patterns are compared with what is below the path beside it. `on_error` hears
     /// what could not be removed; the rest goes all the same.
     pub fn new(root: &'a Place, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
-        Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false }
+        Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false, id: None, kept: &[] }
+    }
+
+    /// The directory has this `id`. Directories of which the id is among `kept` are not entered: they hold what must not go.
+    pub fn keeping(self, id: Option<DirectoryId>, kept: &'a [DirectoryId]) -> Self {
+        Self { id, kept, ..self }
     }
 
     /// Removes it.
     pub async fn run(mut self) {
         let Place { store, caller, path, .. } = self.root;
-        if store.capabilities().remove_tree && self.filter.0.is_empty() {
+        if let Err(error) = self.refuse_kept(path, self.id) {
+            return self.note(error);
+        }
+        let may_hold_kept = self.id.is_some_and(|id| self.kept.iter().any(|kept| kept.may_share_machine(id)));
+        if store.capabilities().remove_tree && self.filter.0.is_empty() && !may_hold_kept {
             if let Err(error) = gone(store.remove_tree(caller, path).await) {
                 self.note(error);
             }
@@ -52,19 +92,22 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
 
     /// Removes everything below `top`, but for the directories that had entries.
     async fn empty(&mut self, top: StorePath) {
-        // Only sizes are looked at, and only by a filter.
-        let metadata = !self.filter.0.is_empty();
+        // Only sizes and ids are looked at, and only by a filter and for what is kept.
+        let metadata = !self.filter.0.is_empty() || !self.kept.is_empty();
         let mut walk = Walk::new(self.root, ListOptions { metadata, ..ListOptions::default() });
         self.emptied.push(top);
         while let Some(batch) = walk.next().await {
-            let outcomes = match batch {
-                Ok(batch) => self.remove_entries(batch).await,
-                Err(unlisted) => vec![Err(unlisted.error)],
+            let mut batch = match batch {
+                Ok(batch) => batch,
+                Err(unlisted) => {
+                    self.note(unlisted.error);
+                    continue;
+                }
             };
-            for outcome in outcomes {
+            for outcome in self.remove_entries(&mut batch).await {
                 match outcome {
-                    Ok(Some(full)) => {
-                        walk.enter(full.clone());
+                    Ok(Some((full, metadata))) => {
+                        walk.enter(&batch, full.clone(), &metadata);
                         self.emptied.push(full);
                     }
                     Ok(None) => {}
@@ -75,7 +118,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
     }
 
     /// Removes the entries of one batch; gives those that are directories with entries.
-    async fn remove_entries(&mut self, mut batch: Batch) -> Vec<Result<Option<StorePath>>> {
+    async fn remove_entries(&mut self, batch: &mut Batch) -> Vec<Result<Option<(StorePath, Metadata)>>> {
         let entries = std::mem::take(&mut batch.entries);
         let all = entries.len();
         let (filter, root) = self.filter;
@@ -91,9 +134,13 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         self.has_left |= taken.len() < all;
         let this = &*self;
         let removal = |(path, metadata): (Result<_>, Metadata)| async move {
+            let path = path?;
             match metadata.is_directory() {
-                true => this.remove_unless_full(path?).await,
-                false => gone(this.remove_file(&path?).await).map(|()| None),
+                true => {
+                    this.refuse_kept(&path, metadata.directory_id.filter(|_| !metadata.is_link))?;
+                    Ok(this.remove_unless_full(path).await?.map(|path| (path, metadata)))
+                }
+                false => remove_listed(&this.root.with_path(path)).await.map(|()| None),
             }
         };
         let removals: Vec<_> = taken.into_iter().map(removal).collect();
@@ -123,6 +170,13 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
                     self.note(error);
                 }
             }
+        }
+    }
+
+    fn refuse_kept(&self, path: &StorePath, id: Option<DirectoryId>) -> Result<()> {
+        match id.is_some_and(|id| self.kept.contains(&id)) {
+            true => Err(Error::new(Fault::InvalidArgument, "it is not removed: the source lies in it").at(path)),
+            false => Ok(()),
         }
     }
 

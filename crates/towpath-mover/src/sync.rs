@@ -26,6 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::checksum::Algorithm;
 use towpath_store::{Changes, Result};
 
+pub(crate) use self::names::SMALL;
+
 use self::descent::Descent;
 use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, clash};
 

@@ -1,15 +1,42 @@
-//! A tree, listed from its root down, several directories at once, in bounded memory but for the names of directories still to be listed.
+//! A tree, listed from its root down, several directories at once. Memory is bounded by [`MAX_WAITING_BYTES`], and no directory is entered below
+//! itself ([`Trail`]).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use futures::{
     StreamExt as _,
-    stream::{BoxStream, SelectAll},
+    stream::{self, BoxStream, SelectAll},
 };
-use towpath_store::{Entry, Error, Fault, ListOptions, Result, StorePath};
+use towpath_store::{Entry, Error, Fault, ListOptions, Metadata, Result, StorePath};
 
-use crate::Place;
+use crate::{
+    Place,
+    trail::{Fingerprint, Trail, loops},
+};
 
 /// Directories listed at once: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const LISTINGS: usize = 32;
+
+/// Limits the paths of directories that are still to be listed, in bytes with what is kept beside each: a million and a half of usual length.
+pub(crate) const MAX_WAITING_BYTES: usize = 256 << 20;
+
+/// The memory that a waiting directory takes, in bytes.
+pub(crate) fn waiting_bytes(path: &StorePath) -> usize {
+    path.as_bytes().len() + 128
+}
+
+/// That the directories which follow in `directory` are not entered.
+pub(crate) fn too_many_directories(directory: &StorePath) -> Error {
+    let message = "more directories wait to be listed than there is memory for: not all of those in it are looked at";
+    Error::new(Fault::TooLarge, message).at(directory)
+}
 
 /// Some entries of one directory.
 #[derive(Debug)]
@@ -18,9 +45,11 @@ pub struct Batch {
     pub directory: StorePath,
     /// Entries of it, in no order; more may follow in another batch.
     pub entries: Vec<Entry>,
+    /// Which listing they are from.
+    number: u64,
 }
 
-/// A directory that could not be listed, or not to its end.
+/// A directory that could not be listed, or not to its end, or is not entered.
 #[derive(Debug)]
 pub struct Unlisted {
     /// The directory.
@@ -40,44 +69,141 @@ impl Batch {
     }
 }
 
+/// A directory to be listed.
+#[derive(Debug)]
+struct Waiting {
+    path: StorePath,
+    trail: Trail,
+}
+
+/// A directory that is being listed.
+#[derive(Debug)]
+struct Running {
+    directory: Waiting,
+    listing: Fingerprint,
+    /// Those in it that are entered once it is known not to be one above it.
+    held: Vec<Waiting>,
+    /// Its listing is given up.
+    is_over: Arc<AtomicBool>,
+}
+
+/// What a listing gives: a batch, or none at its end.
+type Listed = (u64, Option<Result<Vec<Entry>>>);
+
 /// The listing of a tree under way. It descends only where it is told to [`Walk::enter`]: who removes a tree must not follow links.
 pub struct Walk {
     root: Place,
     options: ListOptions,
-    waiting: Vec<StorePath>,
-    running: SelectAll<BoxStream<'static, (StorePath, Result<Vec<Entry>>)>>,
+    waiting: Vec<Waiting>,
+    waiting_bytes: usize,
+    max_waiting_bytes: usize,
+    numbers: u64,
+    running: HashMap<u64, Running>,
+    listings: SelectAll<BoxStream<'static, Listed>>,
+    unlisted: VecDeque<Unlisted>,
 }
 
 impl Walk {
     /// Starts at the directory `root`.
     pub fn new(root: &Place, options: ListOptions) -> Self {
-        Self { root: root.clone(), options, waiting: vec![root.path.clone()], running: SelectAll::new() }
+        Self {
+            root: root.clone(),
+            options,
+            waiting: vec![Waiting { path: root.path.clone(), trail: Trail::root(None) }],
+            waiting_bytes: 0,
+            max_waiting_bytes: MAX_WAITING_BYTES,
+            numbers: 0,
+            running: HashMap::new(),
+            listings: SelectAll::new(),
+            unlisted: VecDeque::new(),
+        }
     }
 
-    /// The entries of `directory` are wanted too.
-    pub fn enter(&mut self, directory: StorePath) {
-        self.waiting.push(directory);
+    /// The same with room for waiting directories of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn with_room_for(self, max_waiting_bytes: usize) -> Self {
+        Self { max_waiting_bytes, ..self }
+    }
+
+    /// The entries of the directory `path`, which is in `batch`, are wanted too. One that is the same as one above it is not listed, but told as [`Unlisted`]; so is
+    /// one whose entries leave no room for more.
+    pub fn enter(&mut self, batch: &Batch, path: StorePath, metadata: &Metadata) {
+        let Some(running) = self.running.get_mut(&batch.number) else { return };
+        let Some(trail) = running.directory.trail.enter(metadata.directory_id) else {
+            self.unlisted.push_back(Unlisted { error: loops(&path), directory: path });
+            return;
+        };
+        if self.waiting_bytes + waiting_bytes(&path) > self.max_waiting_bytes {
+            if !running.is_over.swap(true, Relaxed) {
+                let directory = running.directory.path.clone();
+                self.unlisted.push_back(Unlisted { error: too_many_directories(&directory), directory });
+            }
+            return;
+        }
+        self.waiting_bytes += waiting_bytes(&path);
+        let directory = Waiting { path, trail };
+        match running.directory.trail.is_identified() || !self.root.is_remote() {
+            true => self.waiting.push(directory),
+            false => running.held.push(directory),
+        }
     }
 
     /// The next batch, or a directory that could not be listed (the walk goes on with the others); none once all that was entered is listed.
     pub async fn next(&mut self) -> Option<Result<Batch, Unlisted>> {
-        let (directory, batch) = loop {
-            while self.running.len() < LISTINGS
+        loop {
+            if let Some(unlisted) = self.unlisted.pop_front() {
+                return Some(Err(unlisted));
+            }
+            while self.listings.len() < LISTINGS
                 && let Some(directory) = self.waiting.pop()
             {
-                let listing = self.root.store.list(&self.root.caller, &directory, self.options);
-                self.running.push(listing.map(move |batch| (directory.clone(), batch)).boxed());
+                self.list(directory);
             }
-            match self.running.next().await {
-                Some(found) => break found,
-                None if self.waiting.is_empty() => return None,
-                // All that were running were empty.
-                None => {}
+            let (number, batch) = self.listings.next().await?;
+            match batch {
+                Some(Ok(entries)) => {
+                    let Some(running) = self.running.get_mut(&number) else { continue };
+                    entries.iter().for_each(|entry| running.listing.add(entry));
+                    let directory = running.directory.path.clone();
+                    return Some(Ok(Batch { directory, entries, number }));
+                }
+                Some(Err(error)) => {
+                    let Some(running) = self.running.get(&number) else { continue };
+                    let directory = running.directory.path.clone();
+                    return Some(Err(Unlisted { error: error.at(&directory), directory }));
+                }
+                None => self.end(number).await,
             }
-        };
-        Some(match batch {
-            Ok(entries) => Ok(Batch { directory, entries }),
-            Err(error) => Err(Unlisted { error: error.at(&directory), directory }),
-        })
+        }
+    }
+
+    fn list(&mut self, directory: Waiting) {
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(waiting_bytes(&directory.path));
+        let number = self.numbers;
+        self.numbers += 1;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let goes_on = Arc::clone(&is_over);
+        let listing = self.root.store.list(&self.root.caller, &directory.path, self.options);
+        let listing = listing.take_while(move |_| future::ready(!goes_on.load(Relaxed)));
+        let batches = listing.map(move |batch| (number, Some(batch)));
+        self.listings.push(batches.chain(stream::iter([(number, None)])).boxed());
+        self.running.insert(number, Running { directory, listing: Fingerprint::default(), held: Vec::new(), is_over });
+    }
+
+    /// Enters what was held back of a directory that is listed.
+    async fn end(&mut self, number: u64) {
+        let Some(Running { directory, listing, held, .. }) = self.running.remove(&number) else { return };
+        if held.is_empty() {
+            return;
+        }
+        let place = self.root.with_path(directory.path);
+        match directory.trail.refuse_loop(&place, listing, self.options).await {
+            Ok(()) => self.waiting.extend(held),
+            Err(error) => {
+                let held_bytes: usize = held.iter().map(|held| waiting_bytes(&held.path)).sum();
+                self.waiting_bytes = self.waiting_bytes.saturating_sub(held_bytes);
+                self.unlisted.push_back(Unlisted { directory: place.path, error });
+            }
+        }
     }
 }

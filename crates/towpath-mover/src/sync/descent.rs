@@ -2,28 +2,34 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
 };
 
 use futures::{StreamExt as _, future, join, stream, stream::FuturesUnordered};
-use tokio::sync::{Semaphore, mpsc};
-use towpath_store::{Changes, Error, Fault, Metadata, Result, StorePath, gone};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use towpath_store::{Changes, DirectoryId, Error, Fault, Metadata, Result, StorePath};
 
 use super::{
     Extra, Pass, Purpose, Step, Sync,
-    names::{Ahead, Look, Names, list_ahead},
-    task::{Below, Task},
+    names::{Chunks, LISTED, Look, Names, READ_AHEAD, SMALL},
+    task::{Below, Task, is_tree},
 };
 use crate::{
-    Compare, Job, Missed, Place, Progress, Why, clash,
+    Compare, Job, Missed, Place, Progress, Why,
+    clash::{self, Ends},
     compare::{self, Finding, Known},
     filling::{self, Filling, Fillings, Full},
     progress::List,
-    removal::Removal,
+    removal::{self, Removal},
+    trail::{Trail, loops},
+    walk::{MAX_WAITING_BYTES, too_many_directories, waiting_bytes},
 };
 
 /// Directories listed at once at each end: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const DIRECTORIES: usize = 32;
+
+/// Directories of which a part is copied and the rest is still to be listed: each holds an answer of its server open.
+const MAX_UNFINISHED: usize = 64;
 
 /// Questions, removals and changes under way at once.
 const QUESTIONS: usize = 64;
@@ -40,21 +46,32 @@ pub(super) struct Descent {
     progress: Arc<Progress>,
     /// The turn of large directories.
     large: Semaphore,
+    /// The room for entries that are read ahead of all copies.
+    ahead: Arc<Semaphore>,
+    unfinished: Arc<Semaphore>,
+    /// What is known of both ends once they have been looked at.
+    pub(super) ends: OnceLock<Ends>,
 }
 
 /// A directory of the source that is to be gone through.
 pub(super) struct Directory {
     path: StorePath,
     pub(super) source: Known,
-    /// What it holds, if it has been listed already; then nobody looks at the destination.
-    ahead: Option<Ahead>,
+    pub(super) trail: Trail,
     /// What the destination has.
     pub(super) found: Option<Known>,
     /// Itself, and not only what may be in it.
     pub(super) is_taken: bool,
-    /// What the destination has in it beyond the source may go. What a link leads to is somebody else's.
-    pub(super) may_lose: bool,
     fillings: Fillings,
+    /// Its listing, if that has begun.
+    chunks: Option<Chunks>,
+    rest: Option<Rest>,
+}
+
+/// What a directory goes on with of which a part has been gone through.
+struct Rest {
+    filling: Filling,
+    _turn: OwnedSemaphorePermit,
 }
 
 /// Nobody takes the steps any more.
@@ -67,7 +84,16 @@ impl Descent {
         steps: mpsc::Sender<Result<Step, Missed>>,
         progress: Arc<Progress>,
     ) -> Self {
-        Self { sync, pass, steps, progress, large: Semaphore::new(1) }
+        Self {
+            sync,
+            pass,
+            steps,
+            progress,
+            large: Semaphore::new(1),
+            ahead: Arc::new(Semaphore::new(READ_AHEAD)),
+            unfinished: Arc::new(Semaphore::new(MAX_UNFINISHED)),
+            ends: OnceLock::new(),
+        }
     }
 
     /// Goes through all, or as far as somebody takes the steps; ends when all directories are full. The `list` of files ends when all are found.
@@ -99,19 +125,36 @@ impl Descent {
             Err(error) => return self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await,
         };
         let mut waiting = Vec::from_iter(top);
+        let mut bytes: usize = waiting.iter().map(Directory::bytes).sum();
         let mut running = pin!(FuturesUnordered::new());
         loop {
             while running.len() < DIRECTORIES
                 && let Some(directory) = waiting.pop()
             {
+                bytes -= directory.bytes();
                 running.push(self.directory(directory));
             }
-            match running.next().await {
-                // Depth first, in the order of the names: what waits stays little.
-                Some(below) => waiting.extend(below?.into_iter().rev()),
-                None => return Ok(()),
+            let Some(below) = running.next().await else { return Ok(()) };
+            let mut below = below?;
+            let room = below.iter().scan(bytes, |bytes, directory| {
+                *bytes += directory.bytes();
+                Some(*bytes)
+            });
+            let fitting = room.take_while(|bytes| *bytes <= MAX_WAITING_BYTES).count();
+            if let Some(directory) = below.drain(fitting..).next() {
+                let job = self.ends_of(&directory.path);
+                let error = too_many_directories(&directory.path.parent().unwrap_or(directory.path));
+                self.tell(Err(Missed { job, error })).await?;
             }
+            bytes += below.iter().map(Directory::bytes).sum::<usize>();
+            // Depth first, in the order of the names: what waits stays little.
+            waiting.extend(below.into_iter().rev());
         }
+    }
+
+    /// The counterparts at both ends, for an error about one of them.
+    fn ends_of(&self, path: &StorePath) -> Job {
+        self.sync.ends.counterpart(path.clone()).unwrap_or_else(|_| self.sync.ends.clone())
     }
 
     /// The root of both trees; none if it is a file.
@@ -129,8 +172,8 @@ impl Descent {
         let asked = to.store.change(&to.caller, &to.path, Changes::default());
         // What is there most likely is a tree: a server far away is asked at once.
         let is_far = *purpose == Purpose::CopyAll && from.is_remote();
-        let ahead = async { if is_far { list_ahead(from).await } else { None } };
-        let (source, found, _, ahead) = join!(from.store.stat(&from.caller, &from.path), found, asked, ahead);
+        let chunks = is_far.then(|| Chunks::begin(from, &self.ahead));
+        let (source, found, _) = join!(from.store.stat(&from.caller, &from.path), found, asked);
         let (source, found): (Metadata, _) = (source?, found?);
         if options.compare == Compare::Time && !to.store.capabilities().set_mtime {
             let message = "it does not keep the times of its sources: compare by size or by digest";
@@ -139,6 +182,10 @@ impl Descent {
         let is_directory = found.as_ref().map(|found| found.is_directory());
         let known = Known::of(&source);
         if !source.is_directory() {
+            if [from, to].into_iter().any(|end| end.is_directory) {
+                let message = "the source is a file, and the name of an end has a slash at its end";
+                return Err(Error::new(Fault::NotDirectory, message).at(&from.path));
+            }
             self.sync.entries.fetch_add(1, Relaxed);
             let task = match &found {
                 _ if self.pass == Pass::Deleting => None,
@@ -153,15 +200,11 @@ impl Descent {
             let _ = self.carry_out(Vec::from_iter(task)).await;
             return Ok(None);
         }
-        clash::refuse_copy_into_itself(ends, &source).await?;
         if is_directory == Some(false) {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
-        if let Some(found) = &found
-            && *purpose == Purpose::Alike
-        {
-            clash::refuse_source_in(ends, found).await?;
-        }
+        let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
+        let mut known_ends = clash::refuse_same_tree(ends, &source, alike).await?;
         let found = found.as_ref().map(Known::of);
         let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
         let is_new = is_taken && found.is_none();
@@ -171,31 +214,24 @@ impl Descent {
         if is_new {
             let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
         }
-        let path = from.path.clone();
-        Ok(Some(Directory { path, source: known, ahead, found, is_taken, may_lose: true, fillings }))
+        if is_new && !options.dry_run {
+            known_ends.add_destination(to).await;
+        }
+        if self.pass == Pass::Deleting {
+            clash::refuse_by_marker(ends, &known_ends).await?;
+        }
+        let _ = self.ends.set(known_ends);
+        let (path, trail) = (from.path.clone(), Trail::root(source.directory_id));
+        Ok(Some(Directory { path, source: known, trail, found, is_taken, fillings, chunks, rest: None }))
     }
 
-    /// Goes through one directory; gives those in it.
+    /// Goes through one directory, or a part of one that is large; gives those in it, and itself if there is more.
     async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
-        let look = match self.sync.purpose {
-            _ if directory.found.is_none() => Look::Not,
-            // Each file that is not found this way is asked for before it is copied.
-            Purpose::CopyMissing => Look::Cheap,
-            Purpose::Alike | Purpose::CopyAll => Look::Whole,
-        };
-        let listed = match self.sync.ends.counterpart(directory.path.clone()) {
-            Ok(job) => {
-                let ahead = directory.ahead.take();
-                Names::list(&job, ahead, look, &self.large).await.map(|names| (job, names))
-            }
-            Err(error) => Err(error),
-        };
-        let (job, names) = match listed {
+        let (job, names, has_more) = match self.list(&mut directory).await {
             Ok(listed) => listed,
             Err(error) => {
-                let job = self.sync.ends.counterpart(directory.path.clone()).unwrap_or_else(|_| self.sync.ends.clone());
-                self.tell(Err(Missed { job, error })).await?;
+                self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
                 return Ok(below);
             }
         };
@@ -205,9 +241,15 @@ impl Descent {
             self.tell(Err(missed)).await?;
             return Ok(below);
         }
-        let filling = directory.fillings.begin().await;
-        self.set_when_full(&directory, &job, &filling);
-        let job = Job { filling: Some(filling), ..job };
+        let filling = match directory.rest.take() {
+            Some(rest) => rest.filling,
+            None => {
+                let filling = directory.fillings.begin().await;
+                self.set_when_full(&directory, &job, &filling);
+                filling
+            }
+        };
+        let job = Job { filling: Some(filling.clone()), ..job };
         let mut same = 0;
         let mut tasks = Vec::new();
         for entry in names.beside() {
@@ -228,7 +270,42 @@ impl Descent {
         if same > 0 {
             self.tell(Ok(Step::Same(same))).await?;
         }
+        if has_more {
+            below.extend(self.go_on(directory, filling).await?);
+        }
         Ok(below)
+    }
+
+    /// What a directory holds at both ends, or its next entries, and whether there are more.
+    async fn list(&self, directory: &mut Directory) -> Result<(Job, Names<'_>, bool)> {
+        let job = self.sync.ends.counterpart(directory.path.clone())?;
+        let is_begun = directory.rest.is_some();
+        let (names, has_more) = if directory.found.is_none() || self.sync.purpose == Purpose::CopyAll {
+            let begin = || Chunks::begin(&job.from, &self.ahead);
+            let (chunk, has_more) = directory.chunks.get_or_insert_with(begin).next().await?;
+            (Names::of_source(chunk), has_more)
+        } else {
+            // Each file that is not found by a cheap look is asked for before it is copied.
+            let look = if self.sync.purpose == Purpose::CopyMissing { Look::Cheap } else { Look::Whole };
+            (Names::list(&job, look, &self.large).await?, false)
+        };
+        if !is_begun {
+            directory.trail.refuse_loop(&job.from, names.listing, LISTED).await?;
+        }
+        Ok((job, names, has_more))
+    }
+
+    /// The rest of a large directory, to be gone through after those that were found in it.
+    async fn go_on(&self, directory: Directory, filling: Filling) -> Result<Option<Directory>, Unwanted> {
+        let Ok(turn) = Arc::clone(&self.unfinished).try_acquire_owned() else {
+            let message = format!(
+                "more than {MAX_UNFINISHED} directories lie within each other of which each has more than {SMALL} entries: the rest of this one is left out"
+            );
+            let error = Error::new(Fault::TooLarge, message).at(&directory.path);
+            self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
+            return Ok(None);
+        };
+        Ok(Some(Directory { rest: Some(Rest { filling, _turn: turn }), ..directory }))
     }
 
     /// A name of the source that the destination has and its listing does not show: one of those that it shows instead, and that seem to be nobody's, may
@@ -278,7 +355,7 @@ impl Descent {
             Task::Ask(ends, source, otherwise) => self.ask(ends, &source, otherwise).await,
             Task::Touch(ends, changes) => self.touch(ends, changes).await,
             Task::Make(below) => return self.make(below).await,
-            Task::Remove { ends, is_directory, then } => return self.take_away(ends, is_directory, then).await,
+            Task::Remove { ends, found, then } => return self.take_away(ends, &found, then).await,
         };
         self.tell(outcome).await?;
         Ok(None)
@@ -305,39 +382,40 @@ impl Descent {
 
     /// Makes a directory if it is not there, and is taken itself. Else it is made when there is something to put into it.
     async fn make(&self, below: Below) -> Result<Option<Directory>, Unwanted> {
-        let Below { ends, source, found, is_taken, may_lose } = below;
+        let Below { ends, source, trail, found, is_taken } = below;
         let is_new = is_taken && found.is_none();
+        let mut below = None;
         let made = async {
-            if source.is_link || (ends.from.is_remote() && clash::repeats_a_name(&ends.from.path)) {
-                clash::refuse_endless_link(&ends, &self.sync.ends).await?;
-            }
+            self.ends.get().map_or(Ok(()), |known| known.refuse_destination(&ends.from.path, &source))?;
+            below = Some(trail.enter(source.directory_id).ok_or_else(|| loops(&ends.from.path))?);
             if is_new && !self.sync.options.dry_run { make_directory(&ends.to).await } else { Ok(()) }
         };
         if let Err(error) = made.await {
             self.tell(Err(Missed { job: ends, error })).await?;
             return Ok(None);
         }
-        let Some(fillings) = ends.filling.as_ref().map(Filling::others) else { return Ok(None) };
+        let Some((fillings, trail)) = ends.filling.as_ref().map(Filling::others).zip(below) else { return Ok(None) };
         if is_new {
             ends.filling.iter().for_each(Filling::changes);
             self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
         }
-        Ok(Some(Directory { path: ends.from.path, source, ahead: None, found, is_taken, may_lose, fillings }))
+        let path = ends.from.path;
+        Ok(Some(Directory { path, source, trail, found, is_taken, fillings, chunks: None, rest: None }))
     }
 
     /// Removes something in the pass that deletes, if the first one found it too, and says so in either; `then` follows when it is out of the way.
     async fn take_away(
         &self,
         ends: Job,
-        is_directory: bool,
+        found: &Known,
         then: Option<Box<Task>>,
     ) -> Result<Option<Directory>, Unwanted> {
-        let extra = Extra { place: ends.to.clone(), is_directory };
+        let extra = Extra { place: ends.to.clone(), is_directory: is_tree(found) };
         match self.pass {
             Pass::Copying => self.sync.note(&extra),
             Pass::Deleting => {
                 ends.filling.iter().for_each(Filling::changes);
-                if let Err(error) = self.erase(&extra).await {
+                if let Err(error) = self.erase(&extra, found.directory_id).await {
                     self.tell(Err(Missed { job: ends, error })).await?;
                     return Ok(None);
                 }
@@ -350,20 +428,23 @@ impl Descent {
         }
     }
 
-    async fn erase(&self, extra: &Extra) -> Result<()> {
-        let Place { store, caller, path, .. } = &extra.place;
+    /// Removes something; `id` is that of a directory.
+    async fn erase(&self, extra: &Extra, id: Option<DirectoryId>) -> Result<()> {
+        let Place { path, .. } = &extra.place;
         if !self.sync.is_noted(extra) {
             let message = "the source had it a while ago, or this was not there: it is not deleted";
             return Err(Error::new(Fault::Changed, message).at(path));
         }
         if !extra.is_directory {
-            return gone(store.remove_file(caller, path).await);
+            return removal::remove_listed(&extra.place).await;
         }
         let mut first = None;
         let filter = (&self.sync.options.filter, &self.sync.ends.to.path);
+        let kept = self.ends.get().map(Ends::source).unwrap_or_default();
         Removal::new(&extra.place, filter, |error| {
             first.get_or_insert(error);
         })
+        .keeping(id, kept)
         .run()
         .await;
         first.map_or(Ok(()), Err)
@@ -396,6 +477,13 @@ impl Descent {
             step => step,
         };
         self.steps.send(step).await.map_err(|_| Unwanted)
+    }
+}
+
+impl Directory {
+    /// The memory that it takes while it waits.
+    fn bytes(&self) -> usize {
+        waiting_bytes(&self.path)
     }
 }
 

@@ -1,15 +1,23 @@
 //! What one directory holds at both ends, in the order of the names.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use futures::{StreamExt as _, try_join};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use towpath_store::{Error, Fault, FileKind, ListOptions, Result};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_store::{Entry, Error, Fault, FileKind, ListOptions, Result};
 
-use crate::{Job, Place, compare::Known};
+use crate::{Job, Place, compare::Known, trail::Fingerprint};
 
 /// So many entries of each end are kept without asking. A directory with more is large, and waits for its turn: of large ones there is one at a time.
-const SMALL: usize = 32 << 10;
+pub(crate) const SMALL: usize = 32 << 10;
+
+/// The most entries of one directory that is compared with another: half a gigabyte at each end. A listing without an end fails then.
+const MAX_COMPARED: usize = 4 << 20;
+
+/// Entries that are read ahead of all copies, of all directories together: fifty megabytes. A listing goes on so far while files are copied, because a
+/// server may lose its patience with one that stands still.
+pub(super) const READ_AHEAD: usize = 512 << 10;
 
 /// The entries at one end: a hundred bytes each, at most, with a name of twenty.
 type Entries = Vec<(Box<[u8]>, Known)>;
@@ -17,8 +25,6 @@ type Entries = Vec<(Box<[u8]>, Known)>;
 /// How the destination is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Not at all.
-    Not,
     /// All of it.
     Whole,
     /// As far as that is cheaper than a question for each file of the source: what cannot be listed, or is much larger, is as if it had nothing.
@@ -33,6 +39,8 @@ const CHEAP: usize = 4;
 pub(super) struct Names<'a> {
     source: Entries,
     found: Entries,
+    /// What the source's listing comes to.
+    pub(super) listing: Fingerprint,
     /// Its turn, if it is large.
     _turn: Option<SemaphorePermit<'a>>,
 }
@@ -49,15 +57,19 @@ pub(super) struct Both<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Lists the two directories of `ends`, or the source alone if the other one is not to be looked at; that one may have been listed `ahead`. They are listed
-    /// to their ends before anybody sees an entry: so a listing never waits for files to be copied, and one that breaks off leads to nothing.
+    /// Entries of a source that is not compared with anything.
+    pub(super) fn of_source(Chunk { entries, listing }: Chunk) -> Self {
+        Self { source: entries, found: Entries::new(), listing, _turn: None }
+    }
+
+    /// Lists the two directories of `ends`. They are listed to their ends before anybody sees an entry: so a listing never waits for files to be copied,
+    /// and one that breaks off leads to nothing.
     ///
     /// # Errors
-    /// Those of the listings.
-    pub(super) async fn list(ends: &Job, ahead: Option<Ahead>, look: Look, large: &'a Semaphore) -> Result<Self> {
+    /// Those of the listings; `TooLarge` for more than [`MAX_COMPARED`] entries.
+    pub(super) async fn list(ends: &Job, look: Look, large: &'a Semaphore) -> Result<Self> {
         let found = |most| async move {
             match look {
-                Look::Not => Ok(Some(Entries::new())),
                 Look::Whole => entries(&ends.to, most).await,
                 Look::Cheap => Ok(Some(entries(&ends.to, most).await.ok().flatten().unwrap_or_default())),
             }
@@ -68,27 +80,22 @@ impl<'a> Names<'a> {
                 _ => None,
             })
         };
-        let small = match ahead {
-            Some(Ahead(Some(source))) => Some((source, Entries::new())),
-            Some(Ahead(None)) => None,
-            None => list(SMALL).await?,
-        };
-        if let Some((source, found)) = small {
-            return Ok(Self { source, found, _turn: None });
+        if let Some((source, found)) = list(SMALL).await? {
+            return Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: None });
         }
         // One turn for both ends: of two, each could be held by a directory that waits for the other. What is listed anew did not have to wait
         // half-way, with a server that loses its patience.
-        let given_up = || Error::new(Fault::Cancelled, "the listing was given up");
-        let turn = large.acquire().await.map_err(|_| given_up())?;
+        let given_up = |_| Error::new(Fault::Cancelled, "the listing was given up");
+        let turn = large.acquire().await.map_err(given_up)?;
         let (source, found) = match look {
             Look::Cheap => {
-                let source = entries(&ends.from, usize::MAX).await?.ok_or_else(given_up)?;
-                let found = found(CHEAP * source.len()).await?.unwrap_or_default();
+                let source = entries(&ends.from, MAX_COMPARED).await?.ok_or_else(|| too_large(&ends.from))?;
+                let found = found(CHEAP * source.entries.len()).await?.unwrap_or_default();
                 (source, found)
             }
-            Look::Not | Look::Whole => list(usize::MAX).await?.ok_or_else(given_up)?,
+            Look::Whole => list(MAX_COMPARED).await?.ok_or_else(|| too_large(&ends.from))?,
         };
-        Ok(Self { source, found, _turn: Some(turn) })
+        Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: Some(turn) })
     }
 
     /// The entries of both directories, those of one name together, in the order of their names.
@@ -111,34 +118,125 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What was listed of a directory before anybody knew that it is one: all its entries, or none if it is large.
-#[derive(Debug)]
-pub(super) struct Ahead(Option<Entries>);
-
-/// Lists a directory ahead; none if that fails, for a reason that the next one will tell.
-pub(super) async fn list_ahead(place: &Place) -> Option<Ahead> {
-    entries(place, SMALL).await.ok().map(Ahead)
+/// Some entries of a directory, in the order of their names.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    entries: Entries,
+    listing: Fingerprint,
 }
 
-/// All entries of a directory; none if it has more than `most`.
-async fn entries(place: &Place, most: usize) -> Result<Option<Entries>> {
-    let options = ListOptions { metadata: true, ..ListOptions::default() };
-    let mut entries = Entries::new();
-    let mut listing = place.store.list(&place.caller, &place.path, options);
-    while let Some(batch) = listing.next().await {
-        for entry in batch.map_err(|error| error.at(&place.path))? {
-            entries.push((Box::from(&*entry.name), Known::of(&entry.metadata)));
+impl Chunk {
+    fn add(&mut self, batch: &[Entry]) {
+        batch.iter().for_each(|entry| self.listing.add(entry));
+        self.entries.extend(batch.iter().map(|entry| (Box::from(&*entry.name), Known::of(&entry.metadata))));
+    }
+
+    fn sort(&mut self) {
+        self.entries.shrink_to_fit();
+        let is_directory = |known: &Known| known.kind == FileKind::Directory;
+        self.entries.sort_unstable_by(|(a, ours), (b, theirs)| (a, is_directory(ours)).cmp(&(b, is_directory(theirs))));
+        // A server may say things twice.
+        self.entries.dedup_by(|(a, ours), (b, theirs)| a == b && is_directory(ours) == is_directory(theirs));
+    }
+}
+
+/// The listing of a directory whose entries are all to be copied: [`SMALL`] of them at a time, while those before are copied. So memory is bounded though the
+/// listing is not.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    batches: mpsc::UnboundedReceiver<Result<Option<Ahead>>>,
+    /// Somebody waits for a batch.
+    demand: Arc<Notify>,
+    /// The first batch of the next chunk.
+    next: Option<Vec<Entry>>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+/// A batch with the room that it takes; without room, if it was waited for. None stands for the end of the listing.
+type Ahead = (Vec<Entry>, Option<OwnedSemaphorePermit>);
+
+impl Chunks {
+    /// Begins to list `place`, as far ahead as `room` permits.
+    pub(super) fn begin(place: &Place, room: &Arc<Semaphore>) -> Self {
+        let (sender, batches) = mpsc::unbounded_channel();
+        let (demand, room) = (Arc::new(Notify::new()), Arc::clone(room));
+        let wanted = Arc::clone(&demand);
+        let path = place.path.clone();
+        let mut listing = place.store.list(&place.caller, &path, LISTED);
+        let reader = tokio::spawn(async move {
+            while let Some(batch) = listing.next().await {
+                let batch = batch.map_err(|error| error.at(&path));
+                let (is_over, entries) = (batch.is_err(), batch.as_ref().map_or(0, Vec::len));
+                let entries = u32::try_from(entries.min(READ_AHEAD)).unwrap_or(u32::MAX);
+                let place = tokio::select! {
+                    place = Arc::clone(&room).acquire_many_owned(entries) => place.ok(),
+                    () = wanted.notified() => None,
+                };
+                if sender.send(batch.map(|batch| Some((batch, place)))).is_err() || is_over {
+                    return;
+                }
+            }
+            // If nobody receives it, nobody waits for it.
+            let _ = sender.send(Ok(None));
+        });
+        Self { batches, demand, next: None, _reader: AbortOnDropHandle::new(reader) }
+    }
+
+    /// The next entries, and whether there are more behind them.
+    ///
+    /// # Errors
+    /// Those of the listing.
+    pub(super) async fn next(&mut self) -> Result<(Chunk, bool)> {
+        let mut chunk = Chunk::default();
+        while let Some(mut batch) = self.batch().await? {
+            let rest = batch.split_off(batch.len().min(SMALL - chunk.entries.len()));
+            chunk.add(&batch);
+            if !rest.is_empty() {
+                self.next = Some(rest);
+                break;
+            }
         }
-        if entries.len() > most {
+        chunk.sort();
+        Ok((chunk, self.next.is_some()))
+    }
+
+    async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
+        if let Some(batch) = self.next.take() {
+            return Ok(Some(batch));
+        }
+        let ahead = match self.batches.try_recv() {
+            Ok(ahead) => Some(ahead),
+            Err(_) => {
+                self.demand.notify_one();
+                self.batches.recv().await
+            }
+        };
+        // A listing that stops without its end must not look like a whole one.
+        let ahead = ahead.ok_or_else(|| Error::new(Fault::Internal, "the listing stopped before its end"))??;
+        Ok(ahead.map(|(batch, _)| batch))
+    }
+}
+
+/// What listings are asked for.
+pub(super) const LISTED: ListOptions = ListOptions { metadata: true, digests: false };
+
+/// All entries of a directory; none if it has more than `most`.
+async fn entries(place: &Place, most: usize) -> Result<Option<Chunk>> {
+    let mut chunk = Chunk::default();
+    let mut listing = place.store.list(&place.caller, &place.path, LISTED);
+    while let Some(batch) = listing.next().await {
+        chunk.add(&batch.map_err(|error| error.at(&place.path))?);
+        if chunk.entries.len() > most {
             return Ok(None);
         }
     }
-    entries.shrink_to_fit();
-    let is_directory = |known: &Known| known.kind == FileKind::Directory;
-    entries.sort_unstable_by(|(a, ours), (b, theirs)| (a, is_directory(ours)).cmp(&(b, is_directory(theirs))));
-    // A server may say things twice.
-    entries.dedup_by(|(a, ours), (b, theirs)| a == b && is_directory(ours) == is_directory(theirs));
-    Ok(Some(entries))
+    chunk.sort();
+    Ok(Some(chunk))
+}
+
+fn too_large(place: &Place) -> Error {
+    let message = format!("it, or its counterpart, has more than {MAX_COMPARED} entries: too many to be compared");
+    Error::new(Fault::TooLarge, message).at(&place.path)
 }
 
 #[cfg(test)]
@@ -161,7 +259,7 @@ mod tests {
             ours in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
             theirs in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
         ) {
-            let names = Names { source: entries(&ours, 1), found: entries(&theirs, 2), _turn: None };
+            let names = Names { source: entries(&ours, 1), found: entries(&theirs, 2), listing: Fingerprint::default(), _turn: None };
             let both: Vec<Both> = names.beside().collect();
             let all: Vec<_> = ours.union(&theirs).cloned().collect();
             prop_assert_eq!(both.iter().map(|both| both.name.to_vec()).collect::<Vec<_>>(), all);
@@ -177,7 +275,12 @@ mod tests {
         let known = |kind| Known::of(&Metadata::new(kind, 0));
         let [file, directory] = [FileKind::File, FileKind::Directory].map(|kind| (Box::from(*b"x"), known(kind)));
         let other = (Box::from(*b"y"), known(FileKind::File));
-        let names = Names { source: vec![file.clone(), other], found: vec![file, directory], _turn: None };
+        let names = Names {
+            source: vec![file.clone(), other],
+            found: vec![file, directory],
+            listing: Fingerprint::default(),
+            _turn: None,
+        };
         let told: Vec<_> = names.beside().map(|both| (both.name.to_vec(), both.are_ambiguous)).collect();
         assert_eq!(told, [(b"x".to_vec(), [false, true]), (b"y".to_vec(), [false, false])]);
     }

@@ -12,6 +12,7 @@ use crate::{
     compare::{self, Finding, Known, is_same_time},
     filling::{Filling, Full},
     filter::Judgement,
+    trail::Trail,
 };
 
 /// The mode of directories that remote storages make.
@@ -28,7 +29,7 @@ pub(super) enum Task {
     /// Make a directory, and go through it.
     Make(Below),
     /// Remove what only the destination has, and do this after that.
-    Remove { ends: Job, is_directory: bool, then: Option<Box<Task>> },
+    Remove { ends: Job, found: Known, then: Option<Box<Task>> },
     /// Say that this cannot be done.
     Miss(Missed),
 }
@@ -37,11 +38,12 @@ pub(super) enum Task {
 pub(super) struct Below {
     pub(super) ends: Job,
     pub(super) source: Known,
+    /// The directory that it was found in.
+    pub(super) trail: Trail,
     /// What the destination has, if it is a directory too.
     pub(super) found: Option<Known>,
     /// Itself, and not only what may be in it.
     pub(super) is_taken: bool,
-    pub(super) may_lose: bool,
 }
 
 impl Task {
@@ -77,10 +79,11 @@ impl Descent {
             |found: &Known| !is_copy || ((found.kind == FileKind::Directory) == is_directory && !is_found_ambiguous);
         let found = entry.found.filter(is_compared);
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
-        let may_lose = directory.may_lose && !(is_there && found.is_some_and(|found| found.is_link));
+        // What a link of the destination leads to is somebody else's, and perhaps about to be deleted itself: it is not made as the source is.
+        let is_same_kind = found.is_some_and(|found| is_tree(&found) || (is_copy && is_there));
         let below = |found| {
-            let ends = ends.clone();
-            Below { ends, source, found, is_taken: judgement.is_taken, may_lose }
+            let (ends, trail) = (ends.clone(), directory.trail.clone());
+            Below { ends, source, trail, found, is_taken: judgement.is_taken }
         };
         match (is_directory, found) {
             (false, Some(_)) if is_there && source.kind == FileKind::Other => {
@@ -88,13 +91,13 @@ impl Descent {
                 let error = Error::new(Fault::NotRegular, "it is no file now, and a directory with this name stays");
                 Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }))
             }
-            (true, Some(_)) if is_there => Some(Task::Make(below(found))),
+            (true, Some(_)) if is_same_kind => Some(Task::Make(below(found))),
             (true, None) => Some(Task::Make(below(None))),
-            (true, Some(found)) => Some(self.clash(ends.clone(), directory, &found, Task::Make(below(None)))),
+            (true, Some(found)) => Some(self.clash(ends.clone(), &found, Task::Make(below(None)))),
             (false, None) => Some(Task::copy(ends, &source, Why::Missing)),
             (false, Some(found)) if is_there => {
                 let then = Task::copy(ends.clone(), &source, Why::Kind);
-                Some(self.clash(ends, directory, &found, then))
+                Some(self.clash(ends, &found, then))
             }
             (false, Some(found)) if self.pass == Pass::Copying => Some(self.file(ends, &source, &found)),
             (false, Some(_)) => None,
@@ -131,12 +134,13 @@ impl Descent {
 
     /// Something of which only the destination knows.
     fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
-        // In the xroot protocol listings cannot say such a name: that the source has it not is not known.
-        let is_unsayable = ends.from.is_remote() && ends.from.path.as_bytes().contains(&b'\n');
-        if !self.sync.options.delete || !directory.may_lose || !self.is_taken(ends, found) || is_unsayable {
+        // In the xroot protocol listings of other servers cannot say such a name: that the source has it not is not known.
+        let says_all = !ends.from.is_remote() || directory.trail.is_identified();
+        let is_unsayable = !says_all && ends.from.path.as_bytes().contains(&b'\n');
+        if !self.sync.options.delete || !self.is_taken(ends, found) || is_unsayable {
             return None;
         }
-        Some(Task::Remove { ends: ends.clone(), is_directory: is_tree(found), then: None })
+        Some(Task::Remove { ends: ends.clone(), found: *found, then: None })
     }
 
     /// Whether the filter takes what the destination has.
@@ -148,20 +152,17 @@ impl Descent {
     }
 
     /// A file where a directory should be, or the other way round; `then` is what was to be done.
-    fn clash(&self, ends: Job, directory: &Directory, found: &Known, then: Task) -> Task {
+    fn clash(&self, ends: Job, found: &Known, then: Task) -> Task {
         let is_taken = self.is_taken(&ends, found);
-        if self.sync.options.delete && directory.may_lose && is_taken {
-            return Task::Remove { ends, is_directory: is_tree(found), then: Some(Box::new(then)) };
+        if self.sync.options.delete && is_taken {
+            return Task::Remove { ends, found: *found, then: Some(Box::new(then)) };
         }
         let (fault, what) = match found.kind {
+            FileKind::Directory if found.is_link => (Fault::NotDirectory, "a link to a directory"),
             FileKind::Directory => (Fault::IsDirectory, "a directory"),
             _ => (Fault::NotDirectory, "a file"),
         };
-        let remedy = match (is_taken, directory.may_lose) {
-            (true, true) => "--delete removes it",
-            (true, false) => "it lies behind a link, and stays",
-            (false, _) => "the filter leaves it out, and it stays",
-        };
+        let remedy = if is_taken { "--delete removes it" } else { "the filter leaves it out, and it stays" };
         let message = format!("{what} is in the way: {remedy}");
         let error = Error::new(fault, message).at(&ends.to.path);
         Task::Miss(Missed { job: ends, error })
@@ -198,6 +199,6 @@ impl Descent {
 }
 
 /// Whether it is a directory itself, and no link to one.
-fn is_tree(found: &Known) -> bool {
+pub(super) fn is_tree(found: &Known) -> bool {
     found.kind == FileKind::Directory && !found.is_link
 }

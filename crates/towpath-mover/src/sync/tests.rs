@@ -1,6 +1,8 @@
 mod deleting;
 mod folding;
+mod foreign;
 mod generated;
+mod loops;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +32,7 @@ async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
             let below = path.to_string().replacen(top, "", 1);
             found.insert(below, is_file.then_some(entry.metadata.size as usize));
             if !is_file {
-                walk.enter(path);
+                walk.enter(&batch, path, &entry.metadata);
             }
         }
     }
@@ -142,6 +144,43 @@ async fn memory_does_not_grow_with_the_tree() {
         let most = from.clones.load(Relaxed);
         assert!(most < 20_000, "{most} of {directories} times {files} were in memory at once");
     }
+}
+
+/// Files are given out while their directory is listed, and the listing waits for those who take them: as one does that has no end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
+    const FILES: usize = 3 << 20;
+    let from = Generated::new(1, FILES).await;
+    let (source, target): (Arc<dyn Store>, _) = (Arc::clone(&from) as _, memory());
+    let ends = Job::new(place(&source, "/"), place(&target, "/t"));
+    let mut steps = Sync::copy(ends, Trees::default()).copying(&Progress::new(Arc::new(Nobody)));
+    let most = (names::READ_AHEAD + STEPS + 4 * SMALL) as u64;
+    for taken in 0..100_000 {
+        steps.next().await.unwrap().unwrap();
+        let listed = from.listed.load(Relaxed);
+        assert!(listed <= taken + most, "{listed} entries were listed when {taken} files were taken");
+    }
+}
+
+/// A directory of directories without end is given up, and the rest of the tree is not.
+#[tokio::test]
+async fn a_walk_has_room_for_so_many_directories() {
+    let store: Arc<dyn Store> = Generated::new(10_000, 0).await;
+    let mut walk = Walk::new(&place(&store, "/"), ListOptions::default()).with_room_for(100_000);
+    let (mut listed, mut unlisted) = (0, Vec::new());
+    while let Some(batch) = walk.next().await {
+        match batch {
+            Ok(batch) => {
+                listed += batch.entries.len();
+                for entry in &batch.entries {
+                    walk.enter(&batch, batch.path_of(entry).unwrap(), &entry.metadata);
+                }
+            }
+            Err(missed) => unlisted.push((missed.directory.to_string(), missed.error.fault())),
+        }
+    }
+    assert_eq!(unlisted, [("/".to_owned(), Fault::TooLarge)]);
+    assert!(listed < 10_000, "{listed}");
 }
 
 /// Both are large at both ends, and at each end another one is the first that is seen to be.

@@ -21,6 +21,8 @@ pub(super) struct Generated {
     inner: Arc<dyn Store>,
     /// How many clones of the `Arc` of this store there were at once, at most: each job in memory has some.
     pub(super) clones: AtomicU64,
+    /// Entries that have been listed.
+    pub(super) listed: Arc<AtomicU64>,
     this: std::sync::Weak<Self>,
 }
 
@@ -35,7 +37,15 @@ impl Generated {
         let inner = memory();
         put(&inner, "/one", Bytes::from_static(b"x")).await;
         let clones = AtomicU64::new(0);
-        Arc::new_cyclic(|this| Self { directories, files, slow, inner, clones, this: this.clone() })
+        Arc::new_cyclic(|this| Self {
+            directories,
+            files,
+            slow,
+            inner,
+            clones,
+            listed: Arc::default(),
+            this: this.clone(),
+        })
     }
 
     /// Where all of them are.
@@ -71,7 +81,9 @@ impl Store for Generated {
     fn list(&self, _: &Caller, path: &StorePath, _: ListOptions) -> Listing {
         let count = if path.is_root() { self.directories } else { self.files };
         let metadata = self.metadata(&path.join(b"entry").unwrap());
+        let listed = Arc::clone(&self.listed);
         let batches = (0..count).step_by(BATCH).map(move |start| {
+            listed.fetch_add(BATCH as u64, Relaxed);
             let entry = |number: usize| Entry { name: format!("{number}").into(), metadata: metadata.clone() };
             Ok((start..count.min(start + BATCH)).map(entry).collect())
         });

@@ -1,0 +1,178 @@
+//! Links that lead upwards, and one tree under two names.
+
+use std::{os::unix::fs::symlink, path::Path};
+
+use towpath_store::{
+    Caller, StorePath,
+    local::{LocalOptions, LocalStore},
+};
+
+use super::{foreign::Foreign, *};
+use crate::Unlisted;
+
+fn local(root: &Path) -> Arc<dyn Store> {
+    Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
+}
+
+/// A place behind a server of that name.
+fn behind(host: &str, store: &Arc<dyn Store>, path: &str) -> Place {
+    let path = StorePath::parse(path.as_bytes()).unwrap();
+    Place::remote(Arc::clone(store), Caller::local(), path, (host.into(), 1094), &format!("http://{host}"))
+}
+
+/// A file, a link to its directory, and a link upwards in a directory below.
+async fn looping(root: &Path) -> Arc<dyn Store> {
+    let store = local(root);
+    for name in ["/a", "/s/b"] {
+        put(&store, name, Bytes::from_static(b"x")).await;
+    }
+    symlink(".", root.join("self")).unwrap();
+    symlink("..", root.join("s/up")).unwrap();
+    store
+}
+
+/// What a copy of all of `from` makes at an empty destination, and what it misses, in the order of their names.
+async fn copied(from: &Arc<dyn Store>) -> (Tree, Vec<(String, Fault)>) {
+    let to = memory();
+    let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), place(&to, "/t")), Trees::default());
+    let mover = Mover::new(options(), Arc::new(Nobody));
+    let jobs = crate::jobs(vec![ends], Some(trees), mover.progress()).unwrap();
+    let outcomes: Vec<_> = mover.run(jobs).collect().await;
+    let mut missed: Vec<_> = outcomes
+        .into_iter()
+        .filter_map(|outcome| match outcome {
+            crate::Outcome::Failed(Missed { job, error }) => Some((job.from.path.to_string(), error.fault())),
+            _ => None,
+        })
+        .collect();
+    missed.sort();
+    let files = tree(&to, "/t").await.into_iter().filter(|(_, size)| size.is_some()).collect();
+    (files, missed)
+}
+
+#[tokio::test]
+async fn two_links_upwards_end_a_copy_whatever_the_server_tells() {
+    let root = tempfile::tempdir().unwrap();
+    let store = looping(root.path()).await;
+    let files = Tree::from([("/a".into(), Some(1)), ("/s/b".into(), Some(1))]);
+    let loops = ["/s/up", "/self"].map(|name| (name.to_owned(), Fault::InvalidArgument));
+    for store in [Foreign::of(&store), store] {
+        assert_eq!(copied(&store).await, (files.clone(), loops.to_vec()), "{store:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_links_upwards_end_a_listing() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Foreign::of(&looping(root.path()).await);
+    let mut walk = Walk::new(&behind("127.0.0.1", &store, "/"), ListOptions { metadata: true, digests: false });
+    let (mut listed, mut unlisted) = (Vec::new(), Vec::new());
+    while let Some(batch) = walk.next().await {
+        match batch {
+            Ok(batch) => {
+                listed.push(batch.directory.to_string());
+                for entry in batch.entries.iter().filter(|entry| entry.metadata.is_directory()) {
+                    walk.enter(&batch, batch.path_of(entry).unwrap(), &entry.metadata);
+                }
+            }
+            Err(Unlisted { directory, .. }) => unlisted.push(directory.to_string()),
+        }
+    }
+    unlisted.sort();
+    assert_eq!(unlisted, ["/s/up", "/self"]);
+    assert!(listed.len() <= 4, "{listed:?}");
+}
+
+/// As a hierarchy of OME-Zarr: each level looks like the one above.
+#[tokio::test]
+async fn a_tree_that_repeats_itself_is_copied_whole() {
+    let from = memory();
+    let names: Vec<_> = (0..20).map(|depth| format!("{}/group", "/0".repeat(depth))).collect();
+    for name in &names {
+        put(&from, name, Bytes::from_static(b"x")).await;
+    }
+    let files: Tree = names.into_iter().map(|name| (name, Some(1))).collect();
+    assert_eq!(copied(&Foreign::of(&from)).await, (files, vec![]));
+}
+
+fn deleting() -> SyncOptions {
+    SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() }
+}
+
+/// What both passes of `both` say, and do.
+async fn refused(both: Result<Arc<Sync>>) -> Vec<Fault> {
+    let both = match both {
+        Ok(both) => both,
+        Err(error) => return vec![error.fault()],
+    };
+    let progress = Progress::new(Arc::new(Nobody));
+    let fault = |step: Result<Step, Missed>| std::future::ready(step.err().map(|missed| missed.error.fault()));
+    let mut faults: Vec<_> = both.copying(&progress).filter_map(fault).collect().await;
+    faults.extend(both.deleting(&progress).filter_map(fault).collect::<Vec<_>>().await);
+    faults
+}
+
+#[tokio::test]
+async fn a_source_in_its_destination_under_another_host_name_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let own = local(root.path());
+    put(&own, "/p/src/a", Bytes::from_static(b"precious")).await;
+    // By ids; by addresses; by a marker, where the addresses tell nothing.
+    let foreign = Foreign::of(&own);
+    for (store, hosts) in [
+        (&own, ["127.0.0.1", "127.0.0.2"]),
+        (&foreign, ["localhost", "127.0.0.1"]),
+        (&foreign, ["127.0.0.1", "127.0.0.2"]),
+    ] {
+        let [from, to] = hosts;
+        let ends = Job::new(behind(from, store, "/p/src"), behind(to, store, "/p"));
+        let faults = refused(Sync::new(ends, deleting())).await;
+        assert!(faults.contains(&Fault::InvalidArgument), "{hosts:?}: {faults:?}");
+        assert_eq!(get(&own, "/p/src/a").await.unwrap(), "precious", "{hosts:?}");
+    }
+    assert!(tree(&own, "/p").await.keys().all(|name| !name.contains("marker")), "markers are removed");
+}
+
+/// The destination shows more of the file system than the source, and is about to delete what the source lies in.
+#[tokio::test]
+async fn an_extra_that_holds_the_source_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = local(root.path());
+    put(&whole, "/to/extra/export/src/a", Bytes::from_static(b"precious")).await;
+    put(&whole, "/to/extra/other", Bytes::from_static(b"x")).await;
+    let export = local(&root.path().join("to/extra/export"));
+    let ends = Job::new(behind("127.0.0.1", &export, "/src"), behind("127.0.0.2", &whole, "/to"));
+    let faults = refused(Sync::new(ends, deleting())).await;
+    assert_eq!(faults, [Fault::InvalidArgument]);
+    assert_eq!(get(&export, "/src/a").await.unwrap(), "precious");
+    assert!(get(&whole, "/to/extra/other").await.is_err(), "what is beside it goes");
+}
+
+#[tokio::test]
+async fn a_copy_into_a_directory_below_its_source_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = local(root.path());
+    put(&whole, "/src/a", Bytes::from_static(b"x")).await;
+    put(&whole, "/src/export/old", Bytes::from_static(b"x")).await;
+    let export = local(&root.path().join("src/export"));
+    let ends = Job::new(behind("127.0.0.2", &whole, "/src"), behind("127.0.0.1", &export, "/t"));
+    let mover = Mover::new(options(), Arc::new(Nobody));
+    let jobs = crate::jobs(vec![ends], Some(Trees::default()), mover.progress()).unwrap();
+    let outcomes: Vec<_> = mover.run(jobs).collect().await;
+    let missed = outcomes.iter().filter(|outcome| matches!(outcome, crate::Outcome::Failed(_))).count();
+    assert_eq!((missed, outcomes.len()), (1, 2), "{outcomes:?}");
+    assert_eq!(tree(&export, "/t").await, Tree::from([("/a".into(), Some(1))]));
+}
+
+#[tokio::test]
+async fn what_is_listed_and_not_found_is_not_told_as_deleted() {
+    let (from, inner) = (memory(), memory());
+    put(&from, "/ours/a", Bytes::from_static(b"x")).await;
+    put(&inner, "/theirs/dangling", Bytes::from_static(b"x")).await;
+    let to: Arc<dyn Store> = Arc::new(Foreign { inner, unfound: Some("/theirs/dangling") });
+    let both = sync(&from, &to, deleting());
+    carry_out(|progress| both.copying(progress)).await;
+    let steps: Vec<_> = both.deleting(&Progress::new(Arc::new(Nobody))).collect().await;
+    let [Err(Missed { error, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(error.fault(), Fault::Changed);
+}

@@ -1,0 +1,160 @@
+//! The directories on the way from the root of a walk down to one directory, by which a walk ends where links lead upwards.
+//!
+//! A server that identifies directories ([`DirectoryId`]) tells a directory that is its own ancestor before it is listed. Elsewhere its listing tells:
+//! one that equals an ancestor's may be the ancestor. Then the same way down is taken [`REPEATS`] times more: where that leads to the same listing still,
+//! it leads there for ever.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash as _, Hasher as _},
+    iter,
+    sync::{Arc, OnceLock},
+};
+
+use futures::StreamExt as _;
+use towpath_store::{DirectoryId, Entry, Error, Fault, ListOptions, Result, StorePath};
+
+use crate::{Place, sync::SMALL};
+
+/// How often a way down must lead back to the same listing. Trees that repeat themselves by intent, as those of OME-Zarr (`0/0/0/0/0/0`), do so six times or seven.
+const REPEATS: usize = 8;
+
+/// The same for a listing that has no times: in a bucket all directories look alike. A file system follows at most 40 links.
+const UNDATED_REPEATS: usize = 32;
+
+/// So many entries tell a directory from others: of a larger one the listing need not be at its end.
+const MAX_ENTRIES: u64 = SMALL as u64;
+
+/// What names, kinds, sizes, times and versions of a directory's entries come to, in whatever order they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Fingerprint {
+    sum: u64,
+    entries: u64,
+    /// Times or versions tell its entries from others of their names.
+    is_dated: bool,
+}
+
+impl Fingerprint {
+    /// Adds an entry; only the first [`MAX_ENTRIES`] count.
+    pub(crate) fn add(&mut self, Entry { name, metadata }: &Entry) {
+        if self.entries == MAX_ENTRIES {
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        (name, metadata.kind, metadata.size, metadata.mtime_ns, &metadata.version).hash(&mut hasher);
+        self.sum = self.sum.wrapping_add(hasher.finish());
+        self.entries += 1;
+        self.is_dated |= metadata.mtime_ns.is_some() || metadata.version.is_some();
+    }
+}
+
+/// A directory and those above it, up to the root of the walk. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Trail(Arc<Step>);
+
+#[derive(Debug)]
+struct Step {
+    id: Option<DirectoryId>,
+    /// None before it is listed.
+    listing: OnceLock<Fingerprint>,
+    above: Option<Trail>,
+}
+
+impl Trail {
+    /// The root of a walk.
+    pub(crate) fn root(id: Option<DirectoryId>) -> Self {
+        Self(Arc::new(Step { id, listing: OnceLock::new(), above: None }))
+    }
+
+    /// The way to a directory in this one; none if it is this one, or one above.
+    pub(crate) fn enter(&self, id: Option<DirectoryId>) -> Option<Self> {
+        let is_above = id.is_some() && self.upwards().any(|trail| trail.0.id == id);
+        (!is_above).then(|| Self(Arc::new(Step { id, listing: OnceLock::new(), above: Some(self.clone()) })))
+    }
+
+    /// Whether the directory is told from others by its id alone, and its listing does not matter.
+    pub(crate) fn is_identified(&self) -> bool {
+        self.0.id.is_some()
+    }
+
+    /// Whether the directory at `place`, which was listed with these `options`, is one above it. Of a local one its id tells, or that it is no link.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is.
+    pub(crate) async fn refuse_loop(&self, place: &Place, listing: Fingerprint, options: ListOptions) -> Result<()> {
+        if self.is_identified() || !place.is_remote() || listing.entries == 0 {
+            return Ok(());
+        }
+        let _ = self.0.listing.set(listing);
+        let above = self.upwards().skip(1);
+        let levels =
+            above.zip(1..).filter(|(trail, _)| trail.0.listing.get() == Some(&listing)).map(|(_, levels)| levels);
+        for levels in levels {
+            let repeats = if listing.is_dated { REPEATS } else { UNDATED_REPEATS };
+            let Some(path) = repeated(&place.path, levels, repeats) else { continue };
+            if fingerprint(&place.with_path(path), listing.entries, options).await == Some(listing) {
+                return Err(loops(&place.path));
+            }
+        }
+        Ok(())
+    }
+
+    fn upwards(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |trail| trail.0.above.as_ref())
+    }
+}
+
+/// That a directory is not entered, because it is one above it.
+pub(crate) fn loops(path: &StorePath) -> Error {
+    let message = "it is not entered: it is a link that leads to a directory above";
+    Error::new(Fault::InvalidArgument, message).at(path)
+}
+
+/// `path` with its last `levels` names so many times more; none if no path is so long.
+fn repeated(path: &StorePath, levels: usize, repeats: usize) -> Option<StorePath> {
+    let mut last: Vec<_> = path.components().rev().take(levels).collect();
+    last.reverse();
+    iter::repeat_n(last, repeats).flatten().try_fold(path.clone(), |path, name| path.join(name).ok())
+}
+
+/// What the listing of a directory comes to; none if it cannot be listed, or has more than `most` entries.
+async fn fingerprint(place: &Place, most: u64, options: ListOptions) -> Option<Fingerprint> {
+    let mut listing = place.store.list(&place.caller, &place.path, options);
+    let mut found = Fingerprint::default();
+    while let Some(batch) = listing.next().await {
+        batch.ok()?.iter().for_each(|entry| found.add(entry));
+        if found.entries > most || found.entries == MAX_ENTRIES {
+            break;
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> Option<DirectoryId> {
+        DirectoryId::from_number(number)
+    }
+
+    #[test]
+    fn a_directory_is_not_entered_below_itself() {
+        let root = Trail::root(id(1));
+        let below = root.enter(id(2)).unwrap();
+        assert!(below.enter(id(2)).is_none() && below.enter(id(1)).is_none());
+        assert!(below.enter(id(3)).is_some() && root.enter(id(3)).is_some());
+        assert!(below.enter(None).is_some(), "nothing is known of it");
+    }
+
+    #[test]
+    fn a_way_down_is_repeated() {
+        let path = |text: &str| StorePath::parse(text.as_bytes()).unwrap();
+        assert_eq!(repeated(&path("/a/b/c"), 2, REPEATS).unwrap(), path(&format!("/a/b/c{}", "/b/c".repeat(REPEATS))));
+        assert_eq!(
+            repeated(&path(&format!("/{}", "x".repeat(255))), 1, REPEATS).unwrap().components().count(),
+            1 + REPEATS
+        );
+        assert_eq!(repeated(&path(&format!("/{0}/{0}/{0}", "x".repeat(255))), 3, REPEATS), None);
+    }
+}
