@@ -76,7 +76,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
     let begun = tokio::select! {
         begun = begin(&mut agents, &settings, rucio) => begun,
-        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
     };
     let (server, answers) = match begun {
         Ok(begun) => begun,
@@ -133,7 +133,7 @@ async fn check(arguments: &Alto) -> Result<(), Failure> {
     let mut agents = Agents::start(&settings.agents, Purpose::Check, None)?;
     let outcome = tokio::select! {
         outcome = prove(&mut agents, &settings, rucio) => outcome,
-        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
     };
     agents.end().await;
     outcome

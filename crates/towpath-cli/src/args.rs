@@ -153,6 +153,9 @@ pub(crate) struct Copy {
     /// that was interrupted goes on where it ended.
     #[arg(long)]
     pub skip_existing: bool,
+    /// Take the destination for the name of the copy itself, though a directory may be there; nothing is put into it under the source's name.
+    #[arg(long, short = 'T')]
+    pub no_target_directory: bool,
     /// Another place where the one source is too (repeat for more): its pieces come from all of them at once.
     #[arg(long = "source", value_name = "PLACE")]
     pub sources: Vec<OsString>,
@@ -166,7 +169,7 @@ pub(crate) struct Copy {
     #[command(flatten)]
     pub manner: Manner,
     /// Copy what a file lists that `--failed-to` wrote, in place of sources and a destination.
-    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "no_target_directory"])]
     pub retry_from: Option<PathBuf>,
     /// What of a directory is copied.
     #[command(flatten)]

@@ -44,6 +44,18 @@ pub(crate) async fn for_each<'a>(
     failed.outcome()
 }
 
+/// Refuses a place that is written as a directory, with a slash at its end, and is none: what the slash says must not be taken for another file.
+pub(crate) async fn refuse_slash_of_file(place: &Place) -> Result<(), Failure> {
+    if place.is_directory
+        && let Ok(found) = place.store.stat(&place.caller, &place.path).await
+        && !found.is_directory()
+    {
+        let message = "it is not a directory, and its name ends in a slash";
+        return Err(Error::new(Fault::NotDirectory, message).at(&place.path).into());
+    }
+    Ok(())
+}
+
 /// As [`for_each`], with many questions underway at once; the answers are shown in the order of the paths.
 async fn ask_each<T>(
     paths: &[OsString],
@@ -77,7 +89,10 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
 
 /// `towpath stat`.
 pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
-    let ask = async |place: Place| Ok(place.store.stat(&place.caller, &place.path).await?);
+    let ask = async |place: Place| {
+        refuse_slash_of_file(&place).await?;
+        Ok(place.store.stat(&place.caller, &place.path).await?)
+    };
     ask_each(&arguments.paths, places, ask, |typed, metadata| {
         let described = Described::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
@@ -109,6 +124,7 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
     // first read would wait for its answer.
     let mut before = None;
     for_each(&arguments.paths, places, async |_, place| {
+        refuse_slash_of_file(&place).await?;
         let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
         // A whole file's first piece is asked for together with its size: one round trip less.
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
@@ -186,8 +202,10 @@ fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
 
 /// `towpath sum`.
 pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure> {
-    let ask =
-        async |place: Place| Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?);
+    let ask = async |place: Place| {
+        refuse_slash_of_file(&place).await?;
+        Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?)
+    };
     ask_each(&arguments.paths, places, ask, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = shown(typed);
@@ -215,6 +233,11 @@ pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Fail
     let (from, to) = (places.place(&arguments.from)?, places.place(&arguments.to)?);
     if !std::sync::Arc::ptr_eq(&from.store, &to.store) {
         return Err(Failure::Usage("mv renames inside one storage; to move to another one, use cp and then rm".into()));
+    }
+    refuse_slash_of_file(&from).await?;
+    if to.is_directory && !from.store.stat(&from.caller, &from.path).await?.is_directory() {
+        let message = "its name ends in a slash, and what is renamed is no directory";
+        return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     Ok(from.store.rename(&from.caller, &from.path, &to.path, overwrite).await?)

@@ -74,7 +74,7 @@ pub(crate) struct Total {
 }
 
 /// Runs `towpath cp`.
-pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Copy, places: &Places, resumption: &Resumption) -> Result<(), Failure> {
     let manner = &arguments.manner;
     let mut audience = Audience::new(manner, "cp")?;
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
@@ -90,7 +90,8 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
         arguments::Request::FromStream(from, to) => {
             run_pipe(&mover, streams::from_stream(&mover, &from, &to), &mut audience, &mut total).await?;
         }
-        arguments::Request::Files(source) => {
+        arguments::Request::Files(source, is_exact) => {
+            resumption.set(arguments.recursive && is_exact);
             let filter = arguments.filters.filter.clone();
             let trees = Trees { filter, umask: umask(), skip_existing: arguments.skip_existing };
             let trees = arguments.recursive.then_some(trees);
@@ -110,8 +111,25 @@ pub(crate) async fn run(arguments: &Copy, places: &Places) -> Result<(), Failure
     report(manner, &total, seconds)?;
     total.misses.finish(total.files + total.skipped, |list| match list {
         Some(list) => again(arguments, places, list),
-        None => once_more(std::env::args_os(), Some("--skip-existing")),
+        None => resumption.command(),
     })
+}
+
+/// The command that goes on where a copy ended. Clones share what is found out while it runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Resumption(Arc<AtomicBool>);
+
+impl Resumption {
+    /// Says whether the destination of a tree was taken for its name: then it may exist by now, and must still be taken so.
+    fn set(&self, is_exact: bool) {
+        self.0.store(is_exact, Relaxed);
+    }
+
+    /// The command, as a shell reads it, or in words if it may hold a secret.
+    pub(crate) fn command(&self) -> String {
+        let flags: &[_] = if self.0.load(Relaxed) { &["--skip-existing", "-T"] } else { &["--skip-existing"] };
+        once_more(std::env::args_os(), flags)
+    }
 }
 
 /// What came of all, for programs.

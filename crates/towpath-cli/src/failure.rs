@@ -50,7 +50,7 @@ pub(crate) enum Failure {
         /// Which.
         signal: Signal,
         /// What became of what it was doing.
-        consequence: &'static str,
+        consequence: String,
     },
 }
 
@@ -154,6 +154,21 @@ pub(crate) fn is_out_of_reach(error: &Error) -> bool {
 /// Whether the same may succeed when it is tried again.
 pub(crate) fn may_succeed_later(error: &Error) -> bool {
     error.fault().row().retry != Retry::No
+}
+
+/// Whether nothing that is done elsewhere lets the same succeed: a right that is missing, a name that cannot be, a special file, a link to a directory above,
+/// something that a storage cannot do.
+pub(crate) fn is_hopeless(error: &Error) -> bool {
+    matches!(
+        error.fault(),
+        Fault::PermissionDenied
+            | Fault::ReadOnly
+            | Fault::InvalidArgument
+            | Fault::NameTooLong
+            | Fault::NotRegular
+            | Fault::TooLarge
+            | Fault::Unsupported
+    )
 }
 
 /// Prints a line about the program on the standard error stream, if there still is one.

@@ -34,6 +34,7 @@ use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration}
 
 use args::{Cli, Command};
 use clap::Parser as _;
+use copy::Resumption;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
 use location::Places;
@@ -104,15 +105,16 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let places = Places::new(&cli.remote);
     // None for a command that leaves nothing incomplete.
     let resumed_by = match &command {
-        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(""),
-        Command::Cp(_) => Some("; what is missing is copied by running it again with --skip-existing"),
-        Command::Sync(_) => Some("; run it again to go on"),
-        Command::Probe(_) => Some("; what it wrote is removed"),
+        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Said("")),
+        Command::Cp(_) => Some(Resumed::ByCopy),
+        Command::Sync(_) => Some(Resumed::Said("; run it again to go on")),
+        Command::Probe(_) => Some(Resumed::Said("; what it wrote is removed")),
         _ => None,
     };
+    let resumption = Resumption::default();
     let interrupted = Interrupts::new()?.watch();
     let outcome = tokio::select! {
-        outcome = run_client(command, &places) => Ok(outcome),
+        outcome = run_client(command, &places, &resumption) => Ok(outcome),
         Ok(signal) = interrupted => Err(signal),
     };
     screen::clear();
@@ -120,17 +122,27 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
-            Some(_) if !is_clean => "; the destination does not answer: incomplete files may be left there",
-            resumed_by => resumed_by.unwrap_or_default(),
+            Some(_) if !is_clean => "; the destination does not answer: incomplete files may be left there".into(),
+            Some(Resumed::ByCopy) => format!("; what is missing is copied by {}", resumption.command()),
+            Some(Resumed::Said(words)) => words.into(),
+            None => String::new(),
         };
         Err(Failure::Interrupted { signal, consequence })
     })
 }
 
+/// What is said of a command that was interrupted.
+enum Resumed {
+    /// This.
+    Said(&'static str),
+    /// The command that goes on with the copy.
+    ByCopy,
+}
+
 /// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`Places::cleaned_up`] returns.
-async fn run_client(command: Command, places: &Places) -> Result<(), Failure> {
+async fn run_client(command: Command, places: &Places, resumption: &Resumption) -> Result<(), Failure> {
     match command {
-        Command::Cp(arguments) => copy::run(&arguments, places).await,
+        Command::Cp(arguments) => copy::run(&arguments, places, resumption).await,
         Command::Sync(arguments) => sync::run(&arguments, places).await,
         Command::Ls(arguments) => list::list(&arguments, places).await,
         Command::Stat(arguments) => commands::stat(&arguments, places).await,

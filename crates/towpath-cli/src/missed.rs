@@ -23,7 +23,7 @@ use towpath_proto::checksum::Digest;
 use towpath_store::{Error, Fault, StorePath, sys::disk};
 
 use crate::{
-    failure::{Failure, Tally, complain, fault_of, print_error},
+    failure::{Failure, Tally, complain, fault_of, is_hopeless, print_error},
     location::Places,
     output::quoted,
 };
@@ -48,6 +48,8 @@ pub(crate) struct Misses {
     is_cut_off: bool,
     /// What is missed now should have been deleted.
     is_deleting: bool,
+    /// Some of it may succeed another time, or once something else is out of the way.
+    has_hope: bool,
 }
 
 /// A list being written. It gets its name when it is complete, so that it may be the one that is read; dropped before, nothing of it stays.
@@ -105,6 +107,7 @@ impl Misses {
     pub(crate) fn add(&mut self, Missed { job, error }: &Missed) {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
+        self.has_hope |= !is_hopeless(error);
         *self.faults.entry(row.name).or_default() += 1;
         if let Some(list) = &mut self.list {
             list.add(job, error);
@@ -155,7 +158,7 @@ impl Misses {
         if let Some(path) = list.take_if(|_| self.is_cut_off) {
             complain(format_args!("{path} is not complete: what was not looked at is not in it"));
         }
-        if count > 0 && (list.is_some() || count as u64 + others > 1) {
+        if count > 0 && (self.has_hope || self.is_cut_off) && (list.is_some() || count as u64 + others > 1) {
             complain(format_args!("to try them again: {}", again(list.as_deref())));
         }
         self.tally.outcome().and(self.unwritten.outcome())
@@ -340,16 +343,18 @@ fn unmakable(path: &Path, error: &io::Error) -> Failure {
     Failure::Usage(format!("{}: the list cannot be made: {error}", path.display()))
 }
 
-/// The command line `words` once more, as a shell reads it, with `flag` behind `cp` if it is not there; in words if it may hold a secret.
-pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flag: Option<&str>) -> String {
+/// The command line `words` once more, as a shell reads it, with those of `flags` behind `cp` that are not there; in words if it may hold a secret.
+pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flags: &[&str]) -> String {
     let told: Option<Vec<_>> = words.skip(1).map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
     let Some(mut told) = told else {
-        return flag.map_or_else(|| "the same command".into(), |flag| format!("the same command with {flag}"));
+        return match flags {
+            [] => "the same command".into(),
+            flags => format!("the same command with {}", flags.join(" ")),
+        };
     };
-    if let Some(flag) = flag.filter(|flag| !told.iter().any(|word| word == flag)) {
-        let behind = told.iter().position(|word| word == "cp").map_or(0, |at| at + 1);
-        told.insert(behind, flag.to_owned());
-    }
+    let missing: Vec<_> = flags.iter().filter(|flag| !told.iter().any(|word| word == *flag)).collect();
+    let behind = told.iter().position(|word| word == "cp").map_or(0, |at| at + 1);
+    told.splice(behind..behind, missing.into_iter().map(|flag| (*flag).to_owned()));
     format!("towpath {}", told.join(" "))
 }
 
@@ -362,26 +367,26 @@ fn can_be_told(word: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    fn told(line: &str, flag: Option<&str>) -> String {
-        once_more(line.split(' ').map(OsString::from), flag)
+    fn told(line: &str, flags: &[&str]) -> String {
+        once_more(line.split(' ').map(OsString::from), flags)
     }
 
     #[test]
     fn no_secret_is_told() {
-        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b", None), "towpath sync --exclude '*.tmp' 'a?' b");
+        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b", &[]), "towpath sync --exclude '*.tmp' 'a?' b");
         for url in ["root://host//b?authz=secret", "https://secret@host/b", "--s3-endpoint=http://a:b@host"] {
-            assert_eq!(told(&format!("towpath sync a {url}"), None), "the same command");
-            assert_eq!(told(&format!("towpath cp a {url}"), Some("--nice")), "the same command with --nice");
+            assert_eq!(told(&format!("towpath sync a {url}"), &[]), "the same command");
+            assert_eq!(told(&format!("towpath cp a {url}"), &["--nice"]), "the same command with --nice");
         }
     }
 
     #[test]
     fn a_flag_is_added_once() {
         for (line, again) in [
-            ("towpath -v cp -r a b", "towpath -v cp --skip-existing -r a b"),
-            ("towpath cp a b cp --skip-existing", "towpath cp a b cp --skip-existing"),
+            ("towpath -v cp -r a b", "towpath -v cp --skip-existing -T -r a b"),
+            ("towpath cp -T a b cp --skip-existing", "towpath cp -T a b cp --skip-existing"),
         ] {
-            assert_eq!(told(line, Some("--skip-existing")), again);
+            assert_eq!(told(line, &["--skip-existing", "-T"]), again);
         }
     }
 }

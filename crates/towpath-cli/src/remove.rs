@@ -5,7 +5,7 @@ use towpath_store::{Error, Fault};
 
 use crate::{
     args::Remove,
-    commands::for_each,
+    commands::{for_each, refuse_slash_of_file},
     failure::{Failure, Tally},
     location::Places,
 };
@@ -16,6 +16,7 @@ pub(crate) async fn run(arguments: &Remove, places: &Places) -> Result<(), Failu
         if place.path.is_root() {
             return Err(Failure::Usage(format!("{place}: the root of a storage is not removed")));
         }
+        refuse_slash_of_file(&place).await?;
         match place.store.remove_file(&place.caller, &place.path).await {
             Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => remove_tree(&place).await,
             Err(error) if error.fault() == Fault::IsDirectory => {

@@ -101,7 +101,7 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     }
     let others = total.files + teller.counts.same.load(Relaxed);
     // What is the same by then is left alone.
-    total.misses.finish(others, |_| once_more(std::env::args_os(), None)).and(may_delete)
+    total.misses.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
 }
 
 /// Whether `extras` may go.

@@ -104,7 +104,7 @@ async fn hold(arguments: &Up) -> Result<(), Failure> {
     let outcome = match announce(&held.wan) {
         Ok(()) => tokio::select! {
             _ = &mut held.ended => Ok(()),
-            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
         },
         Err(error) => Err(error.into()),
     };
@@ -260,7 +260,7 @@ async fn run_command(arguments: &Run) -> Result<(), Failure> {
         Ok(status) => tokio::select! {
             Ok(status) = status => succeeded(status),
             _ = &mut held.ended => Err(towpath_wan::Error::Ended.into()),
-            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: "" }),
+            signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
         },
         Err(failure) => Err(failure),
     };

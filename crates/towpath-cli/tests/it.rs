@@ -28,5 +28,6 @@ mod it {
     mod terminal;
     mod third_party;
     mod times;
+    mod walking;
     mod wan;
 }

@@ -8,6 +8,7 @@ use towpath_store::{Error, Fault, OpenOptions};
 
 use crate::{
     args::{Copy, Manner, WhenThirdParty},
+    commands::refuse_slash_of_file,
     failure::Failure,
     location::{End, Places},
     missed,
@@ -19,8 +20,8 @@ pub(super) enum Request {
     ToStream(Place, Stream),
     /// A stream becomes a file.
     FromStream(Stream, Place),
-    /// Files or trees, and the names they get.
-    Files(Source),
+    /// Files or trees, and the names they get; whether the destination was taken for the name of the copy itself.
+    Files(Source, bool),
 }
 
 /// What is read or written from start to end.
@@ -43,7 +44,7 @@ pub(super) enum Source {
 pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, Failure> {
     let places = &places.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
-        return Ok(Request::Files(Source::Listed(missed::read(list, places).await?)));
+        return Ok(Request::Files(Source::Listed(missed::read(list, places).await?), false));
     }
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("name a source and a destination".into()));
@@ -76,6 +77,9 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
         (End::Stream(to), [End::Place(from)]) => {
             return Ok(Request::ToStream(from.clone(), Stream::Special(to)));
         }
+        (End::Place(to), [End::Standard]) if to.is_directory => {
+            return Err(Error::new(Fault::IsDirectory, "its name ends in a slash: name a file").at(&to.path).into());
+        }
         (End::Place(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
         (End::Place(to), [End::Stream(from)]) => {
             let to = target(from, &to, is_directory(&to).await?)?;
@@ -91,14 +95,21 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     };
     let from: Vec<Place> =
         from.into_iter().filter_map(|end| if let End::Place(place) = end { Some(place) } else { None }).collect();
-    let into = is_directory(&to).await?;
+    for place in &from {
+        refuse_slash_of_file(place).await?;
+    }
+    let into = !arguments.no_target_directory && is_directory(&to).await?;
+    if from.len() > 1 && arguments.no_target_directory {
+        return Err(Failure::Usage("-T names one copy: name one source".into()));
+    }
     if from.len() > 1 && !into {
         return Err(Error::new(Fault::NotDirectory, "several sources need a directory to go into").at(&to.path).into());
     }
     if let [first] = from.as_slice()
         && !arguments.sources.is_empty()
     {
-        return Ok(Request::Files(Source::Named(vec![of_several(arguments, places, first, &to, into)?])));
+        let job = of_several(arguments, places, first, &to, into)?;
+        return Ok(Request::Files(Source::Named(vec![job]), !into));
     }
     let mut jobs = Vec::new();
     for from in &from {
@@ -107,7 +118,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
             false => jobs.push(Job::new(from.clone(), target(from, &to, into)?)),
         }
     }
-    Ok(Request::Files(Source::Named(jobs)))
+    Ok(Request::Files(Source::Named(jobs), !into))
 }
 
 /// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any other that is found there.
@@ -196,6 +207,10 @@ async fn is_directory(place: &Place) -> Result<bool, Failure> {
         return Ok(true);
     }
     match place.store.stat(&place.caller, &place.path).await {
+        Ok(metadata) if place.is_directory && !metadata.is_directory() => {
+            let message = "it is a file, and its name ends in a slash";
+            Err(Error::new(Fault::NotDirectory, message).at(&place.path).into())
+        }
         Ok(metadata) => Ok(metadata.is_directory()),
         Err(error) if error.fault() == Fault::NotFound => Ok(place.is_directory),
         Err(error) => Err(error.into()),
