@@ -9,6 +9,7 @@
 
 mod gate;
 mod handle;
+mod lies;
 
 use std::{
     fmt,
@@ -25,10 +26,13 @@ use towpath_store::{
     Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
-pub use self::gate::Held;
 use self::{
     gate::Gates,
     handle::{FaultFile, FaultWriter},
+};
+pub use self::{
+    gate::Held,
+    lies::{Lies, Told},
 };
 use crate::random::Random;
 
@@ -85,6 +89,7 @@ pub enum Injection {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     injector: Arc<Injector>,
+    lies: Lies,
 }
 
 impl fmt::Debug for FaultStore {
@@ -97,7 +102,14 @@ impl FaultStore {
     /// `inner`, with `faults`.
     pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
         let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new(), planned: Vec::new() };
-        Self { inner, injector: Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() }) }
+        let injector = Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() });
+        Self { inner, injector, lies: Lies::default() }
+    }
+
+    /// The same store, which lies about its files to whoever reads them.
+    #[must_use]
+    pub fn lying(self, lies: Lies) -> Self {
+        Self { lies, ..self }
     }
 
     /// From here on calls of this name wait until what this gives is dropped. Only calls that may wait can be held: `read_now` cannot
@@ -239,7 +251,7 @@ impl Store for FaultStore {
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
         self.injector.before("stat").await?;
-        self.inner.stat(caller, path).await
+        self.inner.stat(caller, path).await.map(|metadata| self.lies.metadata(metadata))
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
@@ -257,7 +269,7 @@ impl Store for FaultStore {
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         self.injector.before("open").await?;
         let inner = self.inner.open(caller, path, options).await?;
-        Ok(Arc::new(FaultFile { inner, injector: Arc::clone(&self.injector) }))
+        Ok(Arc::new(FaultFile { inner, injector: Arc::clone(&self.injector), lies: self.lies.clone() }))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
@@ -315,6 +327,9 @@ impl Store for FaultStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         self.injector.before("digest").await?;
+        if self.lies.digests == Told::Nothing {
+            return Err(Error::new(Fault::Unsupported, "it computes no digests").at(path));
+        }
         self.inner.digest(caller, path, algorithm, progress).await
     }
 

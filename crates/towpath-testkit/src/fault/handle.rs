@@ -4,19 +4,20 @@ use std::{fs::File, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::Extent;
 use towpath_store::{
     ByteRange, ContentStream, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
 };
 
-use super::{Injection, Injector, Transfer};
+use super::{Injection, Injector, Lies, Transfer};
 
 /// A file open for reading. It never hands out the local file: reads must not get past the faults.
 #[derive(Debug)]
 pub(super) struct FaultFile {
     pub(super) inner: Arc<dyn ReadHandle>,
     pub(super) injector: Arc<Injector>,
+    pub(super) lies: Lies,
 }
 
 impl FaultFile {
@@ -38,21 +39,28 @@ impl FaultFile {
 impl ReadHandle for FaultFile {
     async fn metadata(&self) -> Result<Metadata> {
         self.injector.before("metadata").await?;
-        self.inner.metadata().await
+        self.inner.metadata().await.map(|metadata| self.lies.metadata(metadata))
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
         let length = self.before_read("read", length).await?;
-        self.inner.read(offset, length).await
+        let mut data = self.inner.read(offset, length).await?.to_vec();
+        self.lies.spoil(offset, &mut data);
+        Ok(data.into())
     }
 
     async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let length = self.before_read("read_into", length).await?;
-        self.inner.read_into(offset, length, buffer).await
+        let start = buffer.len();
+        let mut data = self.inner.read_into(offset, length, buffer).await?;
+        if let Some(read) = data.get_mut(start..) {
+            self.lies.spoil(offset, read);
+        }
+        Ok(data)
     }
 
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
-        if self.injector.gates.is_closed("read_into") {
+        if self.injector.gates.is_closed("read_into") || self.lies.are_in_content() {
             return None;
         }
         match self.injector.next("read_now", Transfer::Read(length)) {
@@ -68,7 +76,7 @@ impl ReadHandle for FaultFile {
 
     fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
         let gates = &self.injector.gates;
-        if gates.is_closed("read_into") || gates.is_closed("read_vector") {
+        if gates.is_closed("read_into") || gates.is_closed("read_vector") || self.lies.are_in_content() {
             return None;
         }
         let length = places.iter().map(|place| place.buffer.len()).sum();
@@ -83,10 +91,14 @@ impl ReadHandle for FaultFile {
     }
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
-        let results = self.inner.read_vector(ranges).then(move |(index, result)| async move {
+        let offsets: Vec<_> = ranges.iter().map(|range| range.offset).collect();
+        let results = self.inner.read_vector(ranges).zip(stream::repeat(offsets));
+        let results = results.then(move |((index, result), offsets)| async move {
             let Ok(data) = result else { return (index, result) };
             let length = self.before_read("read_vector", data.len()).await;
-            (index, length.map(|length| data.slice(..length)))
+            let mut data = data.to_vec();
+            self.lies.spoil(offsets[index], &mut data);
+            (index, length.map(|length| Bytes::from(data).slice(..length)))
         });
         results.boxed()
     }
