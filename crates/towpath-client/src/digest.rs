@@ -8,7 +8,8 @@ use towpath_store::{Blame, ContentStream, Error, Fault, ReadHandle, Result};
 const PIECE_BYTES: u64 = 2 << 20;
 const PIECES: usize = 4;
 
-/// The digest of a whole file; `progress` is told the bytes read so far.
+/// The digest of a whole file. `progress` gets the bytes read so far, first 0 before any is read: a caller that does not want the file to be read for it can
+/// drop this future then.
 ///
 /// # Errors
 /// Those of reading; `Truncated` if less came than the file is long.
@@ -17,6 +18,8 @@ pub(crate) async fn compute(
     algorithm: Algorithm,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Digest> {
+    progress(0);
+    tokio::task::yield_now().await;
     // The first piece is read even of a file that is said to be empty: the end of its content proves that it is.
     let (metadata, first) = match try_join!(file.metadata(), file.read(0, PIECE_BYTES as usize)) {
         Ok(begun) => begun,

@@ -65,7 +65,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
-    /// `progress` is called now and then with the bytes read so far; not if the digest comes from another call that computes it already.
+    /// `progress` is called now and then with the bytes read so far; not if the digest comes from another call that computes it already. A store that
+    /// reads the file over a network for it calls it with 0 before, so that the caller can drop the future in time; one whose server computes it does not call it.
     async fn digest(
         &self,
         caller: &Caller,
