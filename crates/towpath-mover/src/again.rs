@@ -41,11 +41,18 @@ struct Starts {
 pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut room: Room) -> Result<Copied> {
     let mut starts = Starts::default();
     loop {
+        let replicas = job.from.replicas();
         let failure = match file::copy(job, part, mover, room, &starts.promised).await {
-            Ok(copied) => return Ok(copied),
+            Ok(copied) => {
+                replicas.inspect(|replicas| replicas.note_arrival());
+                return Ok(copied);
+            }
             Err(failure) => failure,
         };
-        let (pause, error) = starts.after(failure)?;
+        let (pause, error) = match replicas.is_some_and(|replicas| replicas.may_do_better(&failure)) {
+            true => starts.with_others(failure),
+            false => starts.after(failure)?,
+        };
         let seconds = pause.as_secs();
         tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "a copy starts again");
         sleep(pause).await;
@@ -79,6 +86,16 @@ impl Starts {
             }
             failure => Err(self.in_doubt(failure.into())),
         }
+    }
+
+    /// How long to wait before a start that reads other sources of the file, and why there is to be one. What was promised of the file still holds.
+    fn with_others(&mut self, failure: Failure) -> (Duration, Error) {
+        let mut promised = std::mem::take(&mut self.promised);
+        if let Failure::Unlike { promised: digests, .. } = &failure {
+            digests.iter().for_each(|digest| promised.insert(*digest));
+        }
+        *self = Self { promised, ..Self::default() };
+        (Duration::ZERO, failure.into())
     }
 
     /// `error`, which ends the copy. Of a file that is there it says if an earlier start may have made it.

@@ -2,7 +2,7 @@
 
 mod commit;
 
-use std::{ops::Range, pin::pin, sync::Arc, time::Duration};
+use std::{iter, ops::Range, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -22,7 +22,9 @@ use crate::{
     Job, Mover, again, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
+    replicas::Identity,
     stage::{Stage, Stay},
+    verified::Verified,
     window::{Room, Turn},
 };
 
@@ -46,7 +48,11 @@ const MOST_GATHERED_BYTES: u64 = 4 << 20;
 
 /// From this size on a file goes on where it ended when it is copied again. Below it costs more than it saves: two files more in the staging
 /// area, and a question over the network.
-const RESUMED_BYTES: u64 = 64 << 20;
+pub(crate) const RESUMED_BYTES: u64 = 64 << 20;
+
+/// How long ago a file must have changed, in nanoseconds, that a version in whole seconds stands for its content: the second that was told, and one for
+/// clocks that differ.
+const CHANGING_NS: i64 = 2_000_000_000;
 
 /// How long to wait for a destination that holds the key of an upload: a server finds out after a minute or two that a network was lost.
 const IN_USE_WAIT: Duration = Duration::from_secs(120);
@@ -59,8 +65,8 @@ const IN_USE_PAUSE: Duration = Duration::from_secs(3);
 pub struct Copied {
     /// Its size.
     pub bytes: u64,
-    /// The digests on which both ends agree; none if the source knew none and none was asked for.
-    pub verified: Digests,
+    /// The digests that both ends have, and where they come from; none if the source knew none and none was asked for: then only the size was compared.
+    pub verified: Vec<Verified>,
     /// Which way it went.
     pub route: Route,
     /// From when there was room for it until it was shown under its name.
@@ -348,19 +354,39 @@ async fn beside<T>(main: impl Future<Output = T>, reading: impl Future<Output = 
     }
 }
 
-/// The name under which another run finds what this one leaves of a large file; none if the source has no version that could be told from
-/// another one.
+/// The name under which another run finds what this one leaves of a large file. None if nothing would prove that it is of the same file: the source
+/// tells no version, or one that may pass for another.
 fn resume_key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
     if metadata.size < RESUMED_BYTES || !job.to.store.capabilities().resume {
         return None;
     }
+    let (size, to) = (metadata.size.to_le_bytes(), job.to.to_string());
+    let from = match job.from.replicas() {
+        None => job.from.to_string(),
+        Some(replicas) => match replicas.identity(metadata)? {
+            Identity::Alone(source) => source.to_string(),
+            Identity::Proved(sources, digest) => {
+                let sources = sources.iter().map(ToString::to_string);
+                let parts: Vec<_> = [to, format!("{digest:#}")].into_iter().chain(sources).collect();
+                let parts = iter::once(size.as_slice()).chain(parts.iter().map(String::as_bytes));
+                return Some(ResumeKey::of(&parts.collect::<Vec<_>>()));
+            }
+        },
+    };
     let version = match (&metadata.version, metadata.mtime_ns) {
+        _ if may_change_unseen(metadata, clock::unix_ns()) => return None,
         (Some(version), _) => version.as_str().to_owned(),
         (None, Some(mtime_ns)) => mtime_ns.to_string(),
         (None, None) => return None,
     };
-    let (from, to) = (job.from.to_string(), job.to.to_string());
-    Some(ResumeKey::of(&[from.as_bytes(), &metadata.size.to_le_bytes(), version.as_bytes(), to.as_bytes()]))
+    Some(ResumeKey::of(&[from.as_bytes(), &size, version.as_bytes(), to.as_bytes()]))
+}
+
+/// Whether the file may change without another version, because its time is told in whole seconds and the second may not be over: xroot and most
+/// entity tags of web servers know no shorter time. A clock ahead of this one is taken for such a time too.
+fn may_change_unseen(metadata: &Metadata, now_ns: i64) -> bool {
+    let is_whole = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
+    metadata.mtime_ns.filter(is_whole).is_some_and(|mtime_ns| mtime_ns > now_ns.saturating_sub(CHANGING_NS))
 }
 
 /// How long the next piece is, if there is so much.

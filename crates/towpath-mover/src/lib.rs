@@ -30,6 +30,7 @@ mod trail;
 mod tree;
 mod tuner;
 mod verdict;
+mod verified;
 mod walk;
 mod watch;
 mod window;
@@ -48,6 +49,7 @@ pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, Trees, jobs, jobs_of};
 pub use verdict::{Verdict, rate_text};
+pub use verified::{DigestOrigin, Verified};
 pub use walk::{Batch, Unlisted, Walk};
 pub use watch::Watch;
 

@@ -232,7 +232,7 @@ impl Mover {
             Some(copied) => copied,
             None => self.stream(job, &part, room).await?,
         };
-        if copied.verified.iter().next().is_some() {
+        if !copied.verified.is_empty() {
             self.progress.verified(copied.bytes);
         }
         Ok(Some(Copied { took: start.elapsed(), ..copied }))

@@ -1,18 +1,22 @@
-//! One file of which several storages have copies, read from all of them at once.
+//! One file of which several storages have copies.
 //!
-//! [`Replicas`] is a store that has just this file, so the mover copies it like any other. Its handle asks all sources what they have, takes
-//! those that agree, and gives each piece to the source that will have it first ([`share`](self::share)). A source that fails, or has another
-//! version, is left out from then on and its pieces go to the others; it is told afterwards ([`Replicas::shares`]). The copy fails when none is left.
+//! [`Replicas`] is a store that has just this file, so the mover copies it like any other. Its handle asks all sources what they have and leaves out
+//! those that contradict the first. The others are read at once, each giving what it can ([`share`](self::share)), if a digest of the whole
+//! file is known or computed meanwhile ([`proof`](self::proof)); otherwise only the first is read. A source that fails, or has another version, is left
+//! out from then on and its pieces go to the others; [`Replicas::shares`] tells. The copy fails when none is left.
 //!
-//! Which copy is right is not known before the end, when the whole is compared with every digest that is known of it, from the sources and
-//! from whoever named them.
+//! Every byte that arrives is therefore from one source alone, or part of a file that is compared as a whole with a digest before it is shown.
+//! If that fails, sources are read one by one until one gives the promised file ([`past`](self::past)).
 
+mod evidence;
 mod file;
+mod past;
+mod proof;
 mod share;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -24,8 +28,8 @@ use towpath_store::{
     ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
-use self::{file::ReplicaFile, share::Sharing};
-use crate::{Job, Place};
+use self::{file::ReplicaFile, past::Past, share::Sharing};
+use crate::{DigestOrigin, Job, Place};
 
 /// What whoever named the sources knows of the file, as a Metalink does.
 #[derive(Debug, Clone, Default)]
@@ -45,20 +49,33 @@ pub struct Share {
     pub bytes: u64,
     /// Why it was left out, if it was.
     pub error: Option<Error>,
+    /// It was not read, because no digest could have proved that its bytes are those of the other source.
+    pub is_spare: bool,
 }
 
 /// The copies of one file.
 pub struct Replicas {
     sources: Vec<Place>,
     known: Known,
+    past: Mutex<Past>,
     /// Of the handle that was opened last.
     sharing: Mutex<Option<Arc<Sharing>>>,
+}
+
+/// What the upload of a file from several sources is resumed by.
+#[derive(Debug)]
+pub(crate) enum Identity {
+    /// All its bytes are from this source.
+    Alone(Place),
+    /// They may be from any of these, and are compared with this digest in the end.
+    Proved(Vec<Place>, Digest),
 }
 
 impl Replicas {
     /// The file that all `sources` have, the best first: what it says of size and version counts, if it answers.
     pub fn new(sources: Vec<Place>, known: Known) -> Arc<Self> {
-        Arc::new(Self { sources, known, sharing: Mutex::default() })
+        let past = Mutex::new(Past::of(sources.len()));
+        Arc::new(Self { sources, known, past, sharing: Mutex::default() })
     }
 
     /// The place to copy from, shown as the first source; none without sources.
@@ -78,17 +95,45 @@ impl Replicas {
 
     /// What each source has given so far, in the order of the sources.
     pub fn shares(&self) -> Vec<Share> {
-        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let told = sharing.map(|sharing| sharing.told()).unwrap_or_default();
+        let contributions = self.sharing().map(|sharing| sharing.contributions()).unwrap_or_default();
+        let past = self.past();
         let each = |(index, from): (usize, &Place)| {
-            let (bytes, error) = told.get(index).cloned().unwrap_or_default();
-            Share { from: from.clone(), bytes, error }
+            let contribution = contributions.get(index).cloned().unwrap_or_default();
+            let error = contribution.error.or_else(|| past.error(index).cloned());
+            Share { from: from.clone(), bytes: contribution.bytes, error, is_spare: contribution.is_spare }
         };
         self.sources.iter().enumerate().map(each).collect()
     }
 
+    /// Where a digest of the file comes from.
+    pub(crate) fn origin(&self, digest: &Digest) -> DigestOrigin {
+        let origin = self.sharing().and_then(|sharing| sharing.origin(digest));
+        origin.unwrap_or(DigestOrigin::Computed)
+    }
+
+    /// What an upload of the file, which `metadata` describe, is resumed by; none as long as a digest is still being computed: nothing would
+    /// prove then that what is there is the same file.
+    pub(crate) fn identity(&self, metadata: &Metadata) -> Option<Identity> {
+        let sharing = self.sharing()?;
+        if sharing.is_alone() {
+            return self.sources.get(sharing.lead()?).cloned().map(Identity::Alone);
+        }
+        let named = self.known.digests.iter().next();
+        let digest = named.or(metadata.digests.iter().next()).copied()?;
+        Some(Identity::Proved(self.sources.clone(), digest))
+    }
+
+    fn sharing(&self) -> Option<Arc<Sharing>> {
+        self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn start(&self, options: OpenOptions) -> Result<ReplicaFile> {
-        let sharing = Arc::new(Sharing::new(self.sources.len(), self.known.clone()));
+        let (out, only) = self.past().start();
+        let sharing = Arc::new(Sharing::new(self.known.clone(), &out, only));
         *self.sharing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sharing));
         Ok(ReplicaFile::open(&self.sources, &options, sharing))
     }
@@ -207,7 +252,10 @@ impl Store for Replicas {
         if let Some(known) = self.known.digests.get(algorithm) {
             return Ok(known);
         }
-        let good = self.shares().into_iter().filter(|share| share.error.is_none());
+        let shares = self.shares();
+        // Those that gave the file; before it was read, all.
+        let is_read = shares.iter().any(|share| share.bytes > 0);
+        let good = shares.into_iter().filter(|share| share.error.is_none() && (share.bytes > 0 || !is_read));
         let asked = good.map(|Share { from, .. }| async move {
             from.store.digest(&from.caller, &from.path, algorithm, progress).await
         });

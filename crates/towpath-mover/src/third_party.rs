@@ -6,10 +6,13 @@ use std::{
 };
 
 use towpath_client::third_party::{SiteCopy, Way};
-use towpath_proto::checksum::{Agreement, Digests};
+use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
-use crate::{Copied, Job, Mover, clash, file::Route, mover::FILE_BYTES, progress::Part, stage::Stage};
+use crate::{
+    Copied, DigestOrigin, Job, Mover, clash, file::Route, mover::FILE_BYTES, progress::Part, stage::Stage,
+    verified::verified,
+};
 
 /// Third-party copies under way at once. Their sites make 9 (XRootD) to 32 (towpath) at a time.
 pub(crate) const COPIES: usize = 16;
@@ -116,10 +119,12 @@ async fn verify(job: &Job, mover: &Mover, source: &Metadata, route: Route) -> Re
         }
         return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage).at(&to.path));
     }
-    let mut verified = Digests::default();
-    for digest in pairs.0.iter().filter(|digest| pairs.1.get(digest.algorithm()).is_some()) {
-        verified.insert(*digest);
-    }
+    let asked = mover.options.checksum;
+    let origin = |digest: &Digest| match asked == Some(digest.algorithm()) {
+        true => DigestOrigin::Computed,
+        false => DigestOrigin::Reported,
+    };
+    let verified = verified((&pairs.0, origin), (&pairs.1, origin));
     Ok(Copied { bytes: source.size, verified, route, took: Duration::ZERO })
 }
 

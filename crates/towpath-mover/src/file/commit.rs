@@ -6,7 +6,7 @@ use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Result, WriteHandle};
 
 use super::{Copied, Failure, Route, first_bytes, keep_promise};
-use crate::{Job, Mover, again, mover::FILE_BYTES, replicas, stage::Stage};
+use crate::{DigestOrigin, Job, Mover, again, mover::FILE_BYTES, replicas, stage::Stage, verified::verified};
 
 /// Has the destination check and show what was written.
 ///
@@ -25,13 +25,17 @@ pub(super) async fn commit(
     let told = source.metadata().await.map_err(|error| Failure::Final(error.at(&from.path)))?;
     let Metadata { size, mtime_ns, mut digests, .. } = told;
     keep_promise(&mut digests, promised);
+    let (mut asked, mut read_back) = (None, None);
     if let Some(algorithm) = mover.options.checksum
         && digests.get(algorithm).is_none()
     {
         let _stay = mover.stages.enter(Stage::Check, held);
         let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await;
-        digests.insert(promised.map_err(Failure::Final)?);
+        let promised = promised.map_err(Failure::Final)?;
+        digests.insert(promised);
+        asked = Some(promised);
     }
+    refuse_unproved(job, &digests)?;
     let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
     let mut stay = mover.stages.enter(Stage::Commit, held);
     let mut arrived = target.commit(expected).await.map_err(|error| match again::is_loss(&error) {
@@ -43,10 +47,34 @@ pub(super) async fn commit(
         && arrived.digests.get(promised.algorithm()).is_none()
     {
         stay.pass(Stage::Check);
-        arrived.digests.insert(insist(job, &promised).await.map_err(Failure::Final)?);
+        let found = insist(job, &promised).await.map_err(Failure::Final)?;
+        arrived.digests.insert(found);
+        read_back = Some(found);
     }
-    let verified = digests.shared_with(&arrived.digests);
+    let source_origin = |digest: &Digest| match from.replicas() {
+        Some(replicas) => replicas.origin(digest),
+        None if asked == Some(*digest) => DigestOrigin::Computed,
+        None => DigestOrigin::Reported,
+    };
+    let verified = verified(
+        (&digests, source_origin),
+        (&arrived.digests, |digest| match read_back {
+            Some(read_back) if read_back == *digest => DigestOrigin::Computed,
+            _ if job.to.checks_on_the_way() => DigestOrigin::Written,
+            _ => DigestOrigin::Reported,
+        }),
+    );
     Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
+}
+
+/// Refuses what came from several sources without a digest of the whole: nothing would tell a mixture.
+fn refuse_unproved(job: &Job, digests: &Digests) -> Result<(), Failure> {
+    let givers = job.from.shares().iter().filter(|share| share.bytes > 0).count();
+    if givers < 2 || !digests.is_empty() {
+        return Ok(());
+    }
+    let message = format!("parts came from {givers} sources, and no digest shows that they are of one file");
+    Err(Failure::Final(Error::new(Fault::Internal, message).at(&job.from.path)))
 }
 
 /// What failed in a commit. What this machine and our own servers take is checked on its way, so that a wrong digest is that of what was read.
@@ -61,7 +89,7 @@ fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     }
     let message = format!("what came from there is not what it promises: {}", error.message());
     let error = Error::new(Fault::ChecksumMismatch, message);
-    match from.is_remote() {
+    match from.is_remote() || from.replicas().is_some() {
         true => Failure::Unlike { error: error.blamed_on(Blame::Network).at(&from.path), promised },
         false => Failure::Final(error.blamed_on(Blame::Storage).at(&from.path)),
     }

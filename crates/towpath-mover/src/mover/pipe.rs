@@ -21,9 +21,10 @@ use towpath_store::{
 
 use super::{FILE_BYTES, Mover};
 use crate::{
-    Copied, Job, Part, Place, Route, extents,
+    Copied, DigestOrigin, Job, Part, Place, Route, Verified, extents,
     file::{FIRST_BYTES, PIECE_BYTES, resized},
     stage::{Stage, Stay},
+    verified::verified,
     window::{Room, Turn},
 };
 
@@ -69,7 +70,9 @@ impl Mover {
         let promised = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
         let expected = Expectation { size: Some(bytes), digests: promised, mtime_ns: None };
         let arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
-        Ok(self.passed(start, bytes, computed.shared_with(&arrived.digests)))
+        let destination = if to.checks_on_the_way() { DigestOrigin::Written } else { DigestOrigin::Reported };
+        let verified = verified((&computed, |_| DigestOrigin::Streamed), (&arrived.digests, |_| destination));
+        Ok(self.passed(start, bytes, verified))
     }
 
     /// Makes the file of `job` of a source whose length is not known. Nothing is visible unless the source came to its end, and is what it was said to be.
@@ -101,7 +104,8 @@ impl Mover {
         let expected = Expectation { size: Some(bytes), digests: arrives, mtime_ns: None };
         target.commit(expected).await.map_err(|error| error.at(&to.path))?;
         // What the source did not promise is not verified, however well it was written.
-        let verified = computed.shared_with(&promised);
+        let destination = if to.checks_on_the_way() { DigestOrigin::Written } else { DigestOrigin::Streamed };
+        let verified = verified((&promised, |_| DigestOrigin::Reported), (&computed, |_| destination));
         Ok(Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() })
     }
 
@@ -205,7 +209,7 @@ impl Mover {
         }
         let computed = passed.finish();
         keeps(&computed, &promised, from)?;
-        Ok(self.passed(start, size, computed))
+        Ok(self.passed(start, size, taken(&promised, &computed)))
     }
 
     /// Gives a file of unknown length to `put` as it comes.
@@ -229,7 +233,7 @@ impl Mover {
         let (bytes, computed) = (passed.bytes(), passed.finish());
         keeps(&computed, &promised, from)?;
         warn_if_open(from, is_framed, &promised);
-        Ok(self.passed(start, bytes, computed))
+        Ok(self.passed(start, bytes, taken(&promised, &computed)))
     }
 
     /// What a file of `size` has from `first_bytes` on, in order.
@@ -257,14 +261,19 @@ impl Mover {
             .buffered(usize::MAX)
     }
 
-    /// A file has passed, with digests on which both ends agree.
-    fn passed(&self, start: Instant, bytes: u64, verified: Digests) -> Copied {
+    /// A file has passed, with the digests that both ends have.
+    fn passed(&self, start: Instant, bytes: u64, verified: Vec<Verified>) -> Copied {
         self.note_end();
         if !verified.is_empty() {
             self.progress.verified(bytes);
         }
         Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() }
     }
+}
+
+/// By what a file is verified that went to a pipe.
+fn taken(promised: &Digests, computed: &Digests) -> Vec<Verified> {
+    verified((promised, |_| DigestOrigin::Reported), (computed, |_| DigestOrigin::Streamed))
 }
 
 /// The next piece, full unless the input ends; nothing at its end.

@@ -1,12 +1,19 @@
-//! The open file: asks all sources at once, and reads each piece from whoever will have it first.
+//! The open file: asks all sources at once, and reads each piece from the source that will have it first.
 
-use std::{fs::File, sync::Arc, time::Duration};
+use std::{
+    fs::File,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
-    future::BoxFuture,
+    future::{self, BoxFuture},
     stream::{self, FuturesUnordered},
 };
 use tokio::time::{Sleep, sleep};
@@ -15,8 +22,11 @@ use towpath_store::{
     ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, Place as Memory, ReadHandle, Result, VectorReads,
 };
 
-use super::share::{Attempt, Handle, Sharing};
-use crate::Place;
+use super::{
+    proof,
+    share::{Attempt, Handle, Sharing},
+};
+use crate::{Place, file::RESUMED_BYTES};
 
 /// How long the first source may be slower than another one with its answer, and still decide which version is right.
 const GRACE: Duration = Duration::from_secs(3);
@@ -28,6 +38,8 @@ const VECTOR_READS: usize = 32;
 #[derive(Debug)]
 pub(super) struct ReplicaFile {
     sharing: Arc<Sharing>,
+    /// Nobody has waited for a digest.
+    is_undecided: AtomicBool,
     _asking: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -39,10 +51,19 @@ impl ReplicaFile {
             AbortOnDropHandle::new(tokio::spawn(async move {
                 let answer = ask(&from, options).await;
                 sharing.answered(index, answer.map_err(|error| error.at(&from.path)));
+                if let Some(overlap) = sharing.overlap(index).await {
+                    sharing.compared(index, overlap.is_same().await);
+                }
             }))
         };
-        let asking = sources.iter().enumerate().map(ask).collect();
-        Self { sharing, _asking: asking }
+        let asked = sources.iter().enumerate().filter(|(index, _)| sharing.is_asked(*index));
+        let mut asking: Vec<_> = asked.map(ask).collect();
+        if asking.len() > 1 {
+            let (sources, sharing) = (sources.to_vec(), Arc::clone(&sharing));
+            let proving = async move { proof::find(&sources, &sharing, GRACE).await };
+            asking.push(AbortOnDropHandle::new(tokio::spawn(proving)));
+        }
+        Self { sharing, is_undecided: AtomicBool::new(true), _asking: asking }
     }
 
     /// A piece of the file, from whoever has it first.
@@ -89,7 +110,13 @@ async fn ask(from: &Place, options: OpenOptions) -> Result<(Metadata, Handle)> {
 
 #[async_trait]
 impl ReadHandle for ReplicaFile {
+    /// Of a file so large that its upload may be resumed it is waited for whether a digest can be had, because what the upload is resumed by depends on it.
     async fn metadata(&self) -> Result<Metadata> {
+        let agreed = self.sharing.agreed(GRACE).await?;
+        if agreed.size < RESUMED_BYTES || !self.is_undecided.swap(false, Relaxed) {
+            return Ok(agreed);
+        }
+        self.sharing.decided(GRACE).await;
         self.sharing.agreed(GRACE).await
     }
 
@@ -98,9 +125,15 @@ impl ReadHandle for ReplicaFile {
     }
 
     async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let size = self.metadata().await?.size;
+        let size = self.sharing.agreed(GRACE).await?.size;
         let bytes = (length as u64).min(size.saturating_sub(offset));
-        if bytes == 0 {
+        if bytes == 0 && length > 0 {
+            // Each source says whether it still has the version that was opened.
+            let beyond =
+                self.sharing.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
+            for data in future::try_join_all(beyond).await? {
+                buffer.extend_from_slice(&data);
+            }
             return Ok(buffer);
         }
         let data = self.piece(offset, bytes).await?;

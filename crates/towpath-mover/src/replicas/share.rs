@@ -1,11 +1,17 @@
 //! Which source gives which piece.
 //!
-//! Each source is expected to bring what it has underway, and one piece more, at the rate at which it brought pieces so far, and not sooner than
-//! a piece took lately. A piece goes to the source that is expected to have it first; so each gets as much as it delivers, whether rate or
-//! distance limits it. One that has brought nothing yet gets [`TRIED`] pieces at most, and further pieces wait for the first that is done.
+//! One source, the *lead*, decides which version is copied. The others are read too as soon as a digest of the whole file is known, because the
+//! destination then finds out whether what arrived is one file or a mixture ([`admission`](self::admission)). Without a digest only the lead is read.
 //!
-//! A piece that takes much longer than was expected, and at the end of the file every piece that somebody idle would bring sooner, is asked for at a
-//! second source too; what comes first counts.
+//! Each source is expected to deliver what it has in flight, and one piece more, at the rate at which it delivered pieces so far, and not sooner than
+//! a piece took lately. A piece goes to the source that is expected to deliver it first; so each gives as much as it can, whether rate or
+//! distance limits it. One that has delivered nothing yet gets [`TRIED`] pieces at most, and further pieces wait for the first that is done.
+//!
+//! A piece that takes much longer than expected, and at the end of the file every piece that an idle source would deliver sooner, is requested from a
+//! second source too; the first answer counts.
+
+mod admission;
+mod attempt;
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +20,15 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use towpath_proto::checksum::Agreement;
+use towpath_proto::checksum::{Agreement, Digest, Digests};
 use towpath_store::{
     Blame, Error, Fault, Metadata, ReadHandle, Result,
     sys::clock::{self, Instant},
 };
 
-use super::Known;
-use crate::again;
+pub(super) use self::attempt::{Attempt, Ticket};
+use super::{Known, evidence::Evidence, proof};
+use crate::DigestOrigin;
 
 /// Pieces that a source may have underway before it has brought one: enough to keep it busy while the first is on its way.
 const TRIED: usize = 4;
@@ -49,7 +56,17 @@ pub(super) struct Sharing {
 #[derive(Debug)]
 struct State {
     agreed: Option<Metadata>,
+    /// The source whose metadata were taken.
+    lead: Option<usize>,
+    /// The only source that is asked.
+    only: Option<usize>,
+    /// Only the lead is read, as long as the file is open.
+    is_alone: bool,
+    /// Where digests come from.
+    origins: Vec<(Digest, DigestOrigin)>,
     sources: Vec<Source>,
+    /// What came from which source.
+    evidence: Evidence,
     /// Pieces underway that nobody else was asked for, by the number of their reading.
     pieces: BTreeMap<u64, Piece>,
     next_piece: u64,
@@ -60,6 +77,12 @@ struct State {
 #[derive(Debug)]
 struct Source {
     standing: Standing,
+    /// What it tells of its file.
+    digests: Digests,
+    /// Whether it has been shown to have the bytes of the lead: by a digest, or by a piece that both gave.
+    is_compared: bool,
+    /// It was asked to compute the digest of its file, and does not.
+    computes_none: bool,
     bytes: u64,
     underway: usize,
     underway_bytes: u64,
@@ -69,10 +92,14 @@ struct Source {
 
 #[derive(Debug)]
 enum Standing {
+    /// It is not asked.
+    Unasked,
     /// It has not said what it has.
     Asked,
     /// It has, but whether that is the right version is not known.
     Answered(Metadata, Handle),
+    /// Nothing that it says contradicts the lead. It is not read yet, or never.
+    Candidate(Handle),
     /// It gives pieces.
     Ready(Handle),
     Out(Error),
@@ -98,41 +125,47 @@ struct Piece {
     helper: oneshot::Sender<Attempt>,
 }
 
-/// A piece that is being read from a source. Dropping it says that it is not, any more.
-#[derive(Debug)]
-pub(super) struct Attempt {
-    sharing: Arc<Sharing>,
-    source: usize,
-    bytes: u64,
-    started: Instant,
-    handle: Handle,
-    is_done: bool,
-    /// How long it may take.
-    pub(super) late: Duration,
-}
-
-/// A piece that somebody may offer to help with.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    sharing: Arc<Sharing>,
-    number: u64,
-    helper: oneshot::Receiver<Attempt>,
-    is_used: bool,
+/// What came of one source so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contribution {
+    /// Bytes that it gave.
+    pub(super) bytes: u64,
+    /// Why it is left out.
+    pub(super) error: Option<Error>,
+    /// It is not read, because no digest can prove that its bytes are those of the lead.
+    pub(super) is_spare: bool,
 }
 
 impl Sharing {
-    /// `sources` that nothing is known of.
-    pub(super) fn new(sources: usize, known: Known) -> Self {
-        let source = || Source {
-            standing: Standing::Asked,
+    /// Sources of which nothing is known; those with an error are left out from the beginning. With `only` no other source is read.
+    pub(super) fn new(known: Known, out: &[Option<Error>], only: Option<usize>) -> Self {
+        let sources = out.iter().enumerate().map(|(index, error)| Source {
+            standing: match error {
+                Some(error) => Standing::Out(error.clone()),
+                None if only.is_some_and(|only| only != index) => Standing::Unasked,
+                None => Standing::Asked,
+            },
+            digests: Digests::default(),
+            is_compared: false,
+            computes_none: false,
             bytes: 0,
             underway: 0,
             underway_bytes: 0,
             last_end: None,
             pace: None,
+        });
+        let state = State {
+            agreed: None,
+            lead: None,
+            only,
+            is_alone: only.is_some(),
+            origins: Vec::new(),
+            sources: sources.collect(),
+            evidence: Evidence::default(),
+            pieces: BTreeMap::new(),
+            next_piece: 0,
+            asked: 0,
         };
-        let sources = std::iter::repeat_with(source).take(sources).collect();
-        let state = State { agreed: None, sources, pieces: BTreeMap::new(), next_piece: 0, asked: 0 };
         Self { known, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -140,14 +173,35 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each source brought, and why it is out.
-    pub(super) fn told(&self) -> Vec<(u64, Option<Error>)> {
+    /// What each source gave, and why it is left out.
+    pub(super) fn contributions(&self) -> Vec<Contribution> {
         let state = self.state();
-        let each = state.sources.iter().map(|source| match &source.standing {
-            Standing::Out(error) => (source.bytes, Some(error.clone())),
-            _ => (source.bytes, None),
+        let size = state.agreed.as_ref().map_or(0, |agreed| agreed.size);
+        let needs_proof = size >= proof::MIN_BYTES && !state.is_provable();
+        let each = state.sources.iter().enumerate().map(|(index, source)| {
+            let (error, is_spare) = match &source.standing {
+                Standing::Out(error) => (Some(error.clone()), false),
+                Standing::Candidate(_) | Standing::Asked => (None, needs_proof && state.lead != Some(index)),
+                _ => (None, false),
+            };
+            Contribution { bytes: source.bytes, error, is_spare }
         });
         each.collect()
+    }
+
+    /// The size of the file, once it is known.
+    pub(super) fn size(&self) -> Option<u64> {
+        self.state().agreed.as_ref().map(|agreed| agreed.size)
+    }
+
+    /// What came from which source.
+    pub(super) fn evidence(&self) -> Evidence {
+        self.state().evidence.clone()
+    }
+
+    /// Whether a source is to be asked.
+    pub(super) fn is_asked(&self, index: usize) -> bool {
+        matches!(self.state().sources[index].standing, Standing::Asked)
     }
 
     /// A source says what it has.
@@ -189,6 +243,7 @@ impl Sharing {
                 changed.await;
             } else if tokio::time::timeout(grace, changed).await.is_err() {
                 self.state().settle(&self.known, true);
+                self.changed.notify_waiters();
             }
         }
     }
@@ -231,8 +286,7 @@ impl Sharing {
             .map_or(UNKNOWN_LATE, |expected| Duration::from_secs_f64((expected * LATE).min(3600.0)).max(LEAST_LATE));
         source.underway += 1;
         source.underway_bytes += bytes;
-        let (sharing, started) = (Arc::clone(self), clock::now());
-        Some(Attempt { sharing, source: index, bytes, started, handle, is_done: false, late })
+        Some(Attempt::new(Arc::clone(self), index, bytes, handle, late))
     }
 
     /// Lets others help with a piece.
@@ -241,13 +295,13 @@ impl Sharing {
         let mut state = self.state();
         let number = state.next_piece;
         state.next_piece += 1;
-        let expected = state.sources[attempt.source].pace.map(|pace| {
-            Duration::from_secs_f64((pace.seconds_per_byte * attempt.bytes as f64).max(pace.seconds).min(3600.0))
+        let expected = state.sources[attempt.source()].pace.map(|pace| {
+            Duration::from_secs_f64((pace.seconds_per_byte * attempt.bytes() as f64).max(pace.seconds).min(3600.0))
         });
-        let expected_end = expected.map(|expected| attempt.started + expected);
-        let piece = Piece { source: attempt.source, bytes: attempt.bytes, expected_end, helper: sender };
+        let expected_end = expected.map(|expected| attempt.started() + expected);
+        let piece = Piece { source: attempt.source(), bytes: attempt.bytes(), expected_end, helper: sender };
         state.pieces.insert(number, piece);
-        Ticket { sharing: Arc::clone(self), number, helper, is_used: false }
+        Ticket::new(Arc::clone(self), number, helper)
     }
 
     /// A source that has nothing to do at the end of the file takes over the piece that would come last.
@@ -281,58 +335,6 @@ impl Sharing {
 }
 
 impl State {
-    /// Takes the sources in that have the right version, if that can be told.
-    fn settle(&mut self, known: &Known, is_enough: bool) {
-        if self.agreed.is_none() {
-            let mut before =
-                self.sources.iter().take_while(|source| !matches!(source.standing, Standing::Answered(..)));
-            let waits =
-                known.size.is_none() && !is_enough && before.any(|source| matches!(source.standing, Standing::Asked));
-            if waits {
-                return;
-            }
-            let first = self.sources.iter().find_map(|source| match &source.standing {
-                Standing::Answered(metadata, _) => Some(metadata.clone()),
-                _ => None,
-            });
-            let Some(mut agreed) = first else { return };
-            known.digests.iter().for_each(|digest| agreed.digests.insert(*digest));
-            self.agreed = Some(agreed);
-        }
-        let Some(agreed) = &mut self.agreed else { return };
-        for source in &mut self.sources {
-            let Standing::Answered(metadata, handle) = &source.standing else { continue };
-            source.standing = match metadata.digests.compare(&agreed.digests) {
-                _ if metadata.size != agreed.size => Standing::Out(differs("size")),
-                Agreement::Different(_) => Standing::Out(differs("digest")),
-                _ => {
-                    metadata.digests.iter().for_each(|digest| agreed.digests.insert(*digest));
-                    Standing::Ready(Arc::clone(handle))
-                }
-            };
-        }
-    }
-
-    /// # Errors
-    /// If every source is out.
-    fn check_left(&self) -> Result<()> {
-        let mut errors = Vec::new();
-        for source in &self.sources {
-            match &source.standing {
-                Standing::Out(error) => errors.push(error),
-                _ => return Ok(()),
-            }
-        }
-        // One that may be there again later decides whether the copy goes on.
-        let error = errors.iter().find(|error| again::is_loss(error)).or(errors.first());
-        let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
-        if let [only] = errors[..] {
-            return Err(only.clone());
-        }
-        let message = format!("none of {} sources is left; of one: {error}", errors.len());
-        Err(Error::new(error.fault(), message).blamed_on(error.blame()))
-    }
-
     /// Who would have `bytes` more first, of those who have time and are none of `tried`.
     fn best(&self, bytes: u64, tried: &[usize]) -> Option<usize> {
         let ready = self.sources.iter().enumerate().filter(|(index, source)| {
@@ -346,6 +348,11 @@ impl State {
 }
 
 impl Source {
+    /// Whether it is there, and has not refused to compute a digest.
+    fn may_compute(&self) -> bool {
+        matches!(self.standing, Standing::Ready(_) | Standing::Candidate(_)) && !self.computes_none
+    }
+
     /// Seconds until it would have `bytes` more; none if nothing is known.
     fn expected(&self, bytes: u64) -> Option<f64> {
         let pace = self.pace?;
@@ -367,79 +374,8 @@ impl Source {
     }
 }
 
-/// That a source has another file.
+/// The error of a source that has another file.
 fn differs(what: &str) -> Error {
-    let message = format!("its {what} is not that of the other sources, or not the one that was told");
+    let message = format!("its {what} is not that of the other sources, or not the expected one");
     Error::new(Fault::Changed, message).blamed_on(Blame::Storage)
-}
-
-impl Attempt {
-    /// Which source it is.
-    pub(super) fn source(&self) -> usize {
-        self.source
-    }
-
-    /// Reads the piece. A source that cannot give it is out.
-    ///
-    /// # Errors
-    /// Those of the source; `Truncated` if it gave less.
-    pub(super) async fn read(mut self, offset: u64) -> Result<Vec<u8>> {
-        let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
-        let read = self.handle.read_into(offset, length, Vec::with_capacity(length)).await;
-        let read = read.and_then(|data| {
-            if data.len() == length {
-                return Ok(data);
-            }
-            let message = format!("it gave {} bytes of {length} at {offset}", data.len());
-            Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage))
-        });
-        self.is_done = true;
-        let mut state = self.sharing.state();
-        let source = &mut state.sources[self.source];
-        match &read {
-            Ok(_) => {
-                source.bytes += self.bytes;
-                source.learn(self.started, clock::now(), self.bytes);
-            }
-            Err(error) => source.standing = Standing::Out(error.clone()),
-        }
-        drop(state);
-        read
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        let mut state = self.sharing.state();
-        let source = &mut state.sources[self.source];
-        source.underway -= 1;
-        source.underway_bytes -= self.bytes;
-        // Whoever was overtaken is at least as slow as that.
-        let now = clock::now();
-        let is_slow = source.pace.is_none_or(|pace| (now - self.started).as_secs_f64() > pace.seconds);
-        if !self.is_done && is_slow {
-            source.learn(self.started, now, self.bytes);
-        }
-        drop(state);
-        self.sharing.changed.notify_waiters();
-        self.sharing.help(self.source);
-    }
-}
-
-impl Ticket {
-    /// The attempt of whoever helps; it never comes if nobody does. None the second time.
-    pub(super) async fn helper(&mut self) -> Option<Attempt> {
-        if self.is_used {
-            return std::future::pending().await;
-        }
-        let attempt = (&mut self.helper).await.ok();
-        self.is_used = true;
-        attempt
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.sharing.state().pieces.remove(&self.number);
-    }
 }

@@ -1,0 +1,321 @@
+//! Which sources are read.
+//!
+//! Bytes of several sources may only be mixed if a digest of the whole file is known, because only that shows that the result is one file: sources
+//! of the same size, time and even entity tag may have different content. The digest is one that a Metalink or a source knows, or that a source computes when
+//! asked ([`super::super::proof`]). A source whose own digest has not been compared first gives a piece that another one gave
+//! too ([`Overlap`]): two different files are found out at once, not after all of them has been read.
+//!
+//! As long as no digest is known only the lead is read, and from when none can be had it stays so. If the lead is then lost, what came from it
+//! cannot be continued from another source: the copy starts again.
+
+use std::{sync::Arc, time::Duration};
+
+use towpath_proto::checksum::{Agreement, Digest};
+use towpath_store::{Blame, Error, Fault, Metadata, Result};
+
+use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly, differs};
+use crate::{
+    DigestOrigin, again,
+    replicas::{Known, evidence::Given},
+};
+
+/// A piece that a source has to give as another one gave it, before it is read.
+#[derive(Debug)]
+pub(in super::super) struct Overlap {
+    handle: Handle,
+    given: Given,
+}
+
+impl Overlap {
+    /// Reads it, and says whether it is the same.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub(in super::super) async fn is_same(&self) -> Result<bool> {
+        Ok(self.given.is_like(&read_exactly(&self.handle, self.given.offset, self.given.bytes).await?))
+    }
+}
+
+impl Sharing {
+    /// A source that may compute its digest, the lead first, once there is one. None if none is left, and when no digest is needed any more.
+    pub(in super::super) async fn next_to_compute(&self) -> Option<usize> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state();
+                if state.is_provable() || state.is_alone {
+                    return None;
+                }
+                let mut lead_first: Vec<_> = (0..state.sources.len()).collect();
+                lead_first.sort_by_key(|index| Some(*index) != state.lead);
+                if let Some(next) = lead_first.into_iter().find(|index| state.sources[*index].may_compute()) {
+                    return Some(next);
+                }
+                let may_come = |standing: &Standing| matches!(standing, Standing::Asked | Standing::Answered(..));
+                if !state.sources.iter().any(|source| may_come(&source.standing)) {
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A source has computed the digest of its file.
+    pub(in super::super) fn computed(&self, index: usize, digest: Digest) {
+        let mut state = self.state();
+        state.sources[index].digests.insert(digest);
+        state.note(digest, DigestOrigin::Computed);
+        state.compare_digests(&self.known);
+        state.admit(&self.known);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A source computes no digest.
+    pub(in super::super) fn computes_none(&self, index: usize) {
+        self.state().sources[index].computes_none = true;
+    }
+
+    /// Only the lead is read from now on, unless a digest is known, or a source is computing one.
+    pub(in super::super) fn stay_alone(&self) {
+        let mut state = self.state();
+        if !state.is_provable() && !state.sources.iter().any(Source::may_compute) {
+            state.is_alone = true;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether only one source is read.
+    pub(in super::super) fn is_alone(&self) -> bool {
+        self.state().is_alone
+    }
+
+    /// The source that decides which version is copied.
+    pub(in super::super) fn lead(&self) -> Option<usize> {
+        self.state().lead
+    }
+
+    /// Whether the lead was lost, and the others cannot go on where it ended.
+    pub(in super::super) fn has_lost_lead(&self) -> bool {
+        let state = self.state();
+        state.lost().is_some_and(|error| error.fault() != Fault::Changed || state.lead.is_none())
+    }
+
+    /// Where a digest that the sources agree on comes from.
+    pub(in super::super) fn origin(&self, digest: &Digest) -> Option<DigestOrigin> {
+        self.state().origins.iter().find(|(known, _)| known == digest).map(|(_, origin)| *origin)
+    }
+
+    /// Waits until a digest is known or it is clear that none can be had, but no longer than `patience`.
+    pub(in super::super) async fn decided(&self, patience: Duration) {
+        let waiting = async {
+            loop {
+                let changed = self.changed.notified();
+                {
+                    let state = self.state();
+                    if state.is_provable() || state.is_alone || state.check_left().is_err() {
+                        return;
+                    }
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(patience, waiting).await.is_err() {
+            // Sources that have not even answered are not waited for.
+            self.stay_alone();
+        }
+    }
+
+    /// What a source has to give as another one did before it is read, once another one has given something. None if it is not to be compared.
+    pub(in super::super) async fn overlap(&self, index: usize) -> Option<Overlap> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state();
+                match &state.sources[index].standing {
+                    _ if state.is_alone => return None,
+                    Standing::Candidate(handle) if state.is_provable() => {
+                        if let Some(given) = state.evidence.of_others_than(index) {
+                            return Some(Overlap { handle: Arc::clone(handle), given });
+                        }
+                    }
+                    Standing::Candidate(_) | Standing::Answered(..) => {}
+                    _ => return None,
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A source gave a piece that another one gave too.
+    pub(in super::super) fn compared(&self, index: usize, is_same: Result<bool>) {
+        let mut state = self.state();
+        match is_same {
+            Ok(true) => state.sources[index].is_compared = true,
+            Ok(false) => state.sources[index].standing = Standing::Out(differs("content")),
+            Err(error) => state.sources[index].standing = Standing::Out(error),
+        }
+        state.admit(&self.known);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Handles of the sources that gave something, or of the lead if none did.
+    pub(in super::super) fn givers(&self) -> Vec<Handle> {
+        let state = self.state();
+        let gave = |index: usize| state.sources[index].bytes > 0 || state.lead == Some(index);
+        let handles = state.sources.iter().enumerate().filter(|(index, _)| gave(*index));
+        let handles = handles.filter_map(|(_, source)| match &source.standing {
+            Standing::Ready(handle) | Standing::Candidate(handle) => Some(Arc::clone(handle)),
+            _ => None,
+        });
+        handles.collect()
+    }
+}
+
+impl State {
+    /// Takes sources in that have the right version, if that can be told.
+    pub(super) fn settle(&mut self, known: &Known, is_enough: bool) {
+        if self.agreed.is_none() && !self.choose_lead(known, is_enough) {
+            return;
+        }
+        let Some(size) = self.agreed.as_ref().map(|agreed| agreed.size) else { return };
+        for index in 0..self.sources.len() {
+            let source = &mut self.sources[index];
+            let Standing::Answered(metadata, handle) = &source.standing else { continue };
+            let digests = metadata.digests.clone();
+            source.standing = match metadata.size == size {
+                true => Standing::Candidate(Arc::clone(handle)),
+                false => Standing::Out(differs("size")),
+            };
+            digests.iter().for_each(|digest| self.note(*digest, DigestOrigin::Reported));
+            self.sources[index].digests = digests;
+        }
+        self.compare_digests(known);
+        self.admit(known);
+    }
+
+    /// Takes note of where a digest comes from.
+    fn note(&mut self, digest: Digest, origin: DigestOrigin) {
+        if !self.origins.iter().any(|(known, _)| *known == digest) {
+            self.origins.push((digest, origin));
+        }
+    }
+
+    /// Gathers what the file must have: what whoever named it knows, what the lead tells, and what others tell who do not contradict; those who do are out.
+    fn compare_digests(&mut self, known: &Known) {
+        let Some(lead) = self.lead else { return };
+        let mut promised = known.digests.clone();
+        self.sources[lead].digests.iter().for_each(|digest| promised.insert(*digest));
+        let of_lead = promised.clone();
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            // What another one tells does not count where only the lead is read.
+            if self.is_alone || index == lead || matches!(source.standing, Standing::Out(_)) {
+                continue;
+            }
+            if matches!(source.digests.compare(&promised), Agreement::Different(_)) {
+                source.standing = Standing::Out(differs("digest"));
+                continue;
+            }
+            source.is_compared |= source.digests.compare(&of_lead) == Agreement::Same;
+            source.digests.iter().for_each(|digest| promised.insert(*digest));
+        }
+        if let Some(agreed) = &mut self.agreed {
+            agreed.digests = promised;
+        }
+    }
+
+    /// Takes the metadata of the first source that has answered, if no other one has to be waited for. One that calls the file empty does not decide as
+    /// long as another one may have content: many servers say 0 where they do not know.
+    fn choose_lead(&mut self, known: &Known, is_enough: bool) -> bool {
+        let size = |standing: &Standing| match standing {
+            Standing::Answered(Metadata { size, .. }, _) => Some(*size),
+            _ => None,
+        };
+        let sizes: Vec<_> = self.sources.iter().map(|source| size(&source.standing)).collect();
+        let filled = sizes.iter().position(|size| size.is_some_and(|size| size > 0));
+        let Some(lead) = filled.or_else(|| sizes.iter().position(Option::is_some)) else { return false };
+        let waited_for = if filled.is_some() { lead } else { self.sources.len() };
+        let mut earlier = self.sources.iter().take(waited_for);
+        let waits =
+            known.size.is_none() && !is_enough && earlier.any(|source| matches!(source.standing, Standing::Asked));
+        if waits {
+            return false;
+        }
+        if let Standing::Answered(metadata, _) = &self.sources[lead].standing {
+            self.agreed = Some(metadata.clone());
+            self.lead = Some(lead);
+            known.digests.iter().for_each(|digest| self.note(*digest, DigestOrigin::Named));
+        }
+        true
+    }
+
+    /// Whether a digest will show that what arrived is one file.
+    pub(super) fn is_provable(&self) -> bool {
+        self.agreed.as_ref().is_some_and(|agreed| !agreed.digests.is_empty())
+    }
+
+    /// Whether a piece may come from another source than the one before.
+    fn may_change_source(&self) -> bool {
+        self.is_provable() && !self.is_alone
+    }
+
+    /// Has those sources read that may be: the lead, and with a digest all that were compared, or that whoever named the digest named too.
+    pub(super) fn admit(&mut self, known: &Known) {
+        let (lead, may_change) = (self.lead, self.may_change_source());
+        let is_named = !known.digests.is_empty();
+        let is_ready = |standing: &Standing| matches!(standing, Standing::Ready(_));
+        let lead_is_left = lead.is_some_and(|lead| !matches!(self.sources[lead].standing, Standing::Out(_)));
+        // Without the lead nothing may come that others could be compared with: then the digest alone has to tell.
+        let none_else = !lead_is_left && !self.sources.iter().any(|source| is_ready(&source.standing));
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let Standing::Candidate(handle) = &source.standing else { continue };
+            if lead == Some(index) || (may_change && (is_named || source.is_compared || none_else)) {
+                source.standing = Standing::Ready(Arc::clone(handle));
+            }
+        }
+    }
+
+    /// # Errors
+    /// If no source can give what is still missing.
+    pub(super) fn check_left(&self) -> Result<()> {
+        let errors = self.sources.iter().filter_map(|source| match &source.standing {
+            Standing::Out(error) => Some(error),
+            _ => None,
+        });
+        let errors: Vec<_> = errors.collect();
+        if errors.len() < self.sources.len() {
+            return self.check_lead();
+        }
+        // One that may be there again later decides whether the copy goes on.
+        let is_lie = |error: &&&Error| error.fault() == Fault::ChecksumMismatch;
+        let error = errors.iter().find(|error| again::is_loss(error)).or(errors.iter().find(is_lie)).or(errors.first());
+        let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
+        if let [only] = errors[..] {
+            return Err(only.clone());
+        }
+        let message = format!("none of {} sources is left; of one: {error}", errors.len());
+        Err(Error::new(error.fault(), message).blamed_on(error.blame()))
+    }
+
+    /// Why the source was lost that alone may be read.
+    fn lost(&self) -> Option<&Error> {
+        let only = self.lead.or(self.only).filter(|_| !self.may_change_source())?;
+        match &self.sources[only].standing {
+            Standing::Out(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// # Errors
+    /// If the only source that may be read is out.
+    fn check_lead(&self) -> Result<()> {
+        let Some(error) = self.lost() else { return Ok(()) };
+        if error.fault() == Fault::Changed {
+            return Err(error.clone());
+        }
+        let message = format!("a source was lost, and nothing shows that the others have the same file: {error}");
+        Err(Error::new(Fault::Changed, message).blamed_on(Blame::Storage))
+    }
+}

@@ -1,0 +1,132 @@
+//! One piece that is being read from one source.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+use towpath_store::{
+    Blame, Error, Fault, Result,
+    sys::clock::{self, Instant},
+};
+
+use super::{Handle, Sharing, Standing};
+
+/// A piece that is being read from a source. Dropping it cancels the read.
+#[derive(Debug)]
+pub(in super::super) struct Attempt {
+    sharing: Arc<Sharing>,
+    source: usize,
+    bytes: u64,
+    started: Instant,
+    handle: Handle,
+    is_done: bool,
+    /// How long it may take.
+    pub(in super::super) late: Duration,
+}
+
+/// A piece that an idle source may take over.
+#[derive(Debug)]
+pub(in super::super) struct Ticket {
+    sharing: Arc<Sharing>,
+    number: u64,
+    helper: oneshot::Receiver<Attempt>,
+    is_used: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(sharing: Arc<Sharing>, source: usize, bytes: u64, handle: Handle, late: Duration) -> Self {
+        Self { sharing, source, bytes, started: clock::now(), handle, is_done: false, late }
+    }
+
+    /// Which source it is.
+    pub(in super::super) fn source(&self) -> usize {
+        self.source
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Reads the piece. A source that cannot give it is out.
+    ///
+    /// # Errors
+    /// Those of the source; `Truncated` if it gave less.
+    pub(in super::super) async fn read(mut self, offset: u64) -> Result<Vec<u8>> {
+        let read = read_exactly(&self.handle, offset, self.bytes).await;
+        self.is_done = true;
+        let mut state = self.sharing.state();
+        let source = &mut state.sources[self.source];
+        match &read {
+            Ok(data) => {
+                source.bytes += self.bytes;
+                source.learn(self.started, clock::now(), self.bytes);
+                if state.sources.len() > 1 {
+                    state.evidence.note(self.source, offset, data);
+                }
+            }
+            Err(error) => {
+                source.standing = Standing::Out(error.clone());
+                state.admit(&self.sharing.known);
+            }
+        }
+        drop(state);
+        read
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut state = self.sharing.state();
+        let source = &mut state.sources[self.source];
+        source.underway -= 1;
+        source.underway_bytes -= self.bytes;
+        // Whoever was overtaken is at least as slow as that.
+        let now = clock::now();
+        let is_slow = source.pace.is_none_or(|pace| (now - self.started).as_secs_f64() > pace.seconds);
+        if !self.is_done && is_slow {
+            source.learn(self.started, now, self.bytes);
+        }
+        drop(state);
+        self.sharing.changed.notify_waiters();
+        self.sharing.help(self.source);
+    }
+}
+
+impl Ticket {
+    pub(super) fn new(sharing: Arc<Sharing>, number: u64, helper: oneshot::Receiver<Attempt>) -> Self {
+        Self { sharing, number, helper, is_used: false }
+    }
+
+    /// The attempt of a source that takes the piece over; pending for ever if none does. None the second time.
+    pub(in super::super) async fn helper(&mut self) -> Option<Attempt> {
+        if self.is_used {
+            return std::future::pending().await;
+        }
+        let attempt = (&mut self.helper).await.ok();
+        self.is_used = true;
+        attempt
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.sharing.state().pieces.remove(&self.number);
+    }
+}
+
+/// Reads `bytes` from `offset` on.
+///
+/// # Errors
+/// Those of the source; `Truncated` if it gave less.
+pub(super) async fn read_exactly(handle: &Handle, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let data = handle.read_into(offset, length, Vec::with_capacity(length)).await?;
+    if data.len() == length {
+        return Ok(data);
+    }
+    let message = format!("it gave {} bytes of {length} at {offset}", data.len());
+    Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage))
+}

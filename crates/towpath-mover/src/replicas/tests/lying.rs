@@ -1,0 +1,243 @@
+//! Sources that lie: what arrives is the file of one source or the promised file, or nothing; and nothing is called verified that was not compared.
+
+use towpath_proto::checksum::{Algorithms, Hasher};
+
+use super::*;
+use crate::{Copied, DigestOrigin};
+
+/// Where in a file of [`SIZE`] bytes one may lie: in its first piece, in the middle, in its last byte.
+const PLACES: [std::ops::Range<u64>; 3] = [0..1, 9_000_000..9_000_100, SIZE as u64 - 1..SIZE as u64];
+
+fn silent() -> Lies {
+    Lies { digests: Told::Nothing, ..Lies::default() }
+}
+
+/// A store that has `data` as `/file`.
+async fn store(data: &Bytes) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 30));
+    put(&store, "/file", data.clone()).await;
+    store
+}
+
+/// The same store, which lies.
+fn lying(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
+    FaultStore::new(Arc::clone(store), Faults::default()).lying(lies)
+}
+
+/// The same, and slowly, so that there are pieces left when the other sources are admitted.
+fn lying_slowly(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
+    let longest_delay = std::time::Duration::from_millis(100);
+    let faults = Faults { delays_per_mille: 1000, longest_delay, ..Faults::default() };
+    FaultStore::new(Arc::clone(store), faults).lying(lies)
+}
+
+/// What a Metalink says of `data`.
+fn named(data: &Bytes) -> Known {
+    Known { size: Some(data.len() as u64), digests: Hasher::digest_of(Algorithm::Adler32, data).into() }
+}
+
+/// Copies it to a store of its own, and gives what arrived, with what was told of it.
+async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
+    let to = memory();
+    let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+    // A small window, for the same reason.
+    let options = Options { window_bytes: 6 << 20, ..options() };
+    let done = Mover::new(options, Arc::new(Nobody)).copy(&job).await;
+    let there = get(&to, "/copy").await;
+    match done {
+        Ok(copied) => Ok((there?, copied.unwrap())),
+        Err(error) => {
+            assert_eq!(there.unwrap_err().fault(), Fault::NotFound, "nothing is visible");
+            Err(error)
+        }
+    }
+}
+
+/// The faults for which sources were left out; none of those that were not.
+fn left_out(replicas: &Replicas) -> Vec<Option<Fault>> {
+    replicas.shares().iter().map(|share| share.error.as_ref().map(Error::fault)).collect()
+}
+
+/// The bytes that sources gave.
+fn given(replicas: &Replicas) -> Vec<u64> {
+    replicas.shares().iter().map(|share| share.bytes).collect()
+}
+
+#[tokio::test]
+async fn files_that_no_digest_tells_apart_are_not_mixed() {
+    let data = [pattern(SIZE), Pattern::new(4).bytes(0, SIZE)];
+    let stores = [lying(&store(&data[0]).await, silent()), lying(&store(&data[1]).await, silent())];
+    let replicas = of(&stores, Known::default());
+    let (arrived, copied) = arrived(&replicas).await.unwrap();
+    assert!(arrived == data[0], "the first one named counts");
+    assert!(copied.verified.is_empty(), "{copied:?}");
+    assert_eq!(given(&replicas), [SIZE as u64, 0]);
+    assert_eq!(replicas.shares().iter().map(|share| share.is_spare).collect::<Vec<_>>(), [false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_digest_that_a_source_computes_lets_the_others_give_parts() {
+    let data = pattern(3 * SIZE);
+    let store = store(&data).await;
+    let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
+    for (first, second) in [(on_request.clone(), silent()), (silent(), on_request)] {
+        let replicas = of(&[lying_slowly(&store, first), lying_slowly(&store, second)], Known::default());
+        let (arrived, copied) = arrived(&replicas).await.unwrap();
+        assert!(arrived == data);
+        let origins: Vec<_> = copied.verified.iter().map(|by| (by.source, by.destination)).collect();
+        assert_eq!(origins, [(DigestOrigin::Computed, DigestOrigin::Written)]);
+        assert!(given(&replicas).iter().all(|bytes| *bytes > 0), "{:?}", given(&replicas));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_file_is_found_out_before_it_is_read() {
+    let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
+    let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
+    let stores = [lying_slowly(&store(&one).await, on_request), lying_slowly(&store(&other).await, silent())];
+    let replicas = of(&stores, Known::default());
+    let (data, copied) = arrived(&replicas).await.unwrap();
+    assert!(data == one && !copied.verified.is_empty());
+    assert_eq!(given(&replicas), [SIZE as u64, 0]);
+    assert_eq!(left_out(&replicas), [None, Some(Fault::Changed)]);
+}
+
+#[tokio::test]
+async fn one_liar_among_five_is_left_out_and_named() {
+    let data = pattern(SIZE);
+    let store = store(&data).await;
+    for (liar, wrong) in [(0, PLACES[0].clone()), (2, PLACES[1].clone()), (4, PLACES[2].clone()), (1, 0..SIZE as u64)] {
+        let lies = |index| Lies { wrong: if index == liar { wrong.clone() } else { 0..0 }, ..silent() };
+        let stores: Vec<_> = (0..5).map(|index| lying(&store, lies(index))).collect();
+        let replicas = of(&stores, named(&data));
+        let (arrived, copied) = arrived(&replicas).await.unwrap();
+        assert!(arrived == data, "source {liar} lies at {wrong:?}");
+        assert_eq!(copied.verified[0].source, DigestOrigin::Named);
+        let out = left_out(&replicas);
+        let others = out.iter().enumerate().filter(|(index, _)| *index != liar);
+        assert!(others.into_iter().all(|(_, fault)| fault.is_none()), "source {liar} lies at {wrong:?}: {out:?}");
+        // Another one may have given the bytes that it lies about; the beginning and all of it nobody else can.
+        if liar < 2 {
+            assert_eq!(out[liar], Some(Fault::ChecksumMismatch), "at {wrong:?}");
+        }
+    }
+}
+
+/// The lead tells the digest that its file should have, and gives other bytes.
+#[tokio::test]
+async fn a_lead_that_lies_is_left_out() {
+    let data = pattern(SIZE);
+    let store = store(&data).await;
+    for (digests, wrong) in [(Told::Known, PLACES[0].clone()), (Told::OnRequest, PLACES[2].clone())] {
+        let liar = lying(&store, Lies { wrong: wrong.clone(), digests, size: None });
+        let replicas = of(&[liar, lying(&store, silent())], Known::default());
+        let (arrived, copied) = arrived(&replicas).await.unwrap();
+        assert!(arrived == data && !copied.verified.is_empty(), "{wrong:?}");
+        assert!(left_out(&replicas)[1].is_none());
+    }
+}
+
+#[tokio::test]
+async fn if_all_sources_lie_nothing_arrives() {
+    let data = pattern(SIZE);
+    let store = store(&data).await;
+    let stores = PLACES.map(|wrong| lying(&store, Lies { wrong, ..silent() }));
+    let replicas = of(&stores, named(&data));
+    let error = arrived(&replicas).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::ChecksumMismatch);
+    assert!(error.message().contains("none of 3 sources"), "{error}");
+    let alone = of(&stores[..1], named(&data));
+    assert_eq!(arrived(&alone).await.unwrap_err().fault(), Fault::ChecksumMismatch);
+}
+
+/// What the first one gave cannot be continued from the second one.
+#[tokio::test]
+async fn a_file_without_digest_starts_again_when_its_source_is_lost() {
+    let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
+    let stores = [store(&one).await, store(&other).await];
+    for after in [3, 5, 9] {
+        let dying = FaultStore::new(Arc::clone(&stores[0]), dying(after)).lying(silent());
+        let replicas = of(&[dying, lying(&stores[1], silent())], Known::default());
+        let (data, copied) = arrived(&replicas).await.unwrap();
+        assert!(data == other && copied.verified.is_empty(), "after {after} calls");
+        assert_eq!(given(&replicas), [0, SIZE as u64]);
+        assert_eq!(left_out(&replicas), [Some(Fault::Unavailable), None]);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_calls_the_file_empty_does_not_decide() {
+    let data = pattern(SIZE);
+    let store = store(&data).await;
+    for empty in [0, 1] {
+        let lies = |index| Lies { size: (index == empty).then_some(0), ..silent() };
+        let replicas = of(&[lying(&store, lies(0)), lying(&store, lies(1))], Known::default());
+        assert!(arrived(&replicas).await.unwrap().0 == data);
+        assert_eq!(left_out(&replicas)[empty], Some(Fault::Changed));
+    }
+}
+
+/// The upload of a large file is resumed by what proves it, or by the only source that its bytes may come from.
+#[tokio::test]
+async fn an_upload_is_resumed_by_what_proves_it() {
+    let data = pattern(65 << 20);
+    let store = store(&data).await;
+    let opened = async |stores: &[FaultStore], known: Known| {
+        let replicas = of(stores, known);
+        let place = replicas.place().unwrap();
+        let file = place.store.open(&place.caller, &place.path, OpenOptions::default()).await.unwrap();
+        let metadata = file.metadata().await.unwrap();
+        replicas.identity(&metadata)
+    };
+    let unknown = [lying(&store, silent()), lying(&store, silent())];
+    let alone = opened(&unknown, Known::default()).await;
+    assert!(matches!(alone, Some(Identity::Alone(source)) if source.to_string() == "/file"));
+    let Some(Identity::Proved(sources, digest)) = opened(&unknown, named(&data)).await else { panic!("it is named") };
+    assert_eq!((sources.len(), digest.algorithm()), (2, Algorithm::Adler32));
+    // As long as a digest is being computed nobody knows.
+    let slow = lying(&store, Lies { digests: Told::OnRequest, ..Lies::default() });
+    let _held = slow.hold("digest");
+    tokio::time::pause();
+    assert!(opened(&[slow, unknown[1].clone()], Known::default()).await.is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever sources have, say and do, what arrives is the file of one of them, or the promised one; and what is called verified has that digest.
+    #[test]
+    fn what_arrives_is_the_file_of_one_source(
+        size in 1..20_000_000_usize,
+        sources in prop::collection::vec(
+            (0..2_usize, 0..3_u8, any::<bool>(), 0.0..1.0_f64, prop::option::weighted(0.3, 0..30_u64)),
+            1..5,
+        ),
+        is_named in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let contents = [0, 1].map(|seed| Pattern::new(seed).bytes(0, size));
+            let inner = [store(&contents[0]).await, store(&contents[1]).await];
+            let (mut stores, mut files) = (Vec::new(), contents.to_vec());
+            for (seed, told, lies, at, crash_after) in sources {
+                let first = (at * size as f64) as u64;
+                let wrong = if lies { first..first + 1 } else { 0..0 };
+                let digests = [Told::Known, Told::OnRequest, Told::Nothing][usize::from(told)];
+                let faults = Faults { crash_after, ..Faults::default() };
+                let lies = Lies { wrong: wrong.clone(), digests, size: None };
+                stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).lying(lies));
+                let mut given = contents[seed].to_vec();
+                wrong.for_each(|at| given[at as usize] ^= 1);
+                files.push(Bytes::from(given));
+            }
+            let promised = contents[0].clone();
+            let known = if is_named { named(&promised) } else { Known::default() };
+            let Ok((data, copied)) = arrived(&of(&stores, known)).await else { return };
+            assert!(files.contains(&data), "a mixture");
+            assert!(!is_named || data == promised);
+            let found = Hasher::digest(Algorithms::of(&Algorithm::ALL), &data);
+            assert!(copied.verified.iter().all(|by| found.get(by.digest.algorithm()) == Some(by.digest)));
+            assert!(!is_named || !copied.verified.is_empty());
+        });
+    }
+}
