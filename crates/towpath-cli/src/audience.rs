@@ -99,9 +99,10 @@ impl Audience {
         events.deliver()
     }
 
-    /// Says which of several sources were left out, and why.
+    /// Says which of several sources were left out or not read, and why.
     fn tell_shares(&self, job: &Job) {
-        for Share { from, bytes, error } in job.from.shares() {
+        let shares = job.from.shares();
+        for Share { from, bytes, error, .. } in &shares {
             tracing::info!(%from, bytes, "a source of several");
             if let Some(error) = error {
                 // Some hide from strangers that there is anything.
@@ -111,6 +112,13 @@ impl Audience {
                 complain(&message);
                 self.notice("source_left_out", &message);
             }
+        }
+        let spare: Vec<_> = shares.iter().filter(|share| share.is_spare).map(|share| share.from.to_string()).collect();
+        if let (Some(read), false) = (shares.iter().find(|share| share.bytes > 0), spare.is_empty()) {
+            let others = spare.join(", ");
+            let message = format!("only {} was read: no digest shows that {others} has the same file", read.from);
+            complain(&message);
+            self.notice("one_source", &message);
         }
     }
 

@@ -13,7 +13,8 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
-use towpath_mover::{Account, Copied, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Watch, jobs, jobs_of};
+use towpath_mover::{Account, Copied, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Verified, Watch, jobs, jobs_of};
+use towpath_proto::checksum::{Algorithm, Algorithms};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
 use crate::{
@@ -67,10 +68,19 @@ impl Rest {
 pub(crate) struct Total {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    pub(crate) verified: Verification,
     pub(crate) skipped: u64,
     pub(crate) misses: Misses,
     /// What the time was spent on; none if nobody watched.
     pub(crate) account: Option<Account>,
+}
+
+/// Files of which both ends have the same digest.
+#[derive(Debug, Default)]
+pub(crate) struct Verification {
+    files: u64,
+    bytes: u64,
+    algorithms: Algorithms,
 }
 
 /// Runs `towpath cp`.
@@ -135,6 +145,7 @@ impl Resumption {
 /// What came of all, for programs.
 fn summary(total: &Total, seconds: f64) -> Value {
     let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
+    total.verified.note(&mut line);
     if let Some(account) = &total.account {
         line["explained"] = explain::to_json(account);
     }
@@ -150,7 +161,8 @@ fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
         let (files, bytes) = (total.files, output::size(total.bytes));
         // As all that is said on that stream: if nobody reads it, nothing is lost.
-        let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{skipped}");
+        let verified = total.verified.told(total.files);
+        let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
     }
     if let Some(account) = &total.account {
         explain::tell(account, manner.explain, manner.quiet || manner.json);
@@ -182,7 +194,7 @@ async fn run_pipe(
     mover.remember().await;
     total.account = Some(watch.account());
     match outcome {
-        Ok(copied) => (total.files, total.bytes) = (1, copied.bytes),
+        Ok(copied) => total.add_copied(&copied),
         Err(failure) if failure.is_broken_pipe() => return Err(failure),
         Err(failure) => {
             failure.print();
@@ -236,11 +248,40 @@ impl Total {
     fn add(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
-            Outcome::Copied(_, copied) => {
-                self.files += 1;
-                self.bytes += copied.bytes;
-            }
+            Outcome::Copied(_, copied) => self.add_copied(copied),
             Outcome::Failed(missed) => self.misses.add(missed),
+        }
+    }
+
+    fn add_copied(&mut self, copied: &Copied) {
+        self.files += 1;
+        self.bytes += copied.bytes;
+        if !copied.verified.is_empty() {
+            self.verified.files += 1;
+            self.verified.bytes += copied.bytes;
+            let algorithms = copied.verified.iter().map(|by| by.digest.algorithm()).collect();
+            self.verified.algorithms = self.verified.algorithms.union(algorithms);
+        }
+    }
+}
+
+impl Verification {
+    /// Adds it to the summary for programs.
+    pub(crate) fn note(&self, line: &mut Value) {
+        line["files_verified"] = self.files.into();
+        line["bytes_verified"] = self.bytes.into();
+        line["verified_by"] = self.algorithms.iter().map(Algorithm::name).collect();
+    }
+
+    /// What the summary for people says of so many files.
+    pub(crate) fn told(&self, files: u64) -> String {
+        let names: Vec<_> = self.algorithms.iter().map(Algorithm::name).collect();
+        let names = names.join(", ");
+        match self.files {
+            _ if files == 0 => String::new(),
+            0 => "; not verified".into(),
+            verified if verified == files => format!("; verified by {names}"),
+            verified => format!("; {verified} verified by {names}, {} not", files - verified),
         }
     }
 }
@@ -249,6 +290,9 @@ impl Total {
 fn shares_of(job: &Job) -> Option<Value> {
     let each = |share: &Share| {
         let mut line = json!({"from": share.from.to_string(), "bytes": share.bytes});
+        if share.is_spare {
+            line["spare"] = true.into();
+        }
         if let Some(error) = &share.error {
             line["error"] = error.fault().row().name.into();
             line["message"] = error.to_string().into();
@@ -268,12 +312,17 @@ pub(crate) fn line_of(outcome: &Outcome) -> Option<Value> {
     Some(line)
 }
 
+/// Where the digests of both ends come from.
+fn verified_by(by: &Verified) -> Value {
+    json!({"algorithm": by.digest.algorithm().name(), "source": by.source.name(), "destination": by.destination.name()})
+}
+
 fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
     match outcome {
         Outcome::Copied(job, copied) => {
-            let verified: Vec<String> =
-                copied.verified.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect();
-            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "route": copied.route.name(), "seconds": copied.took.as_secs_f64()});
+            let verified: Vec<_> = copied.verified.iter().map(|by| format!("{:#}", by.digest)).collect();
+            let verified_by: Vec<_> = copied.verified.iter().map(verified_by).collect();
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "verified_by": verified_by, "route": copied.route.name(), "seconds": copied.took.as_secs_f64()});
             Some((line, job))
         }
         Outcome::Failed(Missed { job, error }) => {

@@ -222,6 +222,7 @@ impl Teller {
             "files": total.files, "bytes": total.bytes, "same": same, "touched": touched, "directories": directories,
             "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
         });
+        total.verified.note(&mut line);
         if let Some(account) = &total.account {
             line["explained"] = explain::to_json(account);
         }
@@ -240,7 +241,8 @@ impl Teller {
             let rest = format!(
                 "{directories} directories made, {touched} files touched, {deleted} deleted, {same} are the same"
             );
-            let _ = writeln!(io::stderr(), "{files} files{how} copied, {size}; {rest}; {seconds:.2} s");
+            let verified = if self.is_dry { String::new() } else { total.verified.told(*files) };
+            let _ = writeln!(io::stderr(), "{files} files{how} copied, {size}{verified}; {rest}; {seconds:.2} s");
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod it {
     mod ending;
     mod events;
     mod idle;
+    mod lying;
     mod missing;
     mod order;
     mod outage;

@@ -85,12 +85,20 @@ struct File {
 impl File {
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
-        while let Some((range, if_match)) = next_request(&mut stream).await? {
+        while let Some(Request { is_head, range, if_match }) = next_request(&mut stream).await? {
             let Version { etag, content } = *self.version.lock().unwrap();
             if if_match.as_deref().is_some_and(|wanted| wanted != etag) {
                 stream.write_all(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n").await?;
                 continue;
             }
+            let Some(range) = range.filter(|_| !is_head) else {
+                let head = match is_head {
+                    true => format!("HTTP/1.1 200 OK\r\nETag: {etag}\r\nContent-Length: {}\r\n\r\n", self.size),
+                    false => "HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                };
+                stream.write_all(head.as_bytes()).await?;
+                continue;
+            };
             let range = range.start..range.end.min(self.size);
             let number = self.note(Part { first: range.start, if_match, bytes: 0 });
             let (first, last, size) = (range.start, range.end - 1, self.size);
@@ -117,20 +125,30 @@ impl File {
     }
 }
 
-/// The range that is asked for next, and on what condition. What is no request for one range gets no answer.
-async fn next_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<(Range<u64>, Option<String>)>> {
-    let (mut range, mut if_match, mut line) = (None, None, String::new());
+/// What is asked for.
+#[derive(Default)]
+struct Request {
+    is_head: bool,
+    range: Option<Range<u64>>,
+    if_match: Option<String>,
+}
+
+/// The next request; none at the end.
+async fn next_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
+    let (mut request, mut line) = (None, String::new());
     while stream.read_line(&mut line).await? > 2 {
+        let request =
+            request.get_or_insert_with(|| Request { is_head: line.starts_with("HEAD "), ..Request::default() });
         if let Some((name, value)) = line.trim_end().split_once(": ") {
             match name.to_ascii_lowercase().as_str() {
-                "range" => range = range_of(value),
-                "if-match" => if_match = Some(value.to_owned()),
+                "range" => request.range = range_of(value),
+                "if-match" => request.if_match = Some(value.to_owned()),
                 _ => {}
             }
         }
         line.clear();
     }
-    Ok(range.map(|range| (range, if_match)))
+    Ok(request)
 }
 
 fn range_of(value: &str) -> Option<Range<u64>> {
