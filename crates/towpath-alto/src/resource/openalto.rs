@@ -14,6 +14,7 @@ use super::{
     multipart::{Form, json_bytes},
 };
 use crate::{
+    compatibility,
     cost::{CostCapabilities, CostQuery, CostType},
     entity::Entity,
     fields::Fields,
@@ -36,6 +37,12 @@ const AS_PATH: &str = "as_path";
 
 const FORM: Form = Form {
     media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=\"application/alto-endpointcost+json\"",
+    ..CLIENT_FORM
+};
+
+/// The same for OpenALTO's client, which takes no quotes.
+const CLIENT_FORM: Form = Form {
+    media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=application/alto-endpointcost+json",
     boundary: "d41d8cd98f00b204e9800998ecf8427e",
     part: "ecs",
     part_type: media::ENDPOINT_COST,
@@ -72,15 +79,18 @@ pub(super) fn endpoints(
         [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("elements have no such property here")
     };
     let properties = fields.texts("ane-property-names", property)?.unwrap_or_else(|| vec![NEXT_HOP, AS_PATH]);
-    let grid = Bare(Endpoints::read_flows(world, fields, caller)?);
+    let is_typed = world.profile().is_some_and(|profile| profile.form() == compatibility::Form::Client);
+    let grid = Keyed { endpoints: Endpoints::read_flows(world, fields, caller)?, is_typed };
     let passing = Passing::of(&grid, &query);
     let mut ways = Ways::of(world);
-    let pairs = passing.pairs().map(|((from, to), _)| (grid.0.sources[from].0.0, grid.0.destinations[to].0.0));
+    let pairs =
+        passing.pairs().map(|((from, to), _)| (grid.endpoints.sources[from].0.0, grid.endpoints.destinations[to].0.0));
     let of_pairs = pairs.map(|(source, destination)| ways.between(source, destination)).collect();
     let numbering = Numbering::of(&ways.ways);
     let paths = ways.ways.iter().map(|way| numbering.elements(*way)).collect();
     let first = json_bytes(&Matrix::with_paths(&grid, &query, passing, PathColumn { paths, of_pairs }));
-    Ok(FORM.answer(
+    let form = if is_typed { CLIENT_FORM } else { FORM };
+    Ok(form.answer(
         resource,
         Map::from_iter([("cost-type".to_owned(), json!(query.types.first()))]),
         &first,
@@ -88,36 +98,43 @@ pub(super) fn endpoints(
     ))
 }
 
-/// Endpoints without the type before their address.
-struct Bare<'a>(Endpoints<'a>);
+/// Endpoints with or without the type before their address.
+struct Keyed<'a> {
+    endpoints: Endpoints<'a>,
+    is_typed: bool,
+}
 
-impl Grid for Bare<'_> {
+impl Grid for Keyed<'_> {
     fn sources(&self) -> usize {
-        self.0.sources()
+        self.endpoints.sources()
     }
 
     fn destinations(&self) -> usize {
-        self.0.destinations()
+        self.endpoints.destinations()
     }
 
     fn pairs(&self) -> Option<&[(usize, usize)]> {
-        self.0.pairs()
+        self.endpoints.pairs()
     }
 
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
-        self.0.column(metric)
+        self.endpoints.column(metric)
     }
 
     fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
-        self.0.universe(metric)
+        self.endpoints.universe(metric)
     }
 
     fn source(&self, number: usize) -> String {
-        self.0.sources[number].0.0.to_string()
+        if self.is_typed { self.endpoints.source(number) } else { self.endpoints.sources[number].0.0.to_string() }
     }
 
     fn destination(&self, number: usize) -> String {
-        self.0.destinations[number].0.0.to_string()
+        if self.is_typed {
+            self.endpoints.destination(number)
+        } else {
+            self.endpoints.destinations[number].0.0.to_string()
+        }
     }
 }
 

@@ -53,13 +53,21 @@ const SITES: &str = r#"
 "#;
 
 fn compatible(world: World) -> Site {
-    let world = world.compatible("openalto".parse().unwrap()).unwrap();
+    offered(world, "openalto")
+}
+
+fn offered(world: World, profile: &str) -> Site {
+    let world = world.compatible(profile.parse().unwrap()).unwrap();
     let (directory, _) = Directory::of(&world);
     Site { world, directory }
 }
 
 /// What is known to a looking glass that prints these routes.
 fn talk(routes: impl IntoIterator<Item = &'static str>) -> Site {
+    compatible(talked(routes))
+}
+
+fn talked(routes: impl IntoIterator<Item = &'static str>) -> World {
     let text: String =
         ["inet.0: 3 destinations, 3 routes (3 active, 0 holddown, 0 hidden)\n\n"].into_iter().chain(routes).collect();
     let table = looking_glass::parse(&text).unwrap();
@@ -67,7 +75,7 @@ fn talk(routes: impl IntoIterator<Item = &'static str>) -> Site {
     let routes = Some(Arc::new(table.routes.into_iter().collect()));
     let router = Router { default: true, routes, ..Router::default() };
     let routers = BTreeMap::from([(RouterName::new("ex2j.cern.ch").unwrap(), router)]);
-    compatible(World::of([&Facts { routers, ..Facts::default() }]).unwrap())
+    World::of([&Facts { routers, ..Facts::default() }]).unwrap()
 }
 
 fn sites() -> Site {
@@ -120,6 +128,20 @@ fn v9_the_example_of_the_talk() {
     });
     assert_eq!(properties["property-map"], expected);
     assert_eq!(properties["meta"], json!({ "dependent-vtags": [costs["meta"]["vtag"]] }));
+}
+
+/// What OpenALTO's public client reads: it looks for the addresses that it sent, with their type, and takes no quotes in `Content-Type`.
+#[test]
+fn v9_the_public_client_of_openalto_finds_what_it_asked_for() {
+    let site = offered(talked(ROUTES), "openalto-client");
+    let resource = site.directory.find("cern-pv").unwrap();
+    let answer = resource.answer(&site.world, &request(), "192.0.2.2".parse().unwrap()).unwrap();
+    let parameters: Vec<&str> = answer.media_type.split(';').collect();
+    assert_eq!(parameters[0], "multipart/related");
+    assert!(parameters.contains(&"type=application/alto-endpointcost+json"), "{parameters:?}");
+    let (costs, properties) = told(&site, "cern-pv", &request());
+    assert_eq!(costs["ipv4:137.138.0.101"]["ipv4:134.158.84.23"], json!(["autolink_1", "autopath_2"]));
+    assert_eq!(properties[".ane:autopath_2"]["as_path"], "20965 2091 789");
 }
 
 #[test]

@@ -46,7 +46,8 @@ pub(crate) struct AltoConfig {
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
-    /// The form of another program in which paths are offered too: `openalto`, whose resource is then `cern-pv`, or `openalto:NAME`.
+    /// The form of another program in which paths are offered too: `openalto`, whose resource is then `cern-pv`, or `openalto:NAME`;
+    /// `openalto-client` for what OpenALTO's own client reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compatibility: Option<Profile>,
     /// Directories of other servers to which the own one refers, by name.
