@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 
 import alto_jobs
 import alto_report
+import fuzz_jobs
+import fuzz_report
 import large
 import latency
 import listing
@@ -74,6 +76,7 @@ SUITES = {
     "wan": Suite(wan_jobs.JOBS, wan_report.document, wan_report.table, RESULTS / "wan"),
     "alto": Suite(alto_jobs.JOBS, alto_report.document, alto_report.table, RESULTS / "alto"),
     "starvation": Suite(starvation_jobs.JOBS, starvation_report.document, starvation_report.table, RESULTS / "starvation"),
+    "fuzz": Suite(fuzz_jobs.JOBS, fuzz_report.document, fuzz_report.table, RESULTS / "fuzz"),
 }
 
 
@@ -104,7 +107,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the binary; the test kit's examples lie beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path)
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), of the ALTO server, or under attack")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), of the ALTO server, under attack, or with fuzzed requests")
     parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
     parser.add_argument("--paths", type=numbers, help="of the suite wan only those with these round trips in ms, or shares of loss, put beside what is there of others: 0,10,1e-4")
     parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
@@ -115,7 +118,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="that one sample of the load generator takes [1]")
     parser.add_argument("--memory", default="/dev/shm", help="a tmpfs with room for three large files")
     parser.add_argument("--disk", default="/var/tmp")
-    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or wan, alto or starvation in it]")
+    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or the suite's name in it]")
     return parser.parse_args()
 
 
