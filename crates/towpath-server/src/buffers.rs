@@ -108,11 +108,6 @@ impl Buffers {
         self.bound.load(Relaxed) as usize * UNIT_BYTES
     }
 
-    /// Returns what the bound may become, in bytes.
-    pub(crate) fn most_bytes(&self) -> usize {
-        self.most as usize * UNIT_BYTES
-    }
-
     fn units_for(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.bound.load(Relaxed))
     }

@@ -170,14 +170,9 @@ impl Session {
         Memory { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
-    /// Returns how much data to take memory for before it is received: more as the client has sent some.
+    /// Returns how much data to take memory for, and to receive, at once: more as the client has sent some.
     pub(super) fn receive_bytes(&self) -> usize {
         (self.uploads.bound_bytes() / 4).max(MIN_RECEIVE_BYTES)
-    }
-
-    /// Returns how much data may wait for the store in one piece.
-    pub(super) fn piece_bytes(&self) -> usize {
-        (self.uploads.most_bytes() / 2).max(MIN_RECEIVE_BYTES)
     }
 
     /// Records that the client has sent `bytes` of data.

@@ -1,8 +1,8 @@
 //! `write`, `writev`, `pgwrite`: data on their way in.
 //!
 //! The reader of the connection receives the data in pieces, each straight into the buffer that the store gets, and hands
-//! them to the task of the request; while that writes one piece, the next is received. Memory is asked for before data are
-//! received, a part of a piece at a time. After an error the rest is still received, and forgotten: the next request stays in step.
+//! them to the task of the request; while that writes one piece, the next is received. Memory for a piece is asked for before it is
+//! received; pieces grow with what the client has sent. After an error the rest is still received, and forgotten: the next request stays in step.
 //! A path id has the data arrive on a connection bound to the session ([`super::bound`]), whose own reader receives them.
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ struct Piece {
     extent: usize,
     offset: u64,
     data: Vec<u8>,
-    memory: Vec<Memory>,
+    memory: Memory,
 }
 
 /// Starts the task that writes the data of a request, and has them received: here, or by the bound connection that its path id names.
@@ -156,15 +156,13 @@ impl Delivery {
         mut left: u64,
     ) -> Result<(), End> {
         while left > 0 {
-            let most = PIECE_BYTES.min(source.session().piece_bytes());
+            let most = PIECE_BYTES.min(source.session().receive_bytes());
             let length = piece_length(offset, left, self.is_paged, most);
-            let (mut memory, mut data) = (Vec::new(), Vec::with_capacity(length));
-            while data.len() < length {
-                let part = source.session().receive_bytes().min(length - data.len());
-                memory.push(memory_to_receive(source.session(), part).await?);
-                source.receive_data(part, &mut data).await?;
-                source.session().received(part);
-            }
+            // For all of the piece at once: uploads that held a part each and waited for the rest would wait for each other.
+            let memory = memory_to_receive(source.session(), length).await?;
+            let mut data = Vec::with_capacity(length);
+            source.receive_data(length, &mut data).await?;
+            source.session().received(length);
             source.session().service.metrics.received(Face::Xrootd, length as u64);
             left -= length as u64;
             let decoded_len = || page::decoded_len(offset, length as u64).unwrap_or(0);

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use towpath_proto::xrootd::{
     ErrorCode, OpenOptions, RequestCode,
-    request::{PgRead, Ping},
+    request::{PgRead, Ping, Write},
 };
 use towpath_server::{
     shares::{Class, Holder, Standing},
@@ -156,4 +156,25 @@ async fn one_client_does_not_take_all_open_files() {
     }
     assert!(refused >= 120 - 64 / 2, "{refused}");
     Peer::logged_in_from(ELSEWHERE, &site).await.open("/f", OpenOptions::open_read).await;
+}
+
+#[tokio::test]
+async fn many_uploads_of_one_client_do_not_wait_for_each_other() {
+    let site = Site::with(Arc::new(MemoryStore::new(1 << 30)), |config| config.limits.bytes = ByteSize(8 << 20));
+    let data = content(1 << 20);
+    let (first, rest) = data.split_at(100 << 10);
+    let mut uploads = Vec::new();
+    for number in 0..60 {
+        let mut peer = Peer::logged_in(&site).await;
+        let options = OpenOptions::new | OpenOptions::open_updt;
+        let handle = peer.open(&format!("/{number}"), options).await;
+        let request = Write { handle, length: data.len() as u32, ..Write::default() };
+        peer.send(&[&encode(9, request), first].concat()).await;
+        uploads.push(peer);
+    }
+    let finish = |mut peer: Peer| async move {
+        peer.send(rest).await;
+        peer.answer(9).await.ok();
+    };
+    futures::future::join_all(uploads.into_iter().map(finish)).await;
 }
