@@ -179,7 +179,7 @@ impl Outbox {
 
     /// Sends `head` and then `length` bytes of `file` from `offset`, without their passing through this process's memory;
     /// disk and network are waited for on other threads. If the file fails on the way, or has shrunk, zeros take the place of the rest: the
-    /// frame has promised so many bytes. The inner result says how the file failed; that it has shrunk, its version tells.
+    /// frame has promised so many bytes. The inner result says so.
     pub(super) async fn send_file(
         &self,
         head: &[u8],
@@ -209,7 +209,11 @@ impl Outbox {
                     sent += bytes;
                 }
                 Moved::NoRoom => self.in_time(&mut awaits, plain(&half)?.writable()).await?,
-                Moved::EndOfFile => break,
+                Moved::EndOfFile => {
+                    let message = "the file ended before its size";
+                    outcome_of_file = Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+                    break;
+                }
                 Moved::Failed(error) => {
                     outcome_of_file = Err(error);
                     break;
@@ -438,16 +442,21 @@ mod tests {
     use super::*;
     use crate::{ServeConfig, Server};
 
-    #[tokio::test]
-    async fn short_answers_of_many_tasks_leave_together_and_whole() {
-        let service =
-            Server::bind(Arc::new(MemoryStore::new(0)), &ServeConfig { listen: Vec::new(), ..ServeConfig::default() });
+    /// A client, and the outbox of its connection.
+    async fn connected() -> (tokio::net::TcpStream, Outbox) {
+        let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
+        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
+        let client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
         let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
-        let outbox = Outbox::new(Sending::Plain(sending), &service.unwrap().service(), end, standings);
+        (client, Outbox::new(Sending::Plain(sending), &service, end, standings))
+    }
+
+    #[tokio::test]
+    async fn short_answers_of_many_tasks_leave_together_and_whole() {
+        let (mut client, outbox) = connected().await;
         let answers = ["first", "second", "third"].map(|answer| outbox.send_together(answer.as_bytes()));
         let sent = futures::future::join_all(answers);
         assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
@@ -461,18 +470,24 @@ mod tests {
     async fn a_file_that_fails_tears_no_connection() {
         let directory = tempfile::tempdir().unwrap();
         let write_only = Arc::new(disk::append(&directory.path().join("file")).unwrap());
-        let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
-        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
-        let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let mut client = net::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (_, sending) = listener.accept().await.unwrap().0.into_split();
-        let end = CancellationToken::new();
-        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
-        let outbox = Outbox::new(Sending::Plain(sending), &service, end, standings);
+        let (mut client, outbox) = connected().await;
         assert!(outbox.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
         outbox.send(b"next").await.unwrap();
         let mut got = [0; 11];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"head\0\0\0next");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_ends_early_is_an_error_and_tears_no_connection() {
+        let file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut &file, b"ab").unwrap();
+        let (mut client, outbox) = connected().await;
+        let outcome = outbox.send_file(b"head", &Arc::new(file), 0, 3).await.unwrap();
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        outbox.send(b"next").await.unwrap();
+        let mut got = [0; 11];
+        client.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"headab\0next");
     }
 }

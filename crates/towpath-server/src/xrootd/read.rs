@@ -74,8 +74,9 @@ async fn send_file(
         let length = (end - offset).min(FILE_PIECE_BYTES);
         let header = ResponseHeader { stream_id: exchange.stream_id, status: Status::oksofar, dlen: length as u32 };
         let of_file = exchange.outbox.send_file(&header.to_bytes(), local, offset, length).await?;
-        of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
         handle.check_version()?;
+        // A handle that follows the file has no version to compare.
+        of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
         exchange.session.service.metrics.sent(Face::Xrootd, length);
         offset += length;
     }
