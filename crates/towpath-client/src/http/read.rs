@@ -16,7 +16,10 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{HeaderName, Method, StatusCode, header};
 use tokio::sync::MutexGuard;
-use towpath_proto::http::range::{self, ContentRange, RangeRequest};
+use towpath_proto::http::{
+    condition::PIN_FIELD,
+    range::{self, ContentRange, RangeRequest},
+};
 use towpath_store::{
     Blame, ByteRange, Caller, ContentStream, Error, Fault, FileKind, Metadata, ReadHandle, Result, StorePath,
     VectorReads, VersionTag, sys::clock,
@@ -32,9 +35,6 @@ use super::{
     site::Site,
     stat, vector,
 };
-
-/// Asks for one version of the file, whichever it is.
-const PIN: HeaderName = HeaderName::from_static("towpath-pin");
 
 /// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
 const SKIPPED_BYTES: u64 = 64 << 20;
@@ -171,7 +171,7 @@ impl RemoteFile {
             Some(Condition::Match(tag)) => question.with(header::IF_MATCH, tag),
             Some(Condition::UnmodifiedSince(date)) => question.with(header::IF_UNMODIFIED_SINCE, date),
             // Our servers then send one version; others take no notice.
-            None => question.with(PIN, "1"),
+            None => question.with(HeaderName::from_static(PIN_FIELD), "1"),
         }
     }
 

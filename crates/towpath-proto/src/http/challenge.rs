@@ -50,14 +50,17 @@ impl BearerError {
 impl fmt::Display for BearerError {
     /// The challenge, with the characters left out that RFC 6750 does not allow in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain =
-            |text: &str| text.chars().filter(|c| matches!(c, ' '..='~') && !"\"\\".contains(*c)).collect::<String>();
-        write!(f, "Bearer error=\"{}\"", plain(&self.code))?;
+        write!(f, "Bearer error=\"{}\"", quotable(&self.code))?;
         match &self.description {
-            Some(description) => write!(f, ", error_description=\"{}\"", plain(description)),
+            Some(description) => write!(f, ", error_description=\"{}\"", quotable(description)),
             None => Ok(()),
         }
     }
+}
+
+/// Returns `text` without the characters that a quoted string (RFC 9110 §5.6.4) would have to escape, or cannot have.
+pub fn quotable(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, ' '..='~') && !"\"\\".contains(*c)).collect()
 }
 
 const BLANKS: [char; 2] = [' ', '\t'];

@@ -8,6 +8,10 @@ use std::fmt;
 
 use super::date;
 
+/// The request field by which towpath's client asks for one version of a file without naming it: a server that knows the field answers as it does to a
+/// condition that holds, and does not follow a file that changes.
+pub const PIN_FIELD: &str = "towpath-pin";
+
 /// The largest number of entity tags in a list, beyond which a request is refused.
 const MAX_TAGS: usize = 256;
 

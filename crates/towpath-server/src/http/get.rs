@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use towpath_proto::http::{
-    condition::{Decision, IfRange, Validators},
+    condition::{Decision, IfRange, PIN_FIELD, Validators},
     multipart::Boundary,
     range::{ContentRange, RangeRequest, Resolution},
 };
@@ -26,9 +26,6 @@ use crate::{access::Activity, shares::Lease};
 
 /// A file of so many bytes is read at once, and closed.
 const SHORT_BYTES: u64 = READ_BYTES;
-
-/// The request field of towpath's client that asks for one version of the file, without saying which.
-const PINS: HeaderName = HeaderName::from_static("towpath-pin");
 
 /// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
@@ -51,7 +48,7 @@ async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
 /// Opens the file that is asked for, with its metadata. A plain GET gets what the file holds while it is sent, as from other servers; one with a condition
 /// gets one version.
 async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Error> {
-    let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, PINS];
+    let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, HeaderName::from_static(PIN_FIELD)];
     let follows = !pins.iter().any(|field| exchange.headers.contains_key(field));
     let options = OpenOptions { follows, ..OpenOptions::default() };
     let handle = exchange.store().open(exchange.caller(), exchange.path(), options).await?;

@@ -1,7 +1,7 @@
 //! Who asks: `Authorization` with a bearer token or a password, `?authz=`, or nobody in particular.
 
 use http::{HeaderValue, StatusCode, header, request::Parts};
-use towpath_proto::http::challenge::BearerError;
+use towpath_proto::http::challenge::{BearerError, quotable};
 use towpath_store::{Error, Fault, Secret};
 
 use super::{link::Link, refusal::Refusal, respond::value, target::Target};
@@ -87,9 +87,4 @@ pub(super) fn challenges(service: &Service, link: &Link, refusal: &Refusal) -> V
     let passwords = passwords.into_iter().flat_map(|passwords| passwords.challenges(refusal.has_stale_nonce()));
     challenges.extend(passwords.map(value));
     challenges
-}
-
-/// `text` without the characters that would have to be escaped in a quoted string.
-fn quotable(text: &str) -> String {
-    text.chars().filter(|c| matches!(c, ' '..='~') && !"\"\\".contains(*c)).collect()
 }
