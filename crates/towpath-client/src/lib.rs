@@ -152,8 +152,8 @@ impl Client {
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{}: {error}", url.endpoint())))?;
         let store = self.store(&url)?;
         let Some(name) = member else { return Ok((store, path)) };
-        let member = zip::member_path(&path, &name)?;
-        Ok((Arc::new(zip::ZipStore::new(store, path, &name)?), member))
+        let (store, member) = zip::ZipStore::new(store, path, &name)?;
+        Ok((Arc::new(store), member))
     }
 
     fn store(&self, url: &Url) -> Result<Arc<dyn Store>> {

@@ -39,18 +39,20 @@ struct Opened {
 }
 
 impl ZipStore {
-    /// The member `name` of the archive at `archive` in `inner`.
+    /// The member `name` of the archive at `archive` in `inner`, and its path in this store.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that no path can have.
-    pub(crate) fn new(inner: Arc<dyn Store>, archive: StorePath, name: &[u8]) -> Result<Self> {
+    pub(crate) fn new(inner: Arc<dyn Store>, archive: StorePath, name: &[u8]) -> Result<(Self, StorePath)> {
         let member = member_path(&archive, name)?;
-        Ok(Self { inner, archive, name: Bytes::copy_from_slice(name), member })
+        let store = Self { inner, archive, name: Bytes::copy_from_slice(name), member: member.clone() };
+        Ok((store, member))
     }
 
     async fn open_archive(&self, caller: &Caller) -> Result<Opened> {
         let archive = self.inner.open(caller, &self.archive, OpenOptions::default()).await?;
-        let size = archive.metadata().await?.size;
+        let mut metadata = archive.metadata().await?;
+        let size = metadata.size;
         let tail_bytes = size.min(zip::TAIL_BYTES);
         let tail = read_exactly(&*archive, size - tail_bytes, tail_bytes).await?;
         let range = match zip::find(&tail, size).map_err(|error| self.unusable(error))? {
@@ -70,7 +72,6 @@ impl ZipStore {
             let message = format!("the archive has no member `{}`", crate::words::readable(&name));
             Error::new(Fault::NotFound, message).at(&self.archive)
         })?;
-        let mut metadata = archive.metadata().await?;
         metadata.size = member.bytes;
         metadata.digests = Digest::new(Algorithm::Crc32, &member.crc32.to_be_bytes()).into_iter().collect();
         metadata.version = None;
@@ -97,7 +98,7 @@ impl ZipStore {
 ///
 /// # Errors
 /// `InvalidArgument` for a name that no path can have.
-pub(crate) fn member_path(archive: &StorePath, name: &[u8]) -> Result<StorePath> {
+fn member_path(archive: &StorePath, name: &[u8]) -> Result<StorePath> {
     let joined = name.split(|byte| *byte == b'/').try_fold(archive.clone(), |path, component| path.join(component));
     joined.map_err(|error| Error::new(Fault::InvalidArgument, format!("xrdcl.unzip: {error}")).at(archive))
 }

@@ -37,8 +37,7 @@ async fn store_of(archive: Vec<u8>, wanted: &[u8]) -> (ZipStore, StorePath) {
     let file = inner.create(&Caller::local(), &path, CreateOptions::default()).await.unwrap();
     file.write(0, archive.into()).await.unwrap();
     file.commit(Expectation::default()).await.unwrap();
-    let store = ZipStore::new(inner, path.clone(), wanted).unwrap();
-    (store, member_path(&path, wanted).unwrap())
+    ZipStore::new(inner, path, wanted).unwrap()
 }
 
 fn content() -> Vec<u8> {
