@@ -8,10 +8,10 @@ use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
 use towpath_mover::Place;
 use towpath_proto::{
-    checksum::{Agreement, Hasher},
+    checksum::Hasher,
     http::range::{RangeRequest, Resolution},
 };
-use towpath_store::{Blame, ContentStream, Error, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
+use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
 
 use crate::{
     args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
@@ -130,8 +130,8 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
         let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
         let (metadata, first) = match try_join!(handle.metadata(), first) {
             Ok(begun) => begun,
-            Err(error) if error.fault() == Fault::Unsupported && range.is_none() => {
-                return write_stream(handle.stream().await?.ok_or(error)?).await;
+            Err(error) if range.is_none() => {
+                return write_stream(ContentStream::instead_of(error, &*handle).await?).await;
             }
             Err(error) => return Err(error.into()),
         };
@@ -156,7 +156,8 @@ pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure>
 
 /// Writes a file of unknown length to the standard output.
 async fn write_stream(stream: ContentStream) -> Result<(), Failure> {
-    let ContentStream { mut pieces, digests, is_framed } = stream;
+    let has_proven_end = stream.has_proven_end();
+    let ContentStream { mut pieces, digests, .. } = stream;
     let mut out = tokio::io::stdout();
     let mut passed = Hasher::new(digests.algorithms());
     while let Some(piece) = pieces.try_next().await? {
@@ -164,11 +165,9 @@ async fn write_stream(stream: ContentStream) -> Result<(), Failure> {
         out.write_all(&piece).await?;
     }
     out.flush().await?;
-    if let Agreement::Different(algorithm) = passed.finish().compare(&digests) {
-        let message = format!("what came is not what the server promises: its {algorithm} is another one");
-        return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage).into());
-    }
-    if !is_framed && digests.is_empty() {
+    let promised = Expectation { digests, ..Expectation::default() };
+    promised.check_digests(&passed.finish()).map_err(|error| error.blamed_on(Blame::Storage))?;
+    if !has_proven_end {
         complain(
             "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified",
         );

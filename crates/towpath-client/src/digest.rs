@@ -1,8 +1,8 @@
 //! The digest of a file, computed here from its bytes, where its server neither knows nor computes it.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
-use towpath_proto::checksum::{Agreement, Algorithm, Algorithms, Digest, Hasher};
-use towpath_store::{Blame, ContentStream, Error, Fault, ReadHandle, Result};
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
+use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, ReadHandle, Result};
 
 /// What is read at once, and how many such pieces are underway or wait for those before them: 8 MiB of memory for each file.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -23,10 +23,7 @@ pub(crate) async fn compute(
     // The first piece is read even of a file that is said to be empty: the end of its content proves that it is.
     let (metadata, first) = match try_join!(file.metadata(), file.read(0, PIECE_BYTES as usize)) {
         Ok(begun) => begun,
-        Err(error) if error.fault() == Fault::Unsupported => {
-            return of_stream(file.stream().await?.ok_or(error)?, algorithm, progress).await;
-        }
-        Err(error) => return Err(error),
+        Err(error) => return of_stream(ContentStream::instead_of(error, file).await?, algorithm, progress).await,
     };
     let size = metadata.size;
     if first.len() as u64 > size {
@@ -61,20 +58,18 @@ async fn of_stream(
     algorithm: Algorithm,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Digest> {
-    let ContentStream { mut pieces, digests, is_framed } = stream;
-    if !is_framed && digests.is_empty() {
+    if !stream.has_proven_end() {
         let message = "the server ends the file by closing the connection, so that a part may be missing: no digest is computed of that";
         return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
     }
+    let ContentStream { mut pieces, digests, .. } = stream;
     let mut hasher = Hasher::new(digests.algorithms().iter().chain([algorithm]).collect());
     while let Some(piece) = pieces.try_next().await? {
         hasher.update(&piece);
         progress(hasher.bytes());
     }
-    if let Agreement::Different(algorithm) = hasher.clone().finish().compare(&digests) {
-        let message = format!("what came is not what the storage promises: its {algorithm} is another one");
-        return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
-    }
+    let promised = Expectation { digests, ..Expectation::default() };
+    promised.check_digests(&hasher.clone().finish()).map_err(|error| error.blamed_on(Blame::Storage))?;
     finish(hasher, algorithm)
 }
 

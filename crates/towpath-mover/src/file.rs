@@ -13,13 +13,13 @@ use futures::{
 use tokio::time::sleep;
 use towpath_proto::checksum::Digests;
 use towpath_store::{
-    CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result, ResumeKey, Space,
-    WriteHandle, sys::clock,
+    ContentStream, CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result,
+    ResumeKey, Space, WriteHandle, sys::clock,
 };
 
 use self::commit::commit;
 use crate::{
-    Job, Mover, again, clash, extents,
+    Job, Mover, Place, again, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
     replicas::Identity,
@@ -180,10 +180,7 @@ pub(crate) async fn copy(
     let mut metadata = match beside(source.metadata(), first.as_mut()).await {
         Ok(metadata) => metadata,
         Err(error) => {
-            let is_unsupported = error.fault() == Fault::Unsupported;
-            let Some(stream) = (if is_unsupported { source.stream().await? } else { None }) else {
-                return Err(explain(error).into());
-            };
+            let stream = ContentStream::instead_of(error, &*source).await.map_err(explain)?;
             drop((room, stay));
             return mover.copy_stream(job, part, stream).await.map_err(Failure::Final);
         }
@@ -191,9 +188,7 @@ pub(crate) async fn copy(
     if metadata.is_directory() {
         return Err(is_directory().into());
     }
-    if metadata.mtime_ns.is_none() && !from.is_remote() {
-        tracing::warn!(%from, "its time of change cannot be kept, as it is not between the years 1678 and 2261: the copy has the time at which it is made");
-    }
+    warn_of_time(from, &metadata);
     if job.size.is_none() {
         beside(mover.limit.pass(metadata.size.min(first_bytes)), first.as_mut()).await;
     }
@@ -263,6 +258,13 @@ pub(crate) async fn copy(
         room.leave();
     }
     Ok(copied)
+}
+
+/// Warns of a local file whose time of change does not fit into 64 bits of nanoseconds.
+fn warn_of_time(from: &Place, metadata: &Metadata) {
+    if metadata.mtime_ns.is_none() && !from.is_remote() {
+        tracing::warn!(%from, "its time of change cannot be kept, as it is not between the years 1678 and 2261: the copy has the time at which it is made");
+    }
 }
 
 /// How the copy of a source that `metadata` describe is made.

@@ -192,6 +192,24 @@ pub struct ContentStream {
     pub is_framed: bool,
 }
 
+impl ContentStream {
+    /// Returns the content of `file`, whose metadata or first read failed with `error`, as a stream.
+    ///
+    /// # Errors
+    /// `error` itself, unless it is `Unsupported` and the file is one of unknown length; those of [`ReadHandle::stream`].
+    pub async fn instead_of(error: Error, file: &dyn ReadHandle) -> Result<Self> {
+        match error.fault() {
+            Fault::Unsupported => file.stream().await?.ok_or(error),
+            _ => Err(error),
+        }
+    }
+
+    /// Whether it shows if the content has come to its end: the storage marks it, or a digest tells.
+    pub fn has_proven_end(&self) -> bool {
+        self.is_framed || !self.digests.is_empty()
+    }
+}
+
 impl fmt::Debug for ContentStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { digests, is_framed, .. } = self;

@@ -83,11 +83,15 @@ impl Mover {
         let Job { from, to, .. } = job;
         let start = clock::now();
         let opening = self.stages.enter(Stage::Open, FILE_BYTES);
-        let options = CreateOptions { overwrite: self.options.overwrite, parents: true, ..CreateOptions::default() };
+        let has_proven_end = stream.has_proven_end();
+        let ContentStream { pieces, digests: promised, .. } = stream;
+        // The destination computes them too as the pieces come, and need not read the file for them.
+        let digests = [COMPUTED].into_iter().chain(promised.algorithms().iter()).collect();
+        let options =
+            CreateOptions { overwrite: self.options.overwrite, parents: true, digests, ..CreateOptions::default() };
         let target = to.store.create(&to.caller, &to.path, options).await?;
         drop(opening);
-        let ContentStream { pieces, digests: promised, is_framed } = stream;
-        let mut passed = Hasher::new([COMPUTED].into_iter().chain(promised.algorithms().iter()).collect());
+        let mut passed = Hasher::new(digests);
         let input = StreamReader::new(pieces.map_err(io::Error::other));
         if let Err(error) = self.write_all(input, &*target, &mut passed, part).await {
             let _ = target.abort().await;
@@ -98,7 +102,7 @@ impl Mover {
             let _ = target.abort().await;
             return Err(error);
         }
-        warn_if_open(from, is_framed, &promised);
+        warn_unless_proven(from, has_proven_end);
         let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
         let arrives = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
         let expected = Expectation { size: Some(bytes), digests: arrives, mtime_ns: None };
@@ -156,14 +160,11 @@ impl Mover {
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
         let (metadata, first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
             Ok(begun) => begun,
-            Err(error) if error.fault() == Fault::Unsupported => match source.stream().await? {
-                Some(stream) => {
-                    drop((room, stay));
-                    return self.drain_stream(from, stream, put).await;
-                }
-                None => return Err(error.into()),
-            },
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let stream = ContentStream::instead_of(error, &*source).await?;
+                drop((room, stay));
+                return self.drain_stream(from, stream, put).await;
+            }
         };
         let Metadata { size, digests: promised, .. } = metadata;
         if first.len() as u64 > size {
@@ -220,7 +221,8 @@ impl Mover {
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
     ) -> Result<Copied, E> {
         let start = clock::now();
-        let ContentStream { mut pieces, digests: promised, is_framed } = stream;
+        let has_proven_end = stream.has_proven_end();
+        let ContentStream { mut pieces, digests: promised, .. } = stream;
         let part = self.progress.find(None);
         let mut passed = Hasher::new(promised.algorithms());
         while let Some(piece) = pieces.try_next().await? {
@@ -232,7 +234,7 @@ impl Mover {
         }
         let (bytes, computed) = (passed.bytes(), passed.finish());
         keeps(&computed, &promised, from)?;
-        warn_if_open(from, is_framed, &promised);
+        warn_unless_proven(from, has_proven_end);
         Ok(self.passed(start, bytes, taken(&promised, &computed)))
     }
 
@@ -298,9 +300,9 @@ fn keeps(computed: &Digests, promised: &Digests, from: &Place) -> Result<()> {
     Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path))
 }
 
-/// Warns of a source that may have been cut off without anybody noticing.
-fn warn_if_open(from: &Place, is_framed: bool, promised: &Digests) {
-    if !is_framed && promised.is_empty() {
+/// Warns of a source that may have been cut off without a sign of it.
+fn warn_unless_proven(from: &Place, has_proven_end: bool) {
+    if !has_proven_end {
         tracing::warn!(
             path = %from,
             "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified"
