@@ -82,8 +82,7 @@ impl Places {
     /// The place that `text` names.
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         match self.end(text)? {
-            End::Place(place) => Ok(place),
-            End::Stream(place) => Ok(place),
+            End::Place(place) | End::Stream(place) => Ok(place),
             End::Standard => Err(Failure::Usage("`-` (a standard stream) is not accepted here".into())),
         }
     }
@@ -148,15 +147,21 @@ impl Places {
 
     /// The place that a URL names.
     pub(crate) fn remote(&self, url: &Url) -> Result<Place, Failure> {
-        StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        let path = StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         let is_bucket = url.scheme().family() == Family::S3;
         let is_archive = url.query().is_some_and(|query| query.contains("xrdcl."));
         let is_bound = is_archive || (is_bucket && url.path().ends_with(b"/"));
         let bound_to = is_bound.then(|| url.path().to_vec());
         let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string), bound_to);
         let mut remote = self.remote.lock().expect("no panic while it is held");
-        let (new, path) = self.client.connect(url)?;
-        let store = Arc::clone(remote.entry(key).or_insert(new));
+        // What a query says of an archive names another path.
+        let (store, path) = match remote.get(&key).filter(|_| !is_archive) {
+            Some(store) => (Arc::clone(store), path),
+            None => {
+                let (store, path) = self.client.connect(url)?;
+                (Arc::clone(remote.entry(key).or_insert(store)), path)
+            }
+        };
         let separator = if url.scheme().family() == Family::Xrootd { "/" } else { "" };
         // Over HTTP nobody logs in by it, and it may be a secret.
         let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
