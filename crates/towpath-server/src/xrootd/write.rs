@@ -28,8 +28,9 @@ use crate::metrics::Face;
 
 /// What one piece holds at most.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces of one request that wait for the store while the next is received.
-const PIECES_AHEAD: usize = 1;
+/// Pieces of one request that wait for the store while the next is received. The first ones are small: with so many the reader of a new
+/// connection has received a request of 1 MiB, and goes on with the next request, whatever the store is waiting for.
+const PIECES_AHEAD: usize = 4;
 /// Damaged pages that a file may have before the client must send them again (256, as the reference server).
 const MAX_BAD_PAGES_OF_FILE: usize = 256;
 
