@@ -81,10 +81,14 @@ async fn carry_out(
     mut account: Account,
 ) -> (Result<Response<Content>, Refusal>, Account) {
     let (parts, body) = request.into_parts();
-    if let Some(page) = service_pages::health(&service, &parts.method, parts.uri.path()) {
-        return (Ok(page), account);
-    }
-    let (target, identity) = match begin(&service, link, &parts).await {
+    let begun = match check_head(&service, &parts) {
+        Ok(()) => match service_pages::health(&service, &parts.method, parts.uri.path()) {
+            Some(page) => return (Ok(page), account),
+            None => begin(&service, link, &parts).await,
+        },
+        Err(refusal) => Err(refusal),
+    };
+    let (target, identity) = match begun {
         Ok(begun) => begun,
         Err(refusal) => {
             upload::discard(&parts.headers, body, &service.limits).await;
@@ -109,15 +113,20 @@ async fn carry_out(
     (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Checks what must hold for every request, whatever it is about: its framing, and the length of its header.
+fn check_head(service: &Service, parts: &http::request::Parts) -> Result<(), Refusal> {
+    framing::check(parts.version, &parts.headers)?;
+    if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
+        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
+    }
+    Ok(())
+}
+
 async fn begin(
     service: &Service,
     link: &Link,
     parts: &http::request::Parts,
 ) -> Result<(Target, crate::access::Identity), Refusal> {
-    framing::check(parts.version, &parts.headers)?;
-    if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
-        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
-    }
     let target = Target::of(&parts.uri)?;
     let identity = identity::identify(service, link, parts, &target).await?;
     Ok((target, identity))

@@ -11,8 +11,8 @@ async fn statuses(site: &Site, bytes: &str) -> (String, usize) {
     (said.get(9..12).unwrap_or_default().to_owned(), said.matches("HTTP/1.1 ").count())
 }
 
-/// A request that would be seen if a connection went on behind one that is refused.
-const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: x\r\n\r\n";
+/// A request that would be answered if the connection went on behind one that is refused. It then ends the connection, so that a test fails and does not hang.
+const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
 async fn a_missing_double_or_invalid_host_is_refused_and_ends_the_connection() {
@@ -56,6 +56,25 @@ async fn a_body_that_is_chunked_twice_is_refused_and_ends_the_connection() {
         assert_eq!((&*status, answers), (expected, 1), "{codings:?}");
         assert!(!site.exists("/file").await, "{codings:?}");
     }
+}
+
+#[tokio::test]
+async fn the_health_page_is_refused_to_requests_with_ambiguous_framing() {
+    let site = Site::in_memory();
+    let health = "GET /.well-known/towpath/health HTTP/1.1";
+    for fields in [
+        "",
+        "host: x\r\nhost: y\r\n",
+        "host: user@x\r\n",
+        "host: x\r\ntransfer-encoding: chunked, chunked\r\n",
+        "host: x\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+    ] {
+        let body = if fields.contains("chunked") { "0\r\n\r\n" } else { "" };
+        let (status, answers) = statuses(&site, &format!("{health}\r\n{fields}\r\n{body}{HIDDEN}")).await;
+        assert_eq!((&*status, answers), ("400", 1), "{fields:?}");
+    }
+    let request = format!("{health}\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert_eq!(statuses(&site, &request).await, ("200".into(), 1));
 }
 
 /// Shapes that hyper refuses, or reads as the standard says: another version might not.
