@@ -113,6 +113,11 @@ impl Identity {
         !self.has_expired() && self.grants.iter().any(|grant| grant.allows(activity, path))
     }
 
+    /// Whether anything is allowed anywhere.
+    pub fn has_rights(&self) -> bool {
+        !self.has_expired() && !self.grants.is_empty()
+    }
+
     fn has_expired(&self) -> bool {
         self.expires_s.is_some_and(|end| towpath_store::sys::clock::unix_s() >= end)
     }

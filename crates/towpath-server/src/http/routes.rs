@@ -32,7 +32,6 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     let verb = Verb::of(request.method());
     let path = request.uri().path().to_owned();
     let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
-    let asks_for_tcp = request.headers().contains_key(TCP_INFO_FIELD);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let http10 = (request.version() == Version::HTTP_10).then(|| http10::keeps_alive(request.headers()));
     if http10.is_some() {
@@ -51,12 +50,6 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     });
     response.headers_mut().insert(header::SERVER, SERVER);
     cors::permit(&service, verb, origin, response.headers_mut());
-    if asks_for_tcp
-        && let Ok(info) = net::tcp_info(&link.socket)
-        && let Ok(value) = HeaderValue::try_from(told(info).to_string())
-    {
-        response.headers_mut().insert(TCP_INFO_FIELD, value);
-    }
     if verb == Verb::Head {
         *response.body_mut() = Content::Empty;
     }
@@ -67,10 +60,17 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     response.map(|content| Reply::new(content, link, account))
 }
 
-/// What a client is told of its connection.
-fn told(info: TcpInfo) -> TcpInfo {
-    // Between two answers there is nothing to send by the nature of things.
-    TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info }
+/// Adds the figures of the connection and of the processors, for a request that wants them and is carried out. A caller without any right does not get them.
+fn tell_tcp(exchange: &Exchange, headers: &mut HeaderMap) {
+    if exchange.headers.contains_key(TCP_INFO_FIELD)
+        && exchange.identity.has_rights()
+        && let Ok(info) = net::tcp_info(&exchange.link.socket)
+        // Between two answers there is nothing to send by the nature of things.
+        && let told = (TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info })
+        && let Ok(value) = HeaderValue::try_from(told.to_string())
+    {
+        headers.insert(TCP_INFO_FIELD, value);
+    }
 }
 
 async fn carry_out(
@@ -109,7 +109,10 @@ async fn carry_out(
         account: Mutex::new(account),
         lacks_right: AtomicBool::new(false),
     };
-    let outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
+    let mut outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
+    if let Ok(response) = &mut outcome {
+        tell_tcp(&exchange, response.headers_mut());
+    }
     (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 

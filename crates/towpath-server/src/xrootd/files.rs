@@ -89,6 +89,12 @@ impl Files {
         slots.iter().flatten().take(number).count() < number
     }
 
+    /// Whether a file is open.
+    pub(super) fn has_open(&self) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().flatten().any(|slot| slot.file.get().is_some())
+    }
+
     /// Gives out the lowest free handle.
     ///
     /// # Errors

@@ -103,8 +103,8 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
         word if word == NodeInfo::KEY.as_bytes() => "1".into(),
         // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
-        // Ours: what holds up the data that we send is known here alone.
-        TCP_INFO_WORD => {
+        // Ours: what holds up the data that we send is known here alone. Who may read or write nothing here does not learn it.
+        TCP_INFO_WORD if session.identity.has_rights() || session.files.has_open() => {
             let processor_percent = processor::percent_wanted_lately();
             TcpInfo { is_unasked, processor_percent, ..net::tcp_info(&socket).ok()? }.to_string()
         }

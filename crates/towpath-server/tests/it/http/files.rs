@@ -4,14 +4,17 @@ use std::{io::Write as _, sync::Arc};
 
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_proto::{
+    checksum::{Algorithm, Hasher},
+    tcp::{TCP_INFO_FIELD, TcpInfo},
+};
 use towpath_store::{memory::MemoryStore, sys::disk};
 use towpath_testkit::{
     fault::{FaultStore, Faults},
     pattern::Pattern,
 };
 
-use super::{Right, Site, open_config};
+use super::{AnonymousRule, Right, Site, open_config};
 
 const MB: usize = 1 << 20;
 
@@ -277,5 +280,28 @@ async fn a_file_that_grows_on_its_way_arrives_as_long_as_it_was_unless_one_versi
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest).await;
         assert_eq!(rest.ends_with(&vec![1; BYTES]), is_whole, "{field}: {} bytes", rest.len());
+    }
+}
+
+#[tokio::test]
+async fn figures_of_the_connection_are_for_callers_with_rights() {
+    let asking = [(TCP_INFO_FIELD, "?")];
+    let mut config = open_config();
+    config.access.anonymous = vec![AnonymousRule { path: "/public".into(), allow: vec![Right::Read] }];
+    let site = Site::in_memory_with(&config);
+    site.plant("/public/file").await;
+    let told = site.ask("GET /public/file", &asking, "").await.expect(StatusCode::OK);
+    told.field(TCP_INFO_FIELD).parse::<TcpInfo>().unwrap();
+    let refused = site.ask("GET /secret", &asking, "").await.expect(StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.field(TCP_INFO_FIELD), "");
+    config.access.anonymous.clear();
+    let site = Site::in_memory_with(&config);
+    for (what, status) in [
+        ("GET /", StatusCode::UNAUTHORIZED),
+        ("OPTIONS /", StatusCode::OK),
+        ("GET /.well-known/towpath/health", StatusCode::OK),
+    ] {
+        let answer = site.ask(what, &asking, "").await.expect(status);
+        assert_eq!(answer.field(TCP_INFO_FIELD), "", "{what}");
     }
 }

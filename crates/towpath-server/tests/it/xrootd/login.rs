@@ -5,13 +5,16 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsConnector, client::TlsStream, rustls};
-use towpath_proto::xrootd::{
-    ErrorCode, FileHandle, OpenOptions, PathAndCgi, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags, Response,
-    ResponseFramer, ServerFlags,
-    auth::{UnixCredentials, ZtnCredentials},
-    handshake::HANDSHAKE,
-    request::{Auth, Endsess, Open, Ping, Prepare, Protocol, Write},
-    response::{Body as _, LoginReply, ProtocolReply},
+use towpath_proto::{
+    tcp::{TCP_INFO_WORD, TcpInfo},
+    xrootd::{
+        ErrorCode, FileHandle, OpenOptions, PathAndCgi, PrepareOptions, PrepareOptionsX, ProtocolRequestFlags,
+        Response, ResponseFramer, ServerFlags,
+        auth::{UnixCredentials, ZtnCredentials},
+        handshake::HANDSHAKE,
+        request::{Auth, Endsess, Open, Ping, Prepare, Protocol, Query, Write},
+        response::{Body as _, LoginReply, ProtocolReply},
+    },
 };
 use towpath_server::{ServeConfig, config::IssuerConfig};
 use towpath_store::{memory::MemoryStore, sys::disk};
@@ -199,6 +202,19 @@ async fn a_token_may_speak_for_one_request() {
     peer.ask(open(format!("x=1&authz=Bearer%20{token}"))).await.ok();
     assert_eq!(peer.ask(open("authz=Bearer%20forged".into())).await.code(), ErrorCode::AuthFailed);
     assert_eq!(peer.ask(open(String::new())).await.code(), ErrorCode::AuthFailed, "the session stays anonymous");
+}
+
+#[tokio::test]
+async fn figures_of_the_connection_are_for_callers_with_rights() {
+    let secure = secure(|config| (config.tls.certificate, config.tls.key) = (None, None));
+    secure.site.put("/vo/f", b"x").await;
+    let mut peer = Peer::logged_in(&secure.site).await;
+    let question = || Query::Config(TCP_INFO_WORD.into());
+    assert_eq!(peer.ask(question()).await.ok(), [TCP_INFO_WORD, b"\n"].concat(), "no right, no figures");
+    let path = PathAndCgi::from("/vo/f").with_cgi(format!("authz=Bearer%20{}", secure.token("storage.read:/")));
+    peer.ask(Open { options: OpenOptions::open_read, path, ..Open::default() }).await.ok();
+    let told = peer.ask(question()).await.ok();
+    std::str::from_utf8(&told).unwrap().trim().parse::<TcpInfo>().unwrap();
 }
 
 #[tokio::test]
