@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use towpath_mover::{Job, Jobs, Known, Missed, Place, Replicas};
 use towpath_proto::checksum::Digest;
-use towpath_store::{Error, Fault, StorePath, sys::disk};
+use towpath_store::{
+    Error, Fault, StorePath,
+    sys::{disk, random},
+};
 
 use crate::{
     failure::{Failure, Tally, complain, fault_of, is_hopeless, print_error},
@@ -168,9 +171,9 @@ impl Misses {
 impl List {
     fn create(path: &Path) -> Result<Self, Failure> {
         let mut unfinished = OsString::from(path);
-        unfinished.push(".part");
+        unfinished.push(format!(".{}.part", random::key()));
         let unfinished = PathBuf::from(unfinished);
-        let file = disk::create(&unfinished).map_err(|error| unmakable(&unfinished, &error))?;
+        let file = disk::create_new(&unfinished).map_err(|error| unmakable(&unfinished, &error))?;
         Ok(Self { path: path.to_owned(), unfinished, file: BufWriter::new(file), error: None, is_over: false })
     }
 

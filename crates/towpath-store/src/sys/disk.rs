@@ -135,6 +135,14 @@ pub fn create(path: &Path) -> io::Result<fs::File> {
     fs::File::create(path)
 }
 
+/// Makes a file that is not there yet.
+///
+/// # Errors
+/// `AlreadyExists`, and the system's others.
+pub fn create_new(path: &Path) -> io::Result<fs::File> {
+    fs::File::create_new(path)
+}
+
 /// Gives a file another name, replacing what has it.
 ///
 /// # Errors
