@@ -18,6 +18,7 @@ use towpath_store::{
 };
 
 use self::commit::commit;
+pub(crate) use self::commit::{ask_destination, ask_source};
 use crate::{
     Job, Mover, Place, again, clash, extents,
     mover::FILE_BYTES,
@@ -205,12 +206,17 @@ pub(crate) async fn copy(
         outcome => outcome?,
     };
     let mut missing_bytes = metadata.size;
+    // By which digest parts of an earlier run were found.
+    let mut proof = None;
     let is_small = metadata.size <= first_bytes.min(SMALL_BYTES) && job.to.is_remote();
     let mut small = None;
     let moved = async {
         let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
         missing_bytes = missing.iter().map(|range| range.end - range.start).sum();
+        if !present.is_empty() {
+            proof = job.from.replicas().and_then(|replicas| replicas.proof(&metadata));
+        }
         part.begin(job, metadata.size, metadata.size - missing_bytes);
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
         let head = async {
@@ -252,7 +258,7 @@ pub(crate) async fn copy(
             error => Failure::Final(error),
         });
     }
-    let copied = commit(job, mover, &*source, promised, &*target).await?;
+    let copied = commit(job, mover, &*source, promised, proof, &*target).await?;
     if let Some(room) = small {
         part.moved(copied.bytes);
         room.leave();

@@ -123,6 +123,14 @@ impl Replicas {
         Some(Identity::Proved(self.sources.clone(), digest))
     }
 
+    /// The digest that proves an upload of the file, which `metadata` describe, to be of one file, if it may have parts of several sources.
+    pub(crate) fn proof(&self, metadata: &Metadata) -> Option<Digest> {
+        match self.identity(metadata)? {
+            Identity::Proved(_, digest) => Some(digest),
+            Identity::Alone(_) => None,
+        }
+    }
+
     fn sharing(&self) -> Option<Arc<Sharing>> {
         self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

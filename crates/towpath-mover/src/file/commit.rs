@@ -8,7 +8,7 @@ use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Resu
 use super::{Copied, Failure, Route, first_bytes, keep_promise};
 use crate::{DigestOrigin, Job, Mover, again, mover::FILE_BYTES, replicas, stage::Stage, verified::verified};
 
-/// Has the destination check and show what was written.
+/// Has the destination check and show what was written. If an earlier run left a part of it, `proof` is the digest by which that part was found.
 ///
 /// # Errors
 /// Those of both ends; `ChecksumMismatch` at the path of the source if it is that which breaks its promise.
@@ -17,6 +17,7 @@ pub(super) async fn commit(
     mover: &Mover,
     source: &dyn ReadHandle,
     promised: &Digests,
+    proof: Option<Digest>,
     target: &dyn WriteHandle,
 ) -> Result<Copied, Failure> {
     let from = &job.from;
@@ -25,32 +26,20 @@ pub(super) async fn commit(
     let told = source.metadata().await.map_err(|error| Failure::Final(error.at(&from.path)))?;
     let Metadata { size, mtime_ns, mut digests, .. } = told;
     keep_promise(&mut digests, promised);
-    let (mut asked, mut read_back) = (None, None);
-    if let Some(algorithm) = mover.options.checksum
-        && digests.get(algorithm).is_none()
-    {
-        let _stay = mover.stages.enter(Stage::Check, held);
-        let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await;
-        let promised = promised.map_err(Failure::Final)?;
-        digests.insert(promised);
-        asked = Some(promised);
+    let asked = ask_source(job, mover, held, &mut digests).await.map_err(Failure::Final)?;
+    if let Err(failure) = refuse_unproved(job, proof, &digests) {
+        let _ = target.abort().await;
+        return Err(failure);
     }
-    refuse_unproved(job, &digests)?;
     let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
-    let mut stay = mover.stages.enter(Stage::Commit, held);
+    let stay = mover.stages.enter(Stage::Commit, held);
     let mut arrived = target.commit(expected).await.map_err(|error| match again::is_loss(&error) {
         // Whether it is shown nobody knows; who begins anew finds out.
         true => Failure::BrokenOff { error: error.at(&job.to.path), missing_bytes: size },
         false => judged(job, error, digests.clone()),
     })?;
-    if let Some(promised) = mover.options.checksum.and_then(|algorithm| digests.get(algorithm))
-        && arrived.digests.get(promised.algorithm()).is_none()
-    {
-        stay.pass(Stage::Check);
-        let found = insist(job, &promised).await.map_err(Failure::Final)?;
-        arrived.digests.insert(found);
-        read_back = Some(found);
-    }
+    drop(stay);
+    let read_back = ask_destination(job, mover, held, &digests, &mut arrived.digests).await.map_err(Failure::Final)?;
     let source_origin = |digest: &Digest| match from.replicas() {
         Some(replicas) => replicas.origin(digest),
         None if asked == Some(*digest) => DigestOrigin::Computed,
@@ -67,14 +56,53 @@ pub(super) async fn commit(
     Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
-/// Refuses what came from several sources without a digest of the whole: nothing would tell a mixture.
-fn refuse_unproved(job: &Job, digests: &Digests) -> Result<(), Failure> {
+/// Asks the source for the digest that the user wants to be compared, and adds it to `digests`; not if they have it. It counts as work on `bytes`.
+///
+/// # Errors
+/// Those of the source.
+pub(crate) async fn ask_source(job: &Job, mover: &Mover, bytes: u64, digests: &mut Digests) -> Result<Option<Digest>> {
+    let Some(algorithm) = mover.options.checksum.filter(|algorithm| digests.get(*algorithm).is_none()) else {
+        return Ok(None);
+    };
+    let _stay = mover.stages.enter(Stage::Check, bytes);
+    let from = &job.from;
+    let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?;
+    digests.insert(promised);
+    Ok(Some(promised))
+}
+
+/// Asks the destination for the digest that the user wants to be compared, which `promised` has, and adds it to `arrived`; not if that has it, because then it has been compared.
+///
+/// # Errors
+/// `ChecksumMismatch` if it is another one: then the file is removed. Those of the destination.
+pub(crate) async fn ask_destination(
+    job: &Job,
+    mover: &Mover,
+    bytes: u64,
+    promised: &Digests,
+    arrived: &mut Digests,
+) -> Result<Option<Digest>> {
+    let promised = mover.options.checksum.and_then(|algorithm| promised.get(algorithm));
+    let Some(promised) = promised.filter(|promised| arrived.get(promised.algorithm()).is_none()) else {
+        return Ok(None);
+    };
+    let _stay = mover.stages.enter(Stage::Check, bytes);
+    let found = insist(job, &promised).await?;
+    arrived.insert(found);
+    Ok(Some(found))
+}
+
+/// Refuses what came from several sources, in this run or an earlier one, if no digest of the whole is left that would show a mixture: a source that told it
+/// may have turned out to have another file.
+fn refuse_unproved(job: &Job, proof: Option<Digest>, digests: &Digests) -> Result<(), Failure> {
     let givers = job.from.shares().iter().filter(|share| share.bytes > 0).count();
-    if givers < 2 || !digests.is_empty() {
+    let is_proved = proof.map_or(!digests.is_empty(), |proof| digests.get(proof.algorithm()) == Some(proof));
+    if is_proved || (proof.is_none() && givers < 2) {
         return Ok(());
     }
-    let message = format!("parts came from {givers} sources, and no digest shows that they are of one file");
-    Err(Failure::Final(Error::new(Fault::Internal, message).at(&job.from.path)))
+    let message = "its parts came from several sources, and no digest shows any more that they are of one file";
+    let error = Error::new(Fault::Changed, message).blamed_on(Blame::Storage).at(&job.from.path);
+    Err(Failure::Unlike { error, promised: Digests::default() })
 }
 
 /// What failed in a commit. What this machine and our own servers take is checked on its way, so that a wrong digest is that of what was read.

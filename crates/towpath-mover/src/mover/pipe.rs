@@ -12,7 +12,7 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::io::StreamReader;
-use towpath_proto::checksum::{Agreement, Algorithm, Digests, Hasher};
+use towpath_proto::checksum::{Agreement, Algorithm, Digest, Digests, Hasher};
 use towpath_store::{
     Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result,
     WriteHandle,
@@ -22,7 +22,7 @@ use towpath_store::{
 use super::{FILE_BYTES, Mover};
 use crate::{
     Copied, DigestOrigin, Job, Part, Place, Route, Verified, extents,
-    file::{FIRST_BYTES, PIECE_BYTES, resized},
+    file::{FIRST_BYTES, PIECE_BYTES, ask_destination, ask_source, resized},
     stage::{Stage, Stay},
     verified::verified,
     window::{Room, Turn},
@@ -76,6 +76,7 @@ impl Mover {
     }
 
     /// Makes the file of `job` of a source whose length is not known. Nothing is visible unless the source came to its end, and is what it was said to be.
+    /// A digest that the user wants to be compared is computed by reading the source once more; where its end cannot be proven, that fails.
     ///
     /// # Errors
     /// Those of both stores; `ChecksumMismatch`.
@@ -84,9 +85,10 @@ impl Mover {
         let start = clock::now();
         let opening = self.stages.enter(Stage::Open, FILE_BYTES);
         let has_proven_end = stream.has_proven_end();
-        let ContentStream { pieces, digests: promised, .. } = stream;
+        let ContentStream { pieces, digests: mut promised, .. } = stream;
         // The destination computes them too as the pieces come, and need not read the file for them.
-        let digests = [COMPUTED].into_iter().chain(promised.algorithms().iter()).collect();
+        let wanted = [COMPUTED].into_iter().chain(self.options.checksum);
+        let digests = wanted.chain(promised.algorithms().iter()).collect();
         let options =
             CreateOptions { overwrite: self.options.overwrite, parents: true, digests, ..CreateOptions::default() };
         let target = to.store.create(&to.caller, &to.path, options).await?;
@@ -98,18 +100,30 @@ impl Mover {
             return Err(error);
         }
         let (bytes, computed) = (passed.bytes(), passed.finish());
-        if let Err(error) = keeps(&computed, &promised, from) {
-            let _ = target.abort().await;
-            return Err(error);
-        }
+        let asked = ask_source(job, self, FILE_BYTES, &mut promised).await;
+        let asked = match asked.and_then(|asked| keeps(&computed, &promised, from).map(|()| asked)) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let _ = target.abort().await;
+                return Err(error);
+            }
+        };
         warn_unless_proven(from, has_proven_end);
-        let _committing = self.stages.enter(Stage::Commit, FILE_BYTES);
+        let committing = self.stages.enter(Stage::Commit, FILE_BYTES);
         let arrives = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
         let expected = Expectation { size: Some(bytes), digests: arrives, mtime_ns: None };
-        target.commit(expected).await.map_err(|error| error.at(&to.path))?;
+        let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?.digests;
+        drop(committing);
+        let read_back = ask_destination(job, self, FILE_BYTES, &promised, &mut arrived).await?;
         // What the source did not promise is not verified, however well it was written.
-        let destination = if to.checks_on_the_way() { DigestOrigin::Written } else { DigestOrigin::Streamed };
-        let verified = verified((&promised, |_| DigestOrigin::Reported), (&computed, |_| destination));
+        let source =
+            |digest: &Digest| if asked == Some(*digest) { DigestOrigin::Computed } else { DigestOrigin::Reported };
+        let destination = |digest: &Digest| match read_back {
+            Some(read_back) if read_back == *digest => DigestOrigin::Computed,
+            _ if to.checks_on_the_way() => DigestOrigin::Written,
+            _ => DigestOrigin::Streamed,
+        };
+        let verified = verified((&promised, source), (&computed, destination));
         Ok(Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() })
     }
 

@@ -348,6 +348,19 @@ impl State {
 }
 
 impl Source {
+    /// It has another file: nothing that it says counts.
+    fn contradicts(&mut self, what: &str) {
+        if !matches!(self.standing, Standing::Out(_)) {
+            self.standing = Standing::Out(differs(what));
+        }
+        self.digests = Digests::default();
+    }
+
+    /// Whether its digests count: of one that failed, if it was shown to have the file or gave a part of it.
+    fn has_vote(&self) -> bool {
+        !matches!(self.standing, Standing::Out(_)) || self.is_compared || self.bytes > 0
+    }
+
     /// Whether it is there, and has not refused to compute a digest.
     fn may_compute(&self) -> bool {
         matches!(self.standing, Standing::Ready(_) | Standing::Candidate(_)) && !self.computes_none

@@ -104,6 +104,29 @@ async fn a_file_of_unknown_length_is_copied_to_its_end_and_not_called_verified()
     }
 }
 
+/// The source is read once more for it, unless its end cannot be proven.
+#[tokio::test]
+async fn a_file_of_unknown_length_is_compared_if_that_is_wanted() {
+    for (name, fault) in [("/chunked", None), ("/close-digest", None), ("/close", Some(Fault::Unsupported))] {
+        let store = memory();
+        let wanted = Options { checksum: Some(Algorithm::Md5), ..options() };
+        let copying = Mover::new(wanted, Arc::new(Nobody));
+        let copied = copying.copy(&Job::new(unsized_file(name), place(&store, "/copy"))).await;
+        let arrived = get(&store, "/copy").await.ok();
+        match fault {
+            None => {
+                let verified = copied.unwrap().expect("nothing was there").verified;
+                assert!(verified.iter().any(|by| by.digest.algorithm() == Algorithm::Md5), "{name}: {verified:?}");
+                assert_eq!(arrived.unwrap(), content(), "{name}");
+            }
+            Some(fault) => {
+                assert_eq!(copied.unwrap_err().fault(), fault, "{name}");
+                assert_eq!(arrived, None, "{name}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_of_unknown_length_that_is_not_whole_or_not_right_leaves_nothing() {
     for (name, fault) in [("/torn", Fault::Unavailable), ("/chunked-digest-wrong", Fault::ChecksumMismatch)] {

@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
-use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly, differs};
+use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly};
 use crate::{
     DigestOrigin, again,
     replicas::{Known, evidence::Given},
@@ -153,9 +153,10 @@ impl Sharing {
         let mut state = self.state();
         match is_same {
             Ok(true) => state.sources[index].is_compared = true,
-            Ok(false) => state.sources[index].standing = Standing::Out(differs("content")),
+            Ok(false) => state.sources[index].contradicts("content"),
             Err(error) => state.sources[index].standing = Standing::Out(error),
         }
+        state.compare_digests(&self.known);
         state.admit(&self.known);
         drop(state);
         self.changed.notify_waiters();
@@ -184,13 +185,14 @@ impl State {
         for index in 0..self.sources.len() {
             let source = &mut self.sources[index];
             let Standing::Answered(metadata, handle) = &source.standing else { continue };
+            if metadata.size != size {
+                source.contradicts("size");
+                continue;
+            }
             let digests = metadata.digests.clone();
-            source.standing = match metadata.size == size {
-                true => Standing::Candidate(Arc::clone(handle)),
-                false => Standing::Out(differs("size")),
-            };
+            source.standing = Standing::Candidate(Arc::clone(handle));
+            source.digests = digests.clone();
             digests.iter().for_each(|digest| self.note(*digest, DigestOrigin::Reported));
-            self.sources[index].digests = digests;
         }
         self.compare_digests(known);
         self.admit(known);
@@ -203,7 +205,8 @@ impl State {
         }
     }
 
-    /// Gathers what the file must have: what whoever named it knows, what the lead tells, and what others tell who do not contradict; those who do are out.
+    /// Gathers what the file must have: what whoever named it knows, what the lead tells, and what other sources tell that do not contradict; those that do
+    /// are out. The digest of a source that gave a part stays when that source fails.
     fn compare_digests(&mut self, known: &Known) {
         let Some(lead) = self.lead else { return };
         let mut promised = known.digests.clone();
@@ -211,11 +214,11 @@ impl State {
         let of_lead = promised.clone();
         for (index, source) in self.sources.iter_mut().enumerate() {
             // What another one tells does not count where only the lead is read.
-            if self.is_alone || index == lead || matches!(source.standing, Standing::Out(_)) {
+            if self.is_alone || index == lead || !source.has_vote() {
                 continue;
             }
             if matches!(source.digests.compare(&promised), Agreement::Different(_)) {
-                source.standing = Standing::Out(differs("digest"));
+                source.contradicts("digest");
                 continue;
             }
             source.is_compared |= source.digests.compare(&of_lead) == Agreement::Same;

@@ -1,6 +1,7 @@
 //! Sources that lie: what arrives is the file of one source or the promised file, or nothing; and nothing is called verified that was not compared.
 
 use towpath_proto::checksum::{Algorithms, Hasher};
+use towpath_store::local::{LocalOptions, LocalStore};
 
 use super::*;
 use crate::{Copied, DigestOrigin};
@@ -177,6 +178,75 @@ async fn a_source_that_calls_the_file_empty_does_not_decide() {
     }
 }
 
+/// What it gave is still to be proved.
+#[tokio::test(start_paused = true)]
+async fn the_digest_of_a_source_that_gave_a_part_stays_when_it_is_lost() {
+    let data = pattern(3 * SIZE);
+    let store = store(&data).await;
+    let dying = FaultStore::new(Arc::clone(&store), dying(12));
+    let late = lying(&store, silent());
+    let held = late.hold("open");
+    late.fail("open", 0, Fault::PermissionDenied);
+    let replicas = of(&[lying_slowly(&store, silent()), dying, late], Known::default());
+    let copying = tokio::spawn({
+        let replicas = Arc::clone(&replicas);
+        async move { arrived(&replicas).await }
+    });
+    while replicas.shares()[1].error.is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    drop(held);
+    let (arrived, copied) = copying.await.unwrap().unwrap();
+    assert!(arrived == data && !copied.verified.is_empty(), "{copied:?}");
+    assert!(given(&replicas)[1] > 0, "it gave a part");
+    assert_eq!(left_out(&replicas), [None, Some(Fault::Unavailable), Some(Fault::PermissionDenied)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_with_another_file_promises_nothing() {
+    let (one, other) = (pattern(2 * SIZE), Pattern::new(4).bytes(0, 2 * SIZE));
+    let stores = [lying_slowly(&store(&one).await, silent()), lying_slowly(&store(&other).await, Lies::default())];
+    let replicas = of(&stores, Known::default());
+    let (data, copied) = arrived(&replicas).await.unwrap();
+    assert!(data == one, "the first one named counts");
+    assert!(copied.verified.is_empty(), "{copied:?}");
+    assert_eq!(left_out(&replicas), [None, Some(Fault::Changed)]);
+}
+
+/// An earlier run took parts of two files, trusting in a digest that the second one's source told. That source is lost before it can be compared.
+#[tokio::test]
+async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_them() {
+    const BYTES: usize = 80 << 20;
+    let one = pattern(BYTES);
+    let mut other = one.to_vec();
+    (20 << 20..60 << 20).step_by(1 << 20).for_each(|at| other[at] ^= 1);
+    let stores = [store(&one).await, store(&other.into()).await];
+    let directory = tempfile::tempdir().unwrap();
+    let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
+    let copy = async |second: FaultStore| {
+        let replicas = of(&[lying(&stores[0], silent()), second], Known::default());
+        let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+        let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(Nobody));
+        tokio::select! {
+            copied = mover.copy(&job) => Some(copied),
+            () = async {
+                // As a killed run leaves it.
+                while given(&replicas).get(1).is_none_or(|bytes| *bytes < 20 << 20) {
+                    tokio::task::yield_now().await;
+                }
+            } => None,
+        }
+    };
+    assert!(copy(lying(&stores[1], Lies::default())).await.is_none(), "it is killed");
+    let lost = lying(&stores[1], Lies::default());
+    for name in ["read", "read_into"] {
+        lost.fail(name, 0, Fault::NotFound);
+    }
+    let copied = copy(lost).await.expect("it comes to its end").unwrap().expect("nothing was there");
+    assert!(get(&to, "/copy").await.unwrap() == one, "a mixture");
+    assert!(copied.verified.is_empty(), "{copied:?}");
+}
+
 /// The upload of a large file is resumed by what proves it, or by the only source that its bytes may come from.
 #[tokio::test]
 async fn an_upload_is_resumed_by_what_proves_it() {
@@ -213,6 +283,7 @@ proptest! {
             1..5,
         ),
         is_named in any::<bool>(),
+        delays_per_mille in prop::sample::select(vec![0, 300, 1000]),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
@@ -223,7 +294,8 @@ proptest! {
                 let first = (at * size as f64) as u64;
                 let wrong = if lies { first..first + 1 } else { 0..0 };
                 let digests = [Told::Known, Told::OnRequest, Told::Nothing][usize::from(told)];
-                let faults = Faults { crash_after, ..Faults::default() };
+                let longest_delay = std::time::Duration::from_millis(100);
+                let faults = Faults { seed: first as u64, crash_after, delays_per_mille, longest_delay, ..Faults::default() };
                 let lies = Lies { wrong: wrong.clone(), digests, size: None };
                 stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).lying(lies));
                 let mut given = contents[seed].to_vec();
@@ -232,7 +304,10 @@ proptest! {
             }
             let promised = contents[0].clone();
             let known = if is_named { named(&promised) } else { Known::default() };
-            let Ok((data, copied)) = arrived(&of(&stores, known)).await else { return };
+            let (data, copied) = match arrived(&of(&stores, known)).await {
+                Ok(arrived) => arrived,
+                Err(error) => return assert_ne!(error.fault(), Fault::Internal, "{error}"),
+            };
             assert!(files.contains(&data), "a mixture");
             assert!(!is_named || data == promised);
             let found = Hasher::digest(Algorithms::of(&Algorithm::ALL), &data);
