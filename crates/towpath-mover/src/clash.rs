@@ -4,7 +4,7 @@
 //! [`DirectoryId`]; where an end has none, by the addresses of the servers, and before anything is deleted by a file that is made at the destination
 //! and must not be seen at the source.
 
-use std::{collections::HashSet, iter, time::Duration};
+use std::{collections::HashSet, iter, pin::pin, time::Duration};
 
 use futures::{StreamExt as _, join, stream};
 use tokio::time::timeout;
@@ -128,24 +128,47 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
         let file = marker.store.create(&marker.caller, &marker.path, options).await?;
         file.commit(Expectation { size: Some(0), ..Expectation::default() }).await
     };
-    made.await.map_err(|error| {
+    let undecided = |what: &str, error: &Error| {
         let message = format!(
-            "nothing is deleted: whether the source lies in the destination cannot be told without making a file there: {}",
+            "nothing is deleted: whether the source lies in the destination is not known: {what}: {}",
             error.message()
         );
-        Error::new(error.fault(), message).at(&marker.path)
-    })?;
-    let name = name.as_bytes();
-    let seen = stream::iter(above(&from.path))
-        .map(|path| async move {
-            let place = from.with_path(path).join(name).ok()?;
-            place.store.stat(&place.caller, &place.path).await.ok()
-        })
-        .buffer_unordered(QUESTIONS)
-        .any(|seen| std::future::ready(seen.is_some()));
-    let is_seen = seen.await;
-    gone(marker.store.remove_file(&marker.caller, &marker.path).await)?;
-    if is_seen { Err(holds_its_source(ends)) } else { Ok(()) }
+        Error::new(error.fault(), message)
+    };
+    let seen = async {
+        made.await.map_err(|error| undecided("a file must be made there", &error).at(&marker.path))?;
+        let places = above(&from.path).map(|path| from.with_path(path).join(name.as_bytes()));
+        let mut seen = pin!(stream::iter(places).map(is_there).buffer_unordered(QUESTIONS));
+        while let Some(seen) = seen.next().await {
+            if seen.map_err(|error| undecided("the source does not answer", &error).at(&from.path))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let seen: Result<bool> = seen.await;
+    // Also if the answer to its creation was lost.
+    let removed = gone(marker.store.remove_file(&marker.caller, &marker.path).await);
+    if seen? {
+        return Err(holds_its_source(ends));
+    }
+    removed
+}
+
+/// Whether something is visible at `place`, if that is a place at all.
+///
+/// # Errors
+/// Those that leave it open.
+async fn is_there(place: Result<Place>) -> Result<bool> {
+    let Ok(place) = place else { return Ok(false) };
+    match place.store.stat(&place.caller, &place.path).await {
+        Ok(_) => Ok(true),
+        Err(error) => match error.fault() {
+            // What lies above an export, and what is closed to this user.
+            Fault::NotFound | Fault::NotDirectory | Fault::PermissionDenied | Fault::InvalidArgument => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Whether two servers have one address and port, whatever they are called. What cannot be resolved is nobody's address.
@@ -196,7 +219,7 @@ async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
         return Above { ids: Vec::new(), is_identified: true, are_all: true };
     }
     let mut ids = vec![first];
-    let mut others = std::pin::pin!(stream::iter(paths).map(stat).buffer_unordered(QUESTIONS));
+    let mut others = pin!(stream::iter(paths).map(stat).buffer_unordered(QUESTIONS));
     while let Some(found) = others.next().await {
         match found.ok().and_then(|found| found.directory_id) {
             Some(id) => ids.push(id),

@@ -13,7 +13,7 @@ const NS_PER_US: i64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
     /// By the time of change where the destination keeps those of its sources, and by known digests if it differs. Elsewhere a file is the same unless it
-    /// is older than its source and their known digests do not agree.
+    /// is older than its source and their known digests do not agree. If an end gives no time, only digests show that a file is the same.
     #[default]
     Auto,
     /// By the size alone.
@@ -46,6 +46,8 @@ pub enum Why {
     Time,
     /// It has another digest there.
     Digest,
+    /// It has the same size, and neither times nor digests can be compared.
+    Unproven,
     /// It is something else there: a directory, or a link that leads nowhere.
     Kind,
 }
@@ -58,6 +60,7 @@ impl Why {
             Why::Size => "size",
             Why::Time => "time",
             Why::Digest => "digest",
+            Why::Unproven => "unproven",
             Why::Kind => "kind",
         }
     }
@@ -72,8 +75,8 @@ pub(crate) enum Finding {
     Touched,
     /// It is another one.
     Differs(Why),
-    /// Digests have to tell; if none are known it is as this says.
-    Unclear(Option<Why>),
+    /// Digests have to tell; if they cannot be compared, it is another one for this reason.
+    Unclear(Why),
 }
 
 impl Known {
@@ -95,25 +98,24 @@ pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: b
     let times = source.mtime_ns.zip(found.mtime_ns);
     match (by, times) {
         (Compare::Size, _) => Finding::Same,
-        (Compare::Digest, _) if source.size > 0 => Finding::Unclear(None),
+        (Compare::Digest, _) if source.size > 0 => Finding::Unclear(Why::Digest),
         (_, Some((ours, theirs))) if is_same_time(ours, theirs) => Finding::Same,
         (Compare::Digest, Some(_)) if keeps_times => Finding::Touched,
         (Compare::Digest, _) => Finding::Same,
         (Compare::Time, Some(_)) => Finding::Differs(Why::Time),
-        (_, None) => Finding::Unclear(None),
-        (_, Some(_)) if keeps_times => Finding::Unclear(Some(Why::Time)),
-        (_, Some((ours, theirs))) if theirs < ours => Finding::Unclear(Some(Why::Time)),
+        (_, None) => Finding::Unclear(Why::Unproven),
+        (_, Some(_)) if keeps_times => Finding::Unclear(Why::Time),
+        (_, Some((ours, theirs))) if theirs < ours => Finding::Unclear(Why::Time),
         (_, Some(_)) => Finding::Same,
     }
 }
 
-/// Asks both ends for digests, where what the listings told is [`Finding::Unclear`] but for `otherwise`.
-pub(crate) async fn ask(
-    job: &Job,
-    by: Compare,
-    algorithm: Option<Algorithm>,
-    otherwise: Option<Why>,
-) -> Result<Finding> {
+/// Asks both ends for digests, where what the listings told is [`Finding::Unclear`]; if none can be compared, what the ends tell of the file itself
+/// decides.
+///
+/// # Errors
+/// Those of both stores.
+pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) -> Result<Finding> {
     let Job { from, to, .. } = job;
     let (source, found) = try_join!(from.store.stat(&from.caller, &from.path), to.store.stat(&to.caller, &to.path))?;
     let mut agreement = found.digests.compare(&source.digests);
@@ -131,12 +133,15 @@ pub(crate) async fn ask(
     }
     let keeps_times = to.store.capabilities().set_mtime;
     let is_timely = source.mtime_ns.zip(found.mtime_ns).is_none_or(|(ours, theirs)| is_same_time(ours, theirs));
-    Ok(match (agreement, otherwise) {
+    Ok(match agreement {
         _ if (found.kind, found.size) != (FileKind::File, source.size) => Finding::Differs(Why::Size),
-        (Agreement::Different(_), _) => Finding::Differs(Why::Digest),
-        (Agreement::Same, _) if keeps_times && !is_timely => Finding::Touched,
-        (Agreement::Incomparable, Some(why)) => Finding::Differs(why),
-        _ => Finding::Same,
+        Agreement::Different(_) => Finding::Differs(Why::Digest),
+        Agreement::Same if keeps_times && !is_timely => Finding::Touched,
+        Agreement::Same => Finding::Same,
+        Agreement::Incomparable => match compare(&Known::of(&source), &Known::of(&found), by, keeps_times) {
+            Finding::Unclear(why) => Finding::Differs(why),
+            finding => finding,
+        },
     })
 }
 
@@ -164,13 +169,16 @@ mod tests {
             (file(0, 5), directory, Auto, true, Differs(Why::Kind)),
             (Known { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(Why::Kind)),
             (file(1, 5), file(1, 5), Auto, true, Same),
-            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Some(Why::Time))),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Why::Time)),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(Why::Time)),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Size, true, Same),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, false, Same),
-            (file(1, 3 * NS_PER_S), file(1, NS_PER_S), Auto, false, Unclear(Some(Why::Time))),
-            (file(1, None), file(1, 1), Auto, false, Unclear(None)),
-            (file(1, 5), file(1, 5), Digest, true, Unclear(None)),
+            (file(1, 3 * NS_PER_S), file(1, NS_PER_S), Auto, false, Unclear(Why::Time)),
+            (file(1, None), file(1, 1), Auto, false, Unclear(Why::Unproven)),
+            (file(1, 5), file(1, None), Time, true, Unclear(Why::Unproven)),
+            (file(0, 5), file(0, None), Auto, true, Unclear(Why::Unproven)),
+            (file(1, None), file(1, None), Size, true, Same),
+            (file(1, 5), file(1, 5), Digest, true, Unclear(Why::Digest)),
             (file(0, 5), file(0, 5), Digest, true, Same),
         ] {
             assert_eq!(compare(&source, &found, by, keeps_times), finding, "{source:?} {found:?} {by:?}");

@@ -352,7 +352,7 @@ impl Descent {
         let outcome = match task {
             Task::Tell(step) => Ok(step),
             Task::Miss(missed) => Err(missed),
-            Task::Ask(ends, source, otherwise) => self.ask(ends, &source, otherwise).await,
+            Task::Ask(ends, source) => self.ask(ends, &source).await,
             Task::Touch(ends, changes) => self.touch(ends, changes).await,
             Task::Make(below) => return self.make(below).await,
             Task::Remove { ends, found, then } => return self.take_away(ends, &found, then).await,
@@ -361,9 +361,9 @@ impl Descent {
         Ok(None)
     }
 
-    async fn ask(&self, ends: Job, source: &Known, otherwise: Option<Why>) -> Result<Step, Missed> {
+    async fn ask(&self, ends: Job, source: &Known) -> Result<Step, Missed> {
         let options = &self.sync.options;
-        match compare::ask(&ends, options.compare, options.checksum, otherwise).await {
+        match compare::ask(&ends, options.compare, options.checksum).await {
             Ok(Finding::Differs(why)) => Ok(Step::Copy(Job { size: Some(source.size), ..ends }, why)),
             Ok(Finding::Touched) => self.touch(ends, self.changes(source)).await,
             Ok(Finding::Same | Finding::Unclear(_)) => Ok(Step::Same(1)),

@@ -3,7 +3,7 @@
 use towpath_store::{Changes, Error, Fault, FileKind, StorePath};
 
 use super::{
-    Pass, Purpose, Step,
+    Pass, Purpose, Step, Sync,
     descent::{Descent, Directory},
     names::Both,
 };
@@ -22,8 +22,8 @@ const USUAL_MODE: u32 = 0o755;
 pub(super) enum Task {
     /// Tell this.
     Tell(Step),
-    /// Ask both ends whether the file is the same; if they do not know it is copied for this reason.
-    Ask(Job, Known, Option<Why>),
+    /// Ask both ends whether the file is the same.
+    Ask(Job, Known),
     /// Set time and mode.
     Touch(Job, Changes),
     /// Make a directory, and go through it.
@@ -58,8 +58,7 @@ impl Descent {
         let ends = job.from.join(entry.name).and_then(|from| Ok(Job::new(from, job.to.join(entry.name)?)));
         let ends = match ends {
             Ok(ends) => Job { filling: job.filling.clone(), ..ends },
-            // What only the destination has under such a name cannot go.
-            Err(_) if entry.source.is_none() => return None,
+            Err(_) if entry.source.is_none() && !self.tells_what_stays() => return None,
             Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
         };
         let is_copy = self.sync.purpose != Purpose::Alike;
@@ -123,7 +122,7 @@ impl Descent {
             // The copy asks both ends itself before it begins.
             _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, Why::Missing),
             Finding::Differs(why) => Task::copy(ends, source, why),
-            Finding::Unclear(otherwise) => Task::Ask(ends, *source, otherwise),
+            Finding::Unclear(_) => Task::Ask(ends, *source),
             Finding::Touched => Task::Touch(ends, self.changes(source)),
             Finding::Same if keeps_times && self.has_other_mode(source, found) => {
                 Task::Touch(ends, self.changes(source))
@@ -137,10 +136,22 @@ impl Descent {
         // In the xroot protocol listings of other servers cannot say such a name: that the source has it not is not known.
         let says_all = !ends.from.is_remote() || directory.trail.is_identified();
         let is_unsayable = !says_all && ends.from.path.as_bytes().contains(&b'\n');
-        if !self.sync.options.delete || !self.is_taken(ends, found) || is_unsayable {
+        if !self.sync.options.delete || !self.is_taken(ends, found) {
             return None;
         }
+        if is_unsayable {
+            let message =
+                "it is not deleted: the source's listings leave out names with a line break, and it may be there";
+            let error = Error::new(Fault::InvalidArgument, message).at(&ends.to.path);
+            return self.tells_what_stays().then(|| Task::Miss(Missed { job: ends.clone(), error }));
+        }
         Some(Task::Remove { ends: ends.clone(), found: *found, then: None })
+    }
+
+    /// Whether what only the destination has and cannot be deleted counts as missed now: once, and where it keeps nothing else from being deleted.
+    fn tells_what_stays(&self) -> bool {
+        let Sync { options, purpose, .. } = &*self.sync;
+        options.delete && *purpose == Purpose::Alike && (self.pass == Pass::Deleting || options.dry_run)
     }
 
     /// Whether the filter takes what the destination has.

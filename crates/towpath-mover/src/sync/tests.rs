@@ -131,6 +131,25 @@ async fn without_permission_what_is_in_the_way_stays() {
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
 }
 
+/// Neither end gives times, nor digests: only the user can say that equal sizes are enough.
+#[tokio::test]
+async fn files_of_one_size_of_which_nothing_else_is_known_are_copied() {
+    let (inner, to) = (memory(), memory());
+    put(&inner, "/ours/a", Bytes::from_static(b"new")).await;
+    put(&to, "/theirs/a", Bytes::from_static(b"old")).await;
+    let from = foreign::Foreign::of(&inner);
+    let reason = async |compare| {
+        let options = SyncOptions { compare, ..SyncOptions::default() };
+        let steps = sync(&from, &to, options).copying(&Progress::new(Arc::new(Nobody)));
+        let reasons = steps
+            .filter_map(|step| std::future::ready(if let Ok(Step::Copy(_, why)) = step { Some(why) } else { None }));
+        reasons.collect::<Vec<_>>().await
+    };
+    assert_eq!(reason(Compare::Auto).await, [Why::Unproven]);
+    assert_eq!(reason(Compare::Digest).await, [Why::Digest]);
+    assert_eq!(reason(Compare::Size).await, []);
+}
+
 /// However many files there are, only so many jobs and directories are in memory at once, also while those that are full wait for their times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_does_not_grow_with_the_tree() {

@@ -1,6 +1,6 @@
 //! What must not go, whatever the source looks like when it is looked at once more.
 
-use super::{folding::Folding, *};
+use super::{folding::Folding, foreign::Foreign, *};
 
 fn deleting() -> SyncOptions {
     SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() }
@@ -43,6 +43,31 @@ async fn what_a_destination_lists_under_another_name_does_not_go() {
     carry_out(|progress| both.copying(progress)).await;
     assert_eq!(missed(&both).await, [("/theirs/d/A".to_owned(), Fault::Changed)]);
     assert_eq!(tree(&kept, "/theirs").await, Tree::from([("/d".into(), None), ("/d/a".into(), Some(3))]));
+}
+
+/// Listings of other servers leave out such a name: the source may have it.
+#[tokio::test]
+async fn what_cannot_be_deleted_is_missed_and_keeps_nothing_else() {
+    let (inner, to) = (memory(), memory());
+    put(&inner, "/ours/a", Bytes::from_static(b"x")).await;
+    for name in ["a\nb", "extra"] {
+        put(&to, &format!("/theirs/{name}"), Bytes::from_static(b"x")).await;
+    }
+    let caller = towpath_store::Caller::local();
+    let path = towpath_store::StorePath::parse(b"/ours").unwrap();
+    let from =
+        || Place::remote(Foreign::of(&inner), caller.clone(), path.clone(), ("127.0.0.1".into(), 1), "root://ours");
+    let stays = ("/theirs/a\\nb".to_owned(), Fault::InvalidArgument);
+
+    let dry = Sync::new(Job::new(from(), place(&to, "/theirs")), SyncOptions { dry_run: true, ..deleting() }).unwrap();
+    let planned: Vec<_> =
+        dry.copying(&Progress::new(Arc::new(Nobody))).filter_map(|step| std::future::ready(step.err())).collect().await;
+    assert_eq!(planned.len(), 1, "{planned:?}");
+
+    let both = Sync::new(Job::new(from(), place(&to, "/theirs")), deleting()).unwrap();
+    carry_out(|progress| both.copying(progress)).await;
+    assert_eq!(missed(&both).await, [stays]);
+    assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/a", "/a\\nb"]);
 }
 
 /// A file that came meanwhile is no reason to keep anything.

@@ -7,8 +7,10 @@ use towpath_store::{
     local::{LocalOptions, LocalStore},
 };
 
+use towpath_testkit::fault::{FaultStore, Faults};
+
 use super::{foreign::Foreign, *};
-use crate::Unlisted;
+use crate::{Unlisted, clash};
 
 fn local(root: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
@@ -131,6 +133,18 @@ async fn a_source_in_its_destination_under_another_host_name_stays() {
         assert_eq!(get(&own, "/p/src/a").await.unwrap(), "precious", "{hosts:?}");
     }
     assert!(tree(&own, "/p").await.keys().all(|name| !name.contains("marker")), "markers are removed");
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_while_the_source_does_not_answer() {
+    let (from, to) = (FaultStore::new(memory(), Faults::default()), memory());
+    put(&to, "/theirs/extra", Bytes::from_static(b"x")).await;
+    from.fail("stat", 0, Fault::Unavailable);
+    let from: Arc<dyn Store> = Arc::new(from);
+    let ends = Job::new(behind("127.0.0.1", &from, "/ours"), place(&to, "/theirs"));
+    let error = clash::refuse_by_marker(&ends, &clash::Ends::default()).await.unwrap_err();
+    assert_eq!((error.fault(), error.path().map(ToString::to_string)), (Fault::Unavailable, Some("/ours".into())));
+    assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/extra"], "the marker is removed");
 }
 
 /// The destination shows more of the file system than the source, and is about to delete what the source lies in.
