@@ -232,13 +232,14 @@ impl From<CompareBy> for Compare {
 }
 
 /// Whether storages are asked to copy between themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenThirdParty {
     /// If they can.
     Auto,
     /// Or not at all.
     Only,
     /// No.
+    #[default]
     Never,
 }
 

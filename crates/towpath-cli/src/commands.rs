@@ -1,21 +1,17 @@
 //! The commands that ask or change names, but for `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
 
-use std::{ffi::OsString, io::Write as _, ops::Range, sync::Arc, time::Duration};
+use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
+use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
-use towpath_mover::Place;
-use towpath_proto::{
-    checksum::Hasher,
-    http::range::{RangeRequest, Resolution},
-};
-use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, OpenOptions, Overwrite, ReadHandle, sys::clock};
+use towpath_mover::{Mover, Nobody, Place};
+use towpath_proto::http::range::{RangeRequest, Resolution};
+use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, MakeDirectory, Move, Paths, Ping, Sum},
-    failure::{Failure, Tally, complain},
+    args::{Cat, MakeDirectory, Manner, Move, Paths, Ping, Sum},
+    failure::{Failure, Tally},
     location::{Places, shown},
     output::{self, Described},
 };
@@ -117,67 +113,36 @@ fn paragraph(described: Described) -> String {
     lines.iter().flat_map(|(label, value)| [label, value.as_str(), "\n"]).collect()
 }
 
-/// `towpath cat`.
+/// `towpath cat`. A whole file is compared with the digests that its storage knows.
 pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
-    // Closed only when the next one is open: while a close is underway a client cannot guess which handle an open will get, and the
-    // first read would wait for its answer.
-    let mut before = None;
+    let mover = Mover::new(Manner::default().options(Overwrite::Refuse, false, places), Arc::new(Nobody));
     for_each(&arguments.paths, places, async |_, place| {
         refuse_slash_of_file(&place).await?;
-        let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
-        // A whole file's first piece is asked for together with its size: one round trip less.
-        let first = async { if range.is_none() { handle.read(0, PIECE_BYTES).await } else { Ok(Bytes::new()) } };
-        let (metadata, first) = match try_join!(handle.metadata(), first) {
-            Ok(begun) => begun,
-            Err(error) if range.is_none() => {
-                return write_stream(ContentStream::instead_of(error, &*handle).await?).await;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        drop(before.replace(Arc::clone(&handle)));
         // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
         let mut out = tokio::io::stdout();
-        out.write_all(&first).await?;
-        let size = metadata.size;
-        let whole = size.min(first.len() as u64)..size;
-        let Range { start, end } = match range.as_ref().map(|range| range.resolve(size)) {
-            Some(Resolution::Partial(parts)) => parts.first().cloned().unwrap_or(whole),
-            Some(Resolution::Unsatisfiable | Resolution::Abusive) => {
-                let message = format!("the range lies beyond the file's {size} bytes");
-                return Err(Error::new(Fault::InvalidArgument, message).at(&place.path).into());
-            }
-            Some(Resolution::Whole) | None => whole,
-        };
-        write_out(&place, &*handle, start..end, &mut out).await
+        match &range {
+            None => drop(mover.drain(&place, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?),
+            Some(range) => write_range(&place, range, &mut out).await?,
+        }
+        Ok(out.flush().await?)
     })
     .await
 }
 
-/// Writes a file of unknown length to the standard output.
-async fn write_stream(stream: ContentStream) -> Result<(), Failure> {
-    let has_proven_end = stream.has_proven_end();
-    let ContentStream { mut pieces, digests, .. } = stream;
-    let mut out = tokio::io::stdout();
-    let mut passed = Hasher::new(digests.algorithms());
-    while let Some(piece) = pieces.try_next().await? {
-        passed.update(&piece);
-        out.write_all(&piece).await?;
-    }
-    out.flush().await?;
-    let promised = Expectation { digests, ..Expectation::default() };
-    promised.check_digests(&passed.finish()).map_err(|error| error.blamed_on(Blame::Storage))?;
-    if !has_proven_end {
-        complain(
-            "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified",
-        );
-    }
-    Ok(())
-}
-
-/// Writes a `range` of the file that is open at `place` to the standard output.
-async fn write_out(place: &Place, handle: &dyn ReadHandle, range: Range<u64>, out: &mut Stdout) -> Result<(), Failure> {
-    let end = range.end;
+/// Writes a part of a file to the standard output.
+async fn write_range(place: &Place, range: &RangeRequest, out: &mut Stdout) -> Result<(), Failure> {
+    let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
+    let size = handle.metadata().await?.size;
+    let range = match range.resolve(size) {
+        Resolution::Partial(parts) => parts.first().cloned().unwrap_or(0..size),
+        Resolution::Whole => 0..size,
+        Resolution::Unsatisfiable | Resolution::Abusive => {
+            let message = format!("the range lies beyond the file's {size} bytes");
+            return Err(Error::new(Fault::InvalidArgument, message).at(&place.path).into());
+        }
+    };
+    let (handle, end) = (&handle, range.end);
     let mut pieces = stream::iter(range.step_by(PIECE_BYTES))
         .map(|offset| {
             let length = usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
@@ -191,7 +156,7 @@ async fn write_out(place: &Place, handle: &dyn ReadHandle, range: Range<u64>, ou
             return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
         }
     }
-    Ok(out.flush().await?)
+    Ok(())
 }
 
 fn parse_range(text: &str) -> Result<RangeRequest, Failure> {

@@ -4,13 +4,13 @@
 //! [`DirectoryId`]; where an end has none, by the addresses of the servers, and before anything is deleted by a file that is made at the destination
 //! and must not be seen at the source.
 
-use std::{collections::HashSet, iter, pin::pin, time::Duration};
+use std::{collections::HashSet, ffi::OsStr, iter, os::unix::ffi::OsStrExt as _, path::Path, pin::pin, time::Duration};
 
 use futures::{StreamExt as _, join, stream};
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 use towpath_store::{
     CreateOptions, DirectoryId, Error, Expectation, Fault, Metadata, Result, StorePath, gone,
-    sys::{net, random},
+    sys::{disk, net, random},
 };
 
 use crate::{Job, Place, compare::Known};
@@ -137,7 +137,7 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
     };
     let seen = async {
         made.await.map_err(|error| undecided("a file must be made there", &error).at(&marker.path))?;
-        let places = above(&from.path).map(|path| from.with_path(path).join(name.as_bytes()));
+        let places = above(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
         let mut seen = pin!(stream::iter(places).map(is_there).buffer_unordered(QUESTIONS));
         while let Some(seen) = seen.next().await {
             if seen.map_err(|error| undecided("the source does not answer", &error).at(&from.path))? {
@@ -184,8 +184,22 @@ async fn is_same_address(a: &Place, b: &Place) -> bool {
     b.into_iter().flatten().any(|address| a.contains(&address.ip().to_canonical()))
 }
 
-/// A path and those of all directories above it.
-fn above(path: &StorePath) -> impl Iterator<Item = StorePath> {
+/// The path of a place and those of all directories above it: on this machine also of those that links on the way lead to.
+async fn above(place: &Place) -> Vec<StorePath> {
+    let mut paths: Vec<_> = ancestors(&place.path).collect();
+    if !place.is_remote() {
+        let real = spawn_blocking({
+            let paths = paths.clone();
+            move || paths.iter().find_map(|path| disk::canonicalize(Path::new(OsStr::from_bytes(path.as_bytes()))).ok())
+        });
+        let real = real.await.expect("looking at a path does not panic");
+        let real = real.and_then(|path| StorePath::parse(path.as_os_str().as_bytes()).ok());
+        paths.extend(real.iter().flat_map(ancestors));
+    }
+    paths
+}
+
+fn ancestors(path: &StorePath) -> impl Iterator<Item = StorePath> {
     iter::successors(Some(path.clone()), StorePath::parent)
 }
 
@@ -204,7 +218,7 @@ struct Above {
 async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
     let Some(other) = other else { return Above::default() };
     let stat = |path: StorePath| async move { place.store.stat(&place.caller, &path).await };
-    let mut paths = above(&place.path);
+    let mut paths = above(place).await.into_iter();
     let mut are_all = true;
     let first = loop {
         let Some(path) = paths.next() else { return Above::default() };
@@ -252,12 +266,11 @@ async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
     if directory.file_id.is_none() {
         return Ok(false);
     }
-    let mut next = Some(place.path.clone());
-    while let Some(path) = next {
+    for path in above(place).await {
         match place.store.stat(&place.caller, &path).await {
             Ok(found) if is_same(&found, directory) => return Ok(true),
             Err(error) if error.fault() != Fault::NotFound => return Err(error),
-            _ => next = path.parent(),
+            _ => {}
         }
     }
     Ok(false)

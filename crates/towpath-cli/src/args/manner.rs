@@ -18,7 +18,7 @@ const MAX_FILES: usize = 4096;
 const DESCRIPTORS_A_FILE: u64 = 4;
 
 /// What the user said of it.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Manner {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]

@@ -9,7 +9,10 @@ use std::{
 use serde_json::Value;
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::sys::disk;
-use towpath_testkit::pattern::Pattern;
+use towpath_testkit::{
+    liar::{Liar, Lie},
+    pattern::Pattern,
+};
 
 use super::{
     plain_server::{PlainServer, Version},
@@ -59,6 +62,21 @@ fn two_files_of_one_size_are_not_mixed() {
             let found = format!("crc32c:{}", Hasher::digest_of(Algorithm::Crc32c, expected));
             let verified = told["verified"].as_array().unwrap();
             assert!(verified.iter().all(|digest| *digest == found.as_str()), "{told}");
+        }
+    }
+}
+
+/// Whatever command shows it: the digest comes with the first answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_contradicts_its_digest_is_not_shown_as_right() {
+    let directory = Directory::new();
+    for (lie, code) in [(None, 0), (Some(Lie::OtherByte), 7)] {
+        let server = Liar::start(lie, HONEST.bytes(0, SIZE));
+        let url = format!("http://127.0.0.1:{}/file", server.port());
+        for line in [format!("cat {url}"), format!("cp {url} -"), format!("cp -f {url} copy")] {
+            let mut command = directory.command(line.split(' '));
+            let outcome = command.stdout(Stdio::null()).output().unwrap();
+            assert_eq!(outcome.status.code(), Some(code), "{line}: {}", String::from_utf8_lossy(&outcome.stderr));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::OFlags;
@@ -141,6 +141,14 @@ pub fn create(path: &Path) -> io::Result<fs::File> {
 /// `AlreadyExists`, and the system's others.
 pub fn create_new(path: &Path) -> io::Result<fs::File> {
     fs::File::create_new(path)
+}
+
+/// Returns the path without links, of something that exists.
+///
+/// # Errors
+/// The system's.
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
 }
 
 /// Gives a file another name, replacing what has it.

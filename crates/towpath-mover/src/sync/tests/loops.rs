@@ -4,7 +4,7 @@ use std::{os::unix::fs::symlink, path::Path};
 
 use towpath_store::{
     Caller, StorePath,
-    local::{LocalOptions, LocalStore},
+    local::{LocalOptions, LocalStore, Scope},
 };
 
 use towpath_testkit::fault::{FaultStore, Faults};
@@ -133,6 +133,23 @@ async fn a_source_in_its_destination_under_another_host_name_stays() {
         assert_eq!(get(&own, "/p/src/a").await.unwrap(), "precious", "{hosts:?}");
     }
     assert!(tree(&own, "/p").await.keys().all(|name| !name.contains("marker")), "markers are removed");
+}
+
+/// The server tells no ids, and exports what the link leads to.
+#[tokio::test]
+async fn a_source_that_a_link_leads_to_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let whole: Arc<dyn Store> = Arc::new(
+        LocalStore::open(Path::new("/"), LocalOptions { scope: Scope::User, ..LocalOptions::default() }).unwrap(),
+    );
+    put(&local(root.path()), "/export/dir/src/a", Bytes::from_static(b"precious")).await;
+    let export = local(&root.path().join("export"));
+    symlink(root.path().join("export/dir"), root.path().join("link")).unwrap();
+    let from = place(&whole, root.path().join("link/src").to_str().unwrap());
+    let ends = Job::new(from, behind("127.0.0.2", &Foreign::of(&export), "/"));
+    let faults = refused(Sync::new(ends, deleting())).await;
+    assert_eq!(faults, [Fault::InvalidArgument]);
+    assert_eq!(get(&export, "/dir/src/a").await.unwrap(), "precious");
 }
 
 #[tokio::test]
