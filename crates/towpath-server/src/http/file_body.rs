@@ -13,7 +13,11 @@ use bytes::Bytes;
 use futures::{FutureExt as _, Stream, future::BoxFuture};
 use towpath_store::{Error, Fault, ReadHandle, Result};
 
-use super::{body::Chunk, link::Claim, wire::FileSpan};
+use super::{
+    body::Chunk,
+    link::{Claim, Reserved},
+    wire::FileSpan,
+};
 use crate::shares::Lease;
 
 /// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
@@ -60,13 +64,12 @@ impl FileBody {
     /// The segments of the file that `handle` has open.
     pub(super) fn new(
         handle: Arc<dyn ReadHandle>,
-        lease: Lease,
+        lease: Arc<Lease>,
         claim: Claim,
         version: http::Version,
         segments: Vec<Segment>,
     ) -> Self {
         let by_sendfile = claim.link().can_send_files(version) && handle.local_file().is_some();
-        let lease = Arc::new(lease);
         Self { handle, lease, claim, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
     }
 
@@ -120,16 +123,41 @@ fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) ->
     })
 }
 
+/// Reads all segments at once, `length` bytes together, into the memory that is reserved for them: the file can be closed before the client takes any.
+pub(super) async fn read_all(
+    handle: &dyn ReadHandle,
+    claim: &Claim,
+    reserved: Reserved,
+    segments: Vec<Segment>,
+    length: usize,
+) -> Result<Chunk> {
+    let mut all = Vec::with_capacity(length);
+    for segment in segments {
+        match segment {
+            Segment::Text(text) => all.extend_from_slice(text.as_bytes()),
+            Segment::Part(range) => {
+                all.extend_from_slice(&read_piece(handle, range.start, (range.end - range.start) as usize).await?);
+            }
+        }
+    }
+    Ok(Chunk::Bytes(all.into(), Some(claim.await_client(reserved))))
+}
+
 async fn read(handle: Arc<dyn ReadHandle>, claim: Claim, offset: u64, length: usize) -> Result<Chunk> {
     let reserved = claim.reserve(length).await;
+    let bytes = read_piece(&*handle, offset, length).await?;
+    Ok(Chunk::Bytes(bytes, Some(claim.await_client(reserved))))
+}
+
+async fn read_piece(handle: &dyn ReadHandle, offset: u64, length: usize) -> Result<Bytes> {
     let bytes = match handle.local_file() {
-        Some(_) => read_local(&*handle, offset, length).await?,
+        Some(_) => read_local(handle, offset, length).await?,
         None => handle.read(offset, length).await?,
     };
     if bytes.len() < length {
         return Err(Error::new(Fault::Truncated, "the file ended before its size"));
     }
-    Ok(Chunk::Bytes(bytes, Some(claim.await_client(reserved))))
+    Ok(bytes)
 }
 
 /// Copies what is in memory on this thread, which costs less than to wake another one; the disk pool reads the rest.

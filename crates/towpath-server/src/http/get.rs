@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use towpath_proto::http::{
     condition::{Decision, IfRange, PIN_FIELD, Validators},
@@ -15,7 +15,7 @@ use super::{
     body::Content,
     digests,
     exchange::{Exchange, too_many_files},
-    file_body::{FileBody, READ_BYTES, Segment},
+    file_body::{FileBody, READ_BYTES, Segment, read_all},
     listing_page, media_type, namespace,
     refusal::Refusal,
     respond::{self, value},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{access::Activity, shares::Lease};
 
-/// A file of so many bytes is read at once, and closed.
+/// The longest answer that a file from the reserve may be opened for, in bytes. It is read at once, and the file closed.
 const SHORT_BYTES: u64 = READ_BYTES;
 
 /// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
@@ -72,11 +72,11 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     }
     let lease = exchange.open_file().await?;
     match open(exchange).await {
-        // The reserve is for what is soon given back, whatever the client does.
-        Ok((_, metadata)) if lease.is_of_reserve() && metadata.size > SHORT_BYTES && exchange.verb != Verb::Head => {
-            Err(too_many_files())
+        Ok((handle, metadata)) => {
+            // Held here, too, until a digest is computed.
+            let lease = Arc::new(lease);
+            file(exchange, &metadata, Some((handle, Arc::clone(&lease)))).await
         }
-        Ok((handle, metadata)) => file(exchange, &metadata, Some((handle, lease))).await,
         Err(error) if error.fault() == Fault::IsDirectory => {
             drop(lease);
             listing_page::answer(exchange).await
@@ -86,7 +86,7 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
 }
 
 /// A file that is open for an answer.
-type Opened = (Arc<dyn ReadHandle>, Lease);
+type Opened = (Arc<dyn ReadHandle>, Arc<Lease>);
 
 /// The answer about a file; with its bytes if it is open.
 async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) -> Result<Response<Content>, Refusal> {
@@ -96,7 +96,7 @@ async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) 
         Decision::PreconditionFailed => return Err(Refusal::precondition_failed()),
         Decision::NotModified => respond::empty(StatusCode::NOT_MODIFIED),
         Decision::Proceed => match opened {
-            Some(opened) => content(exchange, metadata, &validators, opened)?,
+            Some(opened) => content(exchange, metadata, &validators, opened).await?,
             None => whole(exchange, metadata.size),
         },
     };
@@ -128,7 +128,7 @@ fn type_of(exchange: &Exchange) -> &'static str {
     media_type::of(exchange.path().name().unwrap_or_default())
 }
 
-fn content(
+async fn content(
     exchange: &Exchange,
     metadata: &Metadata,
     validators: &Validators,
@@ -138,7 +138,7 @@ fn content(
     let ranges = match asked_range(exchange, validators).map(|range| range.resolve(size)) {
         None | Some(Resolution::Whole) => {
             let mut response = whole(exchange, size);
-            *response.body_mut() = stream(exchange, opened, vec![Segment::Part(0..size)], size);
+            *response.body_mut() = body(exchange, opened, vec![Segment::Part(0..size)], size).await?;
             return Ok(response);
         }
         Some(Resolution::Partial(ranges)) => ranges,
@@ -152,8 +152,8 @@ fn content(
         }
     };
     match ranges.as_slice() {
-        [range] => Ok(one_range(exchange, opened, range.clone(), size)),
-        _ => many_ranges(exchange, opened, &ranges, size),
+        [range] => one_range(exchange, opened, range.clone(), size).await,
+        _ => many_ranges(exchange, opened, &ranges, size).await,
     }
 }
 
@@ -169,26 +169,49 @@ fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequ
     }
 }
 
-fn stream(exchange: &Exchange, (handle, lease): Opened, segments: Vec<Segment>, length: u64) -> Content {
+/// The body of an answer of `length` bytes. The reserve is for what is soon given back, whatever the client does: a short answer, read at once.
+///
+/// # Errors
+/// 503 if the file is of the reserve and the answer is long, or has to wait until the client takes others; what reading a short one fails with.
+async fn body(
+    exchange: &Exchange,
+    (handle, lease): Opened,
+    segments: Vec<Segment>,
+    length: u64,
+) -> Result<Content, Refusal> {
     if length == 0 {
-        return Content::Empty;
+        return Ok(Content::Empty);
     }
-    let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
-    Content::Stream(body.boxed(), Some(length))
+    if !lease.is_of_reserve() || exchange.verb == Verb::Head {
+        let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
+        return Ok(Content::Stream(body.boxed(), Some(length)));
+    }
+    if length > SHORT_BYTES {
+        return Err(too_many_files());
+    }
+    let (claim, bytes) = (exchange.claim(), length as usize);
+    let reserved = claim.reserve_if_room(bytes).await.ok_or_else(too_many_files)?;
+    let all = read_all(&*handle, &claim, reserved, segments, bytes).await?;
+    Ok(Content::Stream(stream::iter([Ok(all)]).boxed(), Some(length)))
 }
 
-fn one_range(exchange: &Exchange, opened: Opened, range: Range<u64>, size: u64) -> Response<Content> {
+async fn one_range(
+    exchange: &Exchange,
+    opened: Opened,
+    range: Range<u64>,
+    size: u64,
+) -> Result<Response<Content>, Refusal> {
     let length = range.end - range.start;
     let mut response = whole(exchange, length);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     if let Some(part) = ContentRange::part(&range, Some(size)) {
         response.headers_mut().insert(header::CONTENT_RANGE, value(part));
     }
-    *response.body_mut() = stream(exchange, opened, vec![Segment::Part(range)], length);
-    response
+    *response.body_mut() = body(exchange, opened, vec![Segment::Part(range)], length).await?;
+    Ok(response)
 }
 
-fn many_ranges(
+async fn many_ranges(
     exchange: &Exchange,
     opened: Opened,
     ranges: &[Range<u64>],
@@ -209,6 +232,6 @@ fn many_ranges(
     let mut response = whole(exchange, length);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     response.headers_mut().insert(header::CONTENT_TYPE, value(boundary.content_type()));
-    *response.body_mut() = stream(exchange, opened, segments, length);
+    *response.body_mut() = body(exchange, opened, segments, length).await?;
     Ok(response)
 }

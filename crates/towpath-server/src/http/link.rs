@@ -89,6 +89,12 @@ impl Claim {
         Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
     }
 
+    /// As [`Self::reserve`]; none if the client has to take other answers on this connection first.
+    pub(super) async fn reserve_if_room(&self, bytes: usize) -> Option<Reserved> {
+        let own = self.link.own.room_now(bytes)?;
+        Some(Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None })
+    }
+
     /// Takes memory for an answer of `bytes` that was made on an advance, once the holder's share has room for it. It does not wait for the connection's own: if too little is
     /// free for a longer answer than the advance, the connection goes beyond its bound by it.
     pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {

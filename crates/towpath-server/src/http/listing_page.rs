@@ -84,13 +84,13 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
     // An error before the first entry can still be told by the status.
     let first = listing.next().await.transpose()?;
-    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > FEW_ENTRIES) {
-        return Err(too_many_files());
-    }
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     let mut response = fields(exchange, &metadata);
     if response.status() != StatusCode::OK || exchange.verb == Verb::Head {
         return Ok(response);
+    }
+    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > FEW_ENTRIES) {
+        return Err(too_many_files());
     }
     let page = Page {
         form: Form::wanted(exchange),

@@ -13,7 +13,7 @@ use towpath_proto::xrootd::{
 use super::{
     exchange::{Answer, Exchange, Served},
     files::OpenFile,
-    read::PIECE_BYTES,
+    read::piece_bytes,
 };
 use crate::metrics::Face;
 
@@ -22,11 +22,12 @@ pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRea
     exchange.about(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
-    let _memory = exchange.session.memory_to_answer(left.min(PIECE_BYTES)).await;
-    let mut data = Vec::with_capacity(left.min(PIECE_BYTES));
+    let piece = piece_bytes(file, offset).await?;
+    let _memory = exchange.session.memory_to_answer(left.min(piece)).await;
+    let mut data = Vec::with_capacity(left.min(piece));
     loop {
         // Pieces end where pages end, so that only the first and the last page of the answer can be short.
-        let to_boundary = PIECE_BYTES - (offset % page::PAGE_BYTES as u64) as usize;
+        let to_boundary = piece - (offset % page::PAGE_BYTES as u64) as usize;
         let length = left.min(to_boundary);
         data.clear();
         data = file.read_into(offset, length, data).await?;

@@ -6,7 +6,7 @@
 
 use std::{fs::File, sync::Arc};
 
-use towpath_proto::xrootd::{ResponseHeader, Status, request::Read};
+use towpath_proto::xrootd::{ResponseHeader, Status, page, request::Read};
 use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
@@ -18,6 +18,8 @@ use crate::metrics::Face;
 /// What one buffer holds, and thus what one request takes of the memory for answers. It stays in the processor's second-level
 /// cache between the copy out of the page cache and the copy into the socket.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// The shortest piece of an answer whose end is not reached: files without a size, as those of `/proc`, come in such pieces.
+const MIN_PIECE_BYTES: usize = 64 << 10;
 /// What one frame made by `sendfile` holds: other answers on the connection wait for no more.
 const FILE_PIECE_BYTES: u64 = 2 << 20;
 /// Below this a copy is cheaper than the way through the disk pool.
@@ -36,13 +38,22 @@ pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -
     send_pieces(exchange, file, request).await
 }
 
+/// Returns the length of the pieces in which `file` is read from `offset`: whole pages, at most [`PIECE_BYTES`]. Memory for an answer follows what the file has, not
+/// what the request would take: a short answer may come from the reserve. The first piece is longer than the rest of a short file, so it is the last one.
+pub(super) async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usize> {
+    let rest = file.metadata().await?.size.saturating_sub(offset);
+    let piece = usize::try_from(rest).unwrap_or(PIECE_BYTES).clamp(MIN_PIECE_BYTES - 1, PIECE_BYTES - 1) + 1;
+    Ok(piece.next_multiple_of(page::PAGE_BYTES))
+}
+
 async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
     let mut offset = request.offset;
     let mut left = request.length as usize;
-    let _memory = exchange.session.memory_to_answer(left.min(PIECE_BYTES)).await;
-    let mut frame = Vec::with_capacity(left.min(PIECE_BYTES) + ResponseHeader::LEN);
+    let piece = piece_bytes(file, offset).await?;
+    let _memory = exchange.session.memory_to_answer(left.min(piece)).await;
+    let mut frame = Vec::with_capacity(left.min(piece) + ResponseHeader::LEN);
     loop {
-        let length = left.min(PIECE_BYTES);
+        let length = left.min(piece);
         frame.clear();
         frame.extend_from_slice(&[0; ResponseHeader::LEN]);
         frame = file.read_into(offset, length, frame).await?;

@@ -10,8 +10,12 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
 };
-use towpath_server::units::ByteSize;
+use towpath_server::{
+    shares::{Class, Holder, Lease},
+    units::ByteSize,
+};
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
+use towpath_testkit::pattern::Pattern;
 
 use super::{Answer, Site, open_config, request};
 
@@ -145,6 +149,81 @@ async fn untaken_files_and_listings_leave_descriptors_for_others() {
     assert!((40..60).contains(&refused), "{refused} of 80 were refused");
     ask_from(ELSEWHERE, &site, "GET /short", &[]).await.expect(StatusCode::OK);
     ask_from(ELSEWHERE, &site, "PROPFIND /", &[("depth", "1")]).await.expect(StatusCode::MULTI_STATUS);
+}
+
+/// A site whose open files are all taken by the address of its clients, but for the reserve.
+async fn site_without_files() -> (Site, Vec<Lease>) {
+    let mut config = open_config();
+    config.limits.files = 64;
+    let site = Site::in_memory_with(&config);
+    put(&site, "/long", Pattern::new(5).bytes(0, 4 << 20)).await;
+    put(&site, "/short", "short".into()).await;
+    let holder = Holder::at(Ipv4Addr::LOCALHOST.into());
+    let share = std::iter::from_fn(|| site.service.files.try_take(&holder, 1, Class::Large)).collect();
+    (site, share)
+}
+
+#[tokio::test]
+async fn short_answers_from_a_long_file_may_come_from_the_reserve() {
+    let (site, _share) = site_without_files().await;
+    let free = site.service.files.free();
+    let pattern = Pattern::new(5);
+    let range = |range| [("range", range)];
+    let one = site.ask("GET /long", &range("bytes=1000000-1000099"), "").await.expect(StatusCode::PARTIAL_CONTENT);
+    assert_eq!(one.body, pattern.bytes(1_000_000, 100));
+    let many = site.ask("GET /long", &range("bytes=7-16,3000000-3000009"), "").await;
+    let many = many.expect(StatusCode::PARTIAL_CONTENT);
+    assert!(many.field("content-type").starts_with("multipart/byteranges"));
+    assert_eq!(many.field("content-length"), many.body.len().to_string());
+    for offset in [7, 3_000_000] {
+        let part = pattern.bytes(offset, 10);
+        assert!(many.body.windows(10).any(|window| window == part), "{offset}");
+    }
+    let head = site.ask("HEAD /long", &[], "").await.expect(StatusCode::OK);
+    assert_eq!(head.field("content-length"), (4 << 20).to_string());
+    site.ask("GET /long", &range("bytes=5000000-"), "").await.expect(StatusCode::RANGE_NOT_SATISFIABLE);
+    let etag = head.field("etag");
+    site.ask("GET /long", &[("if-none-match", etag)], "").await.expect(StatusCode::NOT_MODIFIED);
+    for range in ["bytes=0-1000000", "bytes=0-200000,300000-500000", "bytes=0-"] {
+        site.ask("GET /long", &[("range", range)], "").await.expect(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert_eq!(site.service.files.free(), free);
+}
+
+#[tokio::test]
+async fn a_head_of_a_directory_may_come_from_the_reserve() {
+    let (site, share) = site_without_files().await;
+    for number in 0..300 {
+        site.plant(&format!("/d/{number}")).await;
+    }
+    site.ask("GET /d/", &[], "").await.expect(StatusCode::SERVICE_UNAVAILABLE);
+    site.ask("HEAD /d/", &[], "").await.expect(StatusCode::OK);
+    site.ask("GET /d", &[], "").await.expect(StatusCode::MOVED_PERMANENTLY);
+    drop(share);
+    site.ask("GET /d/", &[], "").await.expect(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn files_of_the_reserve_are_closed_although_their_answers_are_not_taken() {
+    let (site, _share) = site_without_files().await;
+    let free = site.service.files.free();
+    let stream = TokioIo::new(site.connect().await);
+    let builder = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(100).clone();
+    let (mut sender, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let get = |range| request(&format!("GET http://{}/long", site.address), &[("range", range)], Bytes::new());
+    let mut untaken = Vec::new();
+    for _ in 0..20 {
+        let answer = sender.send_request(get("bytes=0-5000,200000-205000")).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::PARTIAL_CONTENT);
+        untaken.push(answer);
+    }
+    // Nor while answers wait for the memory of their connection.
+    for _ in 0..5 {
+        untaken.push(sender.send_request(get("bytes=0-100000,200000-300000")).await.unwrap());
+    }
+    assert_eq!(untaken.last().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(site.service.files.free(), free);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use towpath_proto::xrootd::{
     ErrorCode, OpenOptions, RequestCode,
-    request::{PgRead, Ping, Write},
+    request::{PgRead, Ping, Read, Write},
 };
 use towpath_server::{
     shares::{Class, Holder, Standing},
@@ -72,6 +72,21 @@ async fn a_client_that_takes_nothing_ends_when_another_has_no_memory() {
         peer.closed().await;
     }
     assert!(site.service.metrics.dropped.get() > 0);
+}
+
+#[tokio::test]
+async fn a_long_read_of_a_short_file_may_come_from_the_reserve() {
+    let site = small_site().await;
+    let data = content(100 << 10);
+    site.put("/short", &data).await;
+    let mut peer = Peer::logged_in(&site).await;
+    let handle = peer.open("/short", OpenOptions::open_read).await;
+    let (holder, shares) = (Holder::at(Ipv4Addr::LOCALHOST.into()), site.service.memory.shares());
+    let _share: Vec<_> = std::iter::from_fn(|| shares.try_take(&holder, 64 << 10, Class::Large)).collect();
+    let length = 4 << 20;
+    assert_eq!(peer.ask(Read { handle, length, ..Read::default() }).await.ok(), data);
+    let pages = peer.ask(PgRead { handle, length, ..PgRead::default() }).await.pages();
+    assert_eq!(pages.len(), data.len() / 4096 * 4100);
 }
 
 /// The head of a `prepare` with a list of 2 MiB, and the first bytes of that.
