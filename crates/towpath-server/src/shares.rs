@@ -5,8 +5,9 @@
 //! pool, `n` holders an equal part each, and as much is left for the next one; no number of holders has to be known. A sixteenth of the pool is a reserve, shared
 //! in the same way, for requests of class [`Class::Small`].
 //!
-//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; then those that hold nothing go first. While requests wait, leases of peers that do not move ([`Standing`]) are revoked: those of the same holder
-//! for its own requests, those of the largest holders for a holder that has nothing. To revoke is to end the connection.
+//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; then those that hold nothing go first. While requests wait, leases are revoked by what their peers move
+//! ([`Standing`]): for a holder that has its share, its own leases whose peers move nothing; for a holder that has nothing, also those of slow peers, of the largest holders
+//! first, where a holder is over its share. To revoke is to end the connection.
 
 mod standing;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use towpath_store::{
 
 use crate::access::{Person, network_of};
 
+use standing::Pace;
 pub use standing::{AwaitsPeer, Standing};
 
 /// The part of a pool that is kept for small requests: one in this many.
@@ -246,7 +248,7 @@ impl Pool {
             let unclaimed = state.serve(self);
             let waits = !state.turns.is_empty();
             state.is_reclaiming = waits;
-            state.revoke(clock::now());
+            state.revoke(self, clock::now());
             (unclaimed, waits)
         };
         drop(unclaimed);
@@ -372,11 +374,18 @@ impl State {
         false
     }
 
+    /// Whether a holder has more than its share: the rule would not permit it as much again.
+    fn is_over(&self, pool: &Pool, member: &Member) -> bool {
+        let held = member.held[GENERAL];
+        !Self::fits(pool, held, held.max(pool.unit), self.free[GENERAL])
+    }
+
     /// Ends connections whose peers do not move what they hold, until as much comes back as is waited for.
-    fn revoke(&self, now: Instant) {
+    fn revoke(&self, pool: &Pool, now: Instant) {
         let waiting = || self.turns.iter().filter_map(|holder| self.members.get(holder));
         for member in waiting().filter(|member| !member.is_starving()) {
-            member.revoke(now, member.wanted());
+            // Slow peers of its own are no reason: they may share one slow path, and each has as much right as the one that waits.
+            member.revoke(now, Pace::Idle, member.wanted());
         }
         let mut wanted: u64 = waiting().filter(|member| member.is_starving()).map(Member::wanted).sum();
         if wanted == 0 {
@@ -385,7 +394,9 @@ impl State {
         let mut members: Vec<&Member> = self.members.values().collect();
         members.sort_unstable_by_key(|member| Reverse(member.held.iter().sum::<u64>()));
         for member in members {
-            wanted = wanted.saturating_sub(member.revoke(now, wanted));
+            let is_over = !member.is_starving() && self.is_over(pool, member);
+            let pace = if is_over { Pace::Slow } else { Pace::Idle };
+            wanted = wanted.saturating_sub(member.revoke(now, pace, wanted));
         }
     }
 }
@@ -411,14 +422,14 @@ impl Member {
         self.waiting.iter().flatten().map(|waiter| waiter.request.amount).sum()
     }
 
-    /// Revokes leases of peers that do not move, oldest first, until `wanted` will come back; how much will.
-    fn revoke(&self, now: Instant, wanted: u64) -> u64 {
+    /// Revokes leases of peers that move as little as `pace`, oldest first, until `wanted` will come back; how much will.
+    fn revoke(&self, now: Instant, pace: Pace, wanted: u64) -> u64 {
         let mut freed = 0;
         for (standing, amount) in self.leases.values() {
             if freed >= wanted {
                 break;
             }
-            if standing.revoke_if_late(now) {
+            if standing.revoke_for(pace, now) {
                 freed += amount;
             }
         }

@@ -174,6 +174,61 @@ async fn a_greedy_holder_revokes_its_own_leases_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_holder_that_has_its_share_keeps_its_slow_peers_and_loses_its_idle_ones() {
+    let shares = Shares::new(64, 1, 1);
+    let (slow, idle) = (CancellationToken::new(), CancellationToken::new());
+    let [slow_standing, idle_standing] = [&slow, &idle].map(|end| Standing::new(end.clone()));
+    let holder = holder(1);
+    let idle_lease = shares.take(&holder, 1, Class::Large, &idle_standing).await;
+    let mut leases = Vec::new();
+    while let Some(lease) = shares.take(&holder, 1, Class::Large, &slow_standing).now_or_never() {
+        leases.push(lease);
+    }
+    let (_slow_waits, _idle_waits) = (slow_standing.await_peer(), idle_standing.await_peer());
+    let standing = Standing::new(CancellationToken::new());
+    let mut waiting = Box::pin(shares.take(&holder, 2, Class::Large, &standing));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    for second in 0..30 {
+        slow_standing.moved(1 << 10);
+        // On the paused clock.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!slow.is_cancelled(), "after {second} s");
+    }
+    assert!(idle.is_cancelled(), "an idle peer loses its lease to its own holder, too");
+    assert!(waiting.as_mut().now_or_never().is_none());
+    drop(idle_lease);
+    assert!(waiting.as_mut().now_or_never().is_none());
+    leases.pop();
+    assert!(waiting.now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_peer_within_its_share_loses_nothing_to_a_holder_that_has_nothing() {
+    let shares = Shares::new(64, 1, 1);
+    let (slow, large) = (CancellationToken::new(), CancellationToken::new());
+    let [slow_standing, large_standing] = [&slow, &large].map(|end| Standing::new(end.clone()));
+    let mut held = Vec::new();
+    while let Some(lease) = shares.take(&holder(1), 1, Class::Large, &large_standing).now_or_never() {
+        held.push(lease);
+    }
+    let _within = shares.take(&holder(2), 1, Class::Large, &slow_standing).await;
+    let (_slow_waits, _large_waits) = (slow_standing.await_peer(), large_standing.await_peer());
+    let (modest, standing) = (holder(3), Standing::new(CancellationToken::new()));
+    let mut waiting = Box::pin(shares.take(&modest, 15, Class::Large, &standing));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    for _ in 0..5 {
+        slow_standing.moved(1 << 10);
+        large_standing.moved(1 << 20);
+        // On the paused clock.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!slow.is_cancelled(), "its holder is within its share");
+    large.cancelled().await;
+    held.clear();
+    assert!(waiting.now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newcomer_gets_what_the_largest_holder_leaves_idle() {
     let shares = Shares::new(64, 1, 1);
     let patience = Duration::from_secs(2);

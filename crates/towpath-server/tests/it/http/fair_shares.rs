@@ -92,6 +92,20 @@ async fn closed_windows_do_not_keep_others_from_answers() {
     assert_eq!(long.body.len(), 4 << 20);
 }
 
+#[tokio::test(start_paused = true)]
+async fn closed_windows_lose_their_memory_to_a_client_of_their_own_address() {
+    let site = small_site().await;
+    let mut untaken = Vec::new();
+    for _ in 0..20 {
+        untaken.push(take_nothing(&site).await);
+    }
+    until_requests_wait(&site).await;
+    // On the paused clock: long before the stall limit of 60 s ends those connections.
+    let long = ask_from(Ipv4Addr::LOCALHOST, &site, "GET /long", &[]);
+    let long = tokio::time::timeout(Duration::from_secs(40), long).await.expect("idle clients lose their memory");
+    assert_eq!(long.expect(StatusCode::OK).body.len(), 4 << 20);
+}
+
 #[tokio::test]
 async fn memory_for_a_body_is_taken_as_it_comes_and_comes_back() {
     let site = small_site().await;
