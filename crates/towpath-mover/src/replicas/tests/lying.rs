@@ -295,7 +295,7 @@ proptest! {
                 let wrong = if lies { first..first + 1 } else { 0..0 };
                 let digests = [Told::Known, Told::OnRequest, Told::Nothing][usize::from(told)];
                 let longest_delay = std::time::Duration::from_millis(100);
-                let faults = Faults { seed: first as u64, crash_after, delays_per_mille, longest_delay, ..Faults::default() };
+                let faults = Faults { seed: first, crash_after, delays_per_mille, longest_delay, ..Faults::default() };
                 let lies = Lies { wrong: wrong.clone(), digests, size: None };
                 stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).lying(lies));
                 let mut given = contents[seed].to_vec();
