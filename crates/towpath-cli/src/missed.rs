@@ -294,19 +294,24 @@ impl Named {
 /// The file cannot be read, or has a line that is none.
 pub(crate) async fn read(path: &Path, places: &Places) -> Result<Jobs, Failure> {
     let mut checked = self::lines(path)?;
-    let mut number = 1;
+    let mut count = 0_u64;
     while let Some(line) = next(&mut checked, places).await {
-        line.map_err(|error| unreadable(path, format!("line {number}: {error}")))?;
-        number += 1;
+        count += 1;
+        line.map_err(|error| unreadable(path, format!("line {count}: {error}")))?;
     }
     let list = places.place(path.as_os_str())?;
-    let state = (self::lines(path)?, places.clone(), Job::new(list.clone(), list));
-    Ok(stream::unfold(state, |(mut lines, places, list)| async move {
-        let outcome = next(&mut lines, &places).await?.map_err(|error| {
+    let state = (self::lines(path)?, places.clone(), Job::new(list.clone(), list), count);
+    Ok(stream::unfold(state, |(mut lines, places, list, left)| async move {
+        let outcome = match next(&mut lines, &places).await {
+            None if left == 0 => return None,
+            outcome => outcome.unwrap_or_else(|| Err("it has become shorter".into())),
+        };
+        let left = if outcome.is_ok() { left.saturating_sub(1) } else { 0 };
+        let outcome = outcome.map_err(|error| {
             let error = Error::new(Fault::Changed, format!("the list changed while it was used: {error}"));
             Missed { job: list.clone(), error }
         });
-        Some((outcome, (lines, places, list)))
+        Some((outcome, (lines, places, list, left)))
     })
     .boxed())
 }
@@ -369,9 +374,25 @@ fn can_be_told(word: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Remote;
 
     fn told(line: &str, flags: &[&str]) -> String {
         once_more(line.split(' ').map(OsString::from), flags)
+    }
+
+    #[tokio::test]
+    async fn a_list_that_becomes_shorter_while_it_is_used_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lost");
+        let line = br#"{"from": {"path": "/a"}, "to": {"path": "/b"}, "error": "Io", "message": ""}"#;
+        disk::write(&path, &[line.as_slice(), line].join(&b'\n')).unwrap();
+        let remote = Remote { ca_file: None, s3_endpoint: None, s3_region: None, s3_addressing: None, verbose: 0 };
+        for (left, outcomes) in [(2, vec![None, None]), (1, vec![None, Some(Fault::Changed)])] {
+            let jobs = read(&path, &Places::new(&remote)).await.unwrap();
+            disk::write(&path, &vec![line.as_slice(); left].join(&b'\n')).unwrap();
+            let outcomes_now: Vec<_> = jobs.map(|job| job.err().map(|missed| missed.error.fault())).collect().await;
+            assert_eq!(outcomes_now, outcomes);
+        }
     }
 
     #[test]

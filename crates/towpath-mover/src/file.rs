@@ -298,7 +298,8 @@ fn keep_promise(digests: &mut Digests, promised: &Digests) {
 /// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
 /// is written in place may be of two versions.
 async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
-    let has_digest = mover.options.checksum.is_some() || metadata.digests.iter().next().is_some();
+    let is_compared = !metadata.digests.is_empty() && job.to.checks_on_the_way();
+    let has_digest = mover.options.checksum.is_some() || is_compared;
     if !job.from.is_remote() || has_digest || metadata.size <= first_bytes(job) {
         return Ok(());
     }

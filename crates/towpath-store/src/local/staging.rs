@@ -24,7 +24,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, Gid, Mode, OFlags, StatxFlags},
+    fs::{self, AtFlags, Dir, Gid, Mode, OFlags, StatxFlags},
     io::Errno,
     process::geteuid,
 };
@@ -34,7 +34,7 @@ use self::{staged::Found, stale::remove_stale};
 use super::{
     Scope,
     errno::{self, Doing as _},
-    root::{RESERVED_NAME, Root},
+    root::{RESERVED_NAME, Root, is_reserved},
 };
 use crate::{
     Error, Fault, Result, ResumeKey,
@@ -280,14 +280,30 @@ fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     if is_ours && !others_write { Ok(area) } else { Err(Errno::PERM) }
 }
 
-/// Removes the areas in `directory` in which no upload is under way: they must not keep the directory from being removed.
+/// Removes the areas in `directory` in which no upload is under way: they must not keep the directory from being removed. If something else is in it, they stay,
+/// with what can be resumed.
 pub(super) fn remove_areas(directory: &OwnedFd) {
+    if !holds_only_areas(directory).unwrap_or(false) {
+        return;
+    }
     for name in [RESERVED_NAME, &own_name()] {
         let Ok(area) = open_area(directory, name) else { continue };
         // What cannot be removed keeps the directory in place, and its removal says so.
         let _ = remove_stale(&area, Duration::ZERO);
         let _ = fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
     }
+}
+
+fn holds_only_areas(directory: &OwnedFd) -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for entry in Dir::new(fs::openat(directory, ".", flags, Mode::empty())?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") && !is_reserved(name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// `start` and the directories above it, up to the store's root or the mount point, lowest first.

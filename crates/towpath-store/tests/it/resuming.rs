@@ -302,6 +302,18 @@ async fn a_directory_that_is_removed_takes_along_what_was_left_in_it() {
 }
 
 #[tokio::test]
+async fn a_directory_that_stays_keeps_what_can_be_resumed() {
+    let directory = interrupted().await;
+    std::fs::create_dir(directory.host("directory")).unwrap();
+    rustix::fs::rename(directory.host(".towpath"), directory.host("directory/.towpath")).unwrap();
+    let count = || directory.host("directory/.towpath").read_dir().unwrap().count();
+    let before = count();
+    directory.put("/directory/file", "content").await.unwrap();
+    let error = directory.store.remove_directory(&Caller::local(), &path("/directory")).await.unwrap_err();
+    assert_eq!((error.fault(), count()), (Fault::NotEmpty, before));
+}
+
+#[tokio::test]
 async fn a_create_that_is_given_up_leaves_what_was_there() {
     let directory = interrupted().await;
     let mut creating = Box::pin(create(&directory.store));
