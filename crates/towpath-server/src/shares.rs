@@ -16,7 +16,7 @@ mod tests;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, VecDeque},
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -38,23 +38,34 @@ const RESERVE_PART: u64 = 16;
 /// One lease is at most the whole less the reserve divided by this. Larger requests are granted, and count as that much.
 const LARGEST_LEASE_PART: u64 = 4;
 
+/// How many times larger `alpha` is for a site than for one network. More than one, so that a greedy network leaves something to its neighbours.
+const SITE_ALPHA: u64 = 2;
+
 /// How long a holder that has no open file waits for one.
 pub(crate) const FILE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often a pool with waiting requests looks for leases to revoke.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Somebody who takes from a pool: a person at a network (IPv4: an address, IPv6: 64 bits). All anonymous callers at one network are one holder.
+/// Somebody who takes from a pool: a person at a network (IPv4: an address, IPv6: 64 bits). All anonymous callers at one network are one holder. Its leases count for its
+/// network and, with IPv6, for its site, and the shares of both bound them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
     person: Person,
     network: Option<IpAddr>,
+    /// The same person in the whole site, of which the network is a part (IPv6: 48 bits, so 65,536 networks). None for IPv4.
+    site: Option<Arc<Holder>>,
+    is_site: bool,
 }
 
 impl Holder {
     /// Returns the holder that a caller's requests count for.
     pub fn of(caller: &Caller) -> Arc<Self> {
-        Arc::new(Self { person: Person::of(caller), network: caller.address.map(network_of) })
+        let (person, network) = (Person::of(caller), caller.address.map(network_of));
+        let site = network
+            .and_then(site_of)
+            .map(|site| Arc::new(Self { person: person.clone(), network: Some(site), site: None, is_site: true }));
+        Arc::new(Self { person, network, site, is_site: false })
     }
 
     /// Returns the holder of a connection whose client has not said who it is.
@@ -62,9 +73,27 @@ impl Holder {
         Self::of(&Caller { address: Some(address), ..Caller::default() })
     }
 
+    /// Returns what has a share that leases of this holder count for: itself, and the site that it is a part of.
+    fn accounts(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::once(self).chain(&self.site)
+    }
+
+    /// Returns the largest of these.
+    fn outermost(&self) -> &Self {
+        self.site.as_deref().unwrap_or(self)
+    }
+
     /// Whether no token or password says who it is.
     pub fn is_anonymous(&self) -> bool {
         self.person.is_anonymous()
+    }
+}
+
+/// Returns the site of a network of IPv6: the most that a provider assigns to one customer (RFC 6177).
+fn site_of(network: IpAddr) -> Option<IpAddr> {
+    match network {
+        IpAddr::V6(network) => Some(Ipv6Addr::from_bits(network.to_bits() & (u128::MAX << 80)).into()),
+        IpAddr::V4(_) => None,
     }
 }
 
@@ -102,14 +131,14 @@ struct State {
     members: HashMap<Arc<Holder>, Member>,
     /// The holders whose requests wait, in the order of their turns.
     turns: VecDeque<Arc<Holder>>,
-    /// Whether a holder that holds nothing waits: then others get no more.
-    is_starving: bool,
+    /// Whether a newcomer waits: then others get no more.
+    has_starving: bool,
     /// Whether a task looks for leases to revoke.
     is_reclaiming: bool,
     last_lease: u64,
 }
 
-/// A holder that holds something, or waits.
+/// A holder that holds something, or waits; or a site whose holders hold something.
 #[derive(Debug, Default)]
 struct Member {
     held: [u64; 2],
@@ -154,7 +183,7 @@ impl Shares {
             free: [general, reserve],
             members: HashMap::new(),
             turns: VecDeque::new(),
-            is_starving: false,
+            has_starving: false,
             is_reclaiming: false,
             last_lease: 0,
         };
@@ -201,7 +230,7 @@ impl Shares {
             if let Some(lease) = state.try_grant(&self.0, holder, &request) {
                 return Some(lease);
             }
-            if state.members.get(holder).is_some_and(|member| member.held[GENERAL] > 0) {
+            if !state.is_newcomer(holder) {
                 return None;
             }
             state.enqueue(&self.0, holder, request)
@@ -267,17 +296,33 @@ async fn reclaim(pool: Weak<Pool>) {
 }
 
 impl State {
-    /// Whether a holder of `held` may take `amount` of what is `free`.
-    fn fits(pool: &Pool, held: u64, amount: u64, free: u64) -> bool {
+    /// Returns what an account holds of one part of the pool.
+    fn held(&self, account: &Holder, part: usize) -> u64 {
+        self.members.get(account).map_or(0, |member| member.held[part])
+    }
+
+    /// Whether the share of an account permits it `amount` more of one part of the pool.
+    fn fits(&self, pool: &Pool, account: &Holder, part: usize, amount: u64) -> bool {
+        let (held, free) = (self.held(account, part), self.free[part]);
+        let alpha = if account.is_site { pool.alpha.saturating_mul(SITE_ALPHA) } else { pool.alpha };
         let is_first_unit = held == 0 && amount <= pool.unit;
-        amount <= free && (is_first_unit || held + amount <= (free - amount).saturating_mul(pool.alpha))
+        amount <= free && (is_first_unit || held + amount <= (free - amount).saturating_mul(alpha))
+    }
+
+    /// Whether a holder, and the site that it is a part of, hold nothing of what is for all.
+    fn is_newcomer(&self, holder: &Arc<Holder>) -> bool {
+        holder.accounts().all(|account| self.held(account, GENERAL) == 0)
+    }
+
+    /// Whether a newcomer waits.
+    fn is_starving(&self, holder: &Arc<Holder>) -> bool {
+        self.is_newcomer(holder) && self.members.get(holder).is_some_and(Member::waits)
     }
 
     /// The part of the pool that the request may be served from now.
-    fn source(&self, pool: &Pool, holder: &Holder, request: &Request) -> Option<usize> {
-        let held = self.members.get(holder).map_or([0; 2], |member| member.held);
-        let fits = |part: usize| Self::fits(pool, held[part], request.amount, self.free[part]);
-        if fits(GENERAL) && (held[GENERAL] == 0 || !self.is_starving) {
+    fn source(&self, pool: &Pool, holder: &Arc<Holder>, request: &Request) -> Option<usize> {
+        let fits = |part| holder.accounts().all(|account| self.fits(pool, account, part, request.amount));
+        if fits(GENERAL) && (!self.has_starving || self.is_newcomer(holder)) {
             return Some(GENERAL);
         }
         (request.class == Class::Small && fits(RESERVE)).then_some(RESERVE)
@@ -296,9 +341,10 @@ impl State {
     fn grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request, from: usize) -> Lease {
         self.free[from] -= request.amount;
         self.last_lease += 1;
-        let member = self.members.entry(Arc::clone(holder)).or_default();
-        member.held[from] += request.amount;
-        if let Some(standing) = &request.standing {
+        for account in holder.accounts() {
+            self.members.entry(Arc::clone(account)).or_default().held[from] += request.amount;
+        }
+        if let Some((standing, member)) = request.standing.as_ref().zip(self.members.get_mut(holder)) {
             member.leases.insert(self.last_lease, (Arc::clone(standing), request.amount));
         }
         let (pool, holder) = (Arc::clone(pool), Arc::clone(holder));
@@ -307,11 +353,12 @@ impl State {
 
     fn release(&mut self, lease: &Lease) {
         self.free[lease.from] += lease.amount;
-        if let Some(member) = self.members.get_mut(&lease.holder) {
+        for account in lease.holder.accounts() {
+            let Some(member) = self.members.get_mut(account) else { continue };
             member.held[lease.from] -= lease.amount;
             member.leases.remove(&lease.id);
             if member.is_gone() {
-                self.members.remove(&lease.holder);
+                self.members.remove(account);
             }
         }
     }
@@ -323,7 +370,7 @@ impl State {
             self.turns.push_back(Arc::clone(holder));
         }
         member.waiting[request.class as usize].push_back(Waiter { request, granted });
-        self.is_starving |= member.is_starving();
+        self.has_starving |= self.is_newcomer(holder);
         if !self.is_reclaiming {
             self.is_reclaiming = true;
             tokio::spawn(reclaim(Arc::downgrade(pool)));
@@ -335,7 +382,7 @@ impl State {
     fn serve(&mut self, pool: &Arc<Pool>) -> Vec<Lease> {
         let mut unclaimed = Vec::new();
         loop {
-            self.is_starving = self.turns.iter().filter_map(|holder| self.members.get(holder)).any(Member::is_starving);
+            self.has_starving = self.turns.iter().any(|holder| self.is_starving(holder));
             let mut is_done = true;
             for _ in 0..self.turns.len() {
                 let Some(holder) = self.turns.pop_front() else { break };
@@ -374,27 +421,40 @@ impl State {
         false
     }
 
-    /// Whether a holder has more than its share: the rule would not permit it as much again.
-    fn is_over(&self, pool: &Pool, member: &Member) -> bool {
-        let held = member.held[GENERAL];
-        !Self::fits(pool, held, held.max(pool.unit), self.free[GENERAL])
+    /// Whether a holder, or its site, has more than its share: the rule would not permit it as much again.
+    fn is_over(&self, pool: &Pool, holder: &Arc<Holder>) -> bool {
+        let as_much = |account| self.held(account, GENERAL).max(pool.unit);
+        holder.accounts().any(|account| !self.fits(pool, account, GENERAL, as_much(account)))
     }
 
     /// Ends connections whose peers do not move what they hold, until as much comes back as is waited for.
     fn revoke(&self, pool: &Pool, now: Instant) {
-        let waiting = || self.turns.iter().filter_map(|holder| self.members.get(holder));
-        for member in waiting().filter(|member| !member.is_starving()) {
+        let (mut wanted_in, mut wanted_by_newcomers) = (HashMap::<&Holder, u64>::new(), 0);
+        for holder in &self.turns {
+            let wanted = self.members.get(holder).map_or(0, Member::wanted);
+            match self.is_starving(holder) {
+                true => wanted_by_newcomers += wanted,
+                false => *wanted_in.entry(holder.outermost()).or_default() += wanted,
+            }
+        }
+        for (holder, member) in &self.members {
             // Slow peers of its own are no reason: they may share one slow path, and each has as much right as the one that waits.
-            member.revoke(now, Pace::Idle, member.wanted());
+            if let Some(wanted) = wanted_in.get_mut(holder.outermost()) {
+                *wanted = wanted.saturating_sub(member.revoke(now, Pace::Idle, *wanted));
+            }
         }
-        let mut wanted: u64 = waiting().filter(|member| member.is_starving()).map(Member::wanted).sum();
-        if wanted == 0 {
-            return;
+        if wanted_by_newcomers > 0 {
+            self.revoke_for_newcomers(pool, now, wanted_by_newcomers);
         }
-        let mut members: Vec<&Member> = self.members.values().collect();
-        members.sort_unstable_by_key(|member| Reverse(member.held.iter().sum::<u64>()));
-        for member in members {
-            let is_over = !member.is_starving() && self.is_over(pool, member);
+    }
+
+    fn revoke_for_newcomers(&self, pool: &Pool, now: Instant, mut wanted: u64) {
+        let mut members: Vec<_> = self.members.iter().collect();
+        members.sort_by_cached_key(|(holder, _)| {
+            Reverse([GENERAL, RESERVE].map(|part| self.held(holder.outermost(), part)).iter().sum::<u64>())
+        });
+        for (holder, member) in members {
+            let is_over = !self.is_starving(holder) && self.is_over(pool, holder);
             let pace = if is_over { Pace::Slow } else { Pace::Idle };
             wanted = wanted.saturating_sub(member.revoke(now, pace, wanted));
         }
@@ -413,9 +473,9 @@ impl Member {
         self.held == [0; 2] && self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether it waits although it holds nothing of what is for all.
-    fn is_starving(&self) -> bool {
-        self.held[GENERAL] == 0 && self.waiting.iter().flatten().any(|waiter| !waiter.granted.is_closed())
+    /// Whether a request of it waits.
+    fn waits(&self) -> bool {
+        self.waiting.iter().flatten().any(|waiter| !waiter.granted.is_closed())
     }
 
     fn wanted(&self) -> u64 {

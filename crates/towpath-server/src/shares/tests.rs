@@ -65,6 +65,60 @@ fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
     assert_ne!(at("2001:db8::1", None), at("2001:db8::1", Some("alice")));
 }
 
+/// A network of IPv6, of a site that has 65,536 of them.
+fn network_in(site: u16, network: u16) -> Arc<Holder> {
+    Holder::at(Ipv6Addr::new(0x2001, 0xdb8, site, network, 0, 0, 0, 1).into())
+}
+
+#[tokio::test]
+async fn the_networks_of_a_site_have_a_share_together() {
+    let shares = Shares::new(1600, 1, 3);
+    let take = |holder: &Arc<Holder>| shares.try_take(holder, 1, Class::Large);
+    // From 0, because the address of that network is written as the site's.
+    let take_by_each = |site| (0..=u16::MAX).filter_map(|network| take(&network_in(site, network))).collect::<Vec<_>>();
+    let first = take_by_each(1);
+    assert_eq!(first.len(), 1500 * 6 / 7);
+    let standing = Standing::watching(CancellationToken::new());
+    let other = network_in(1, 7777);
+    let granted = shares.take_soon(&other, Class::Large, &standing, Duration::MAX).now_or_never();
+    assert!(granted.is_some_and(|lease| lease.is_none()), "its site has its share");
+    let second = take_by_each(2);
+    assert_eq!(second.len(), 215 * 6 / 7);
+    assert!(take(&holder(1)).is_some() && take(&network_in(3, 0)).is_some());
+    drop((first, second));
+    assert_eq!(shares.free(), 1600);
+}
+
+#[test]
+fn a_greedy_network_leaves_something_to_its_neighbours() {
+    let shares = Shares::new(1600, 1, 1);
+    let greedy = take_all(&shares, &network_in(1, 1));
+    assert_eq!(greedy.len(), 750, "as without a site");
+    let neighbour = take_all(&shares, &network_in(1, 2));
+    assert_eq!(neighbour.len(), 250, "the site has two thirds");
+    assert_eq!(take_all(&shares, &network_in(2, 1)).len(), 250);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_network_loses_its_leases_to_its_site() {
+    let shares = Shares::new(64, 1, 1);
+    let end = CancellationToken::new();
+    let standing = Standing::new(end.clone());
+    let mut leases = Vec::new();
+    for network in 0..100 {
+        leases.extend(shares.take(&network_in(1, network), 1, Class::Large, &standing).now_or_never());
+    }
+    assert_eq!(leases.len(), 40);
+    let _waits = standing.await_peer();
+    let (own, waiter) = (Standing::new(CancellationToken::new()), network_in(1, 5000));
+    let waiting = shares.take(&waiter, 1, Class::Large, &own);
+    let revoked = async {
+        end.cancelled().await;
+        leases.clear();
+    };
+    tokio::join!(waiting, revoked);
+}
+
 #[test]
 fn the_smallest_pool_gives_one_unit() {
     let shares = Shares::new(0, 1, 1);
