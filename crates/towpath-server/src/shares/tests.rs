@@ -1,5 +1,8 @@
+use std::net::Ipv6Addr;
+
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
+use towpath_store::Caller;
 
 use super::*;
 
