@@ -86,8 +86,12 @@ impl Page {
                 _ => {}
             }
         }
-        if text(&root, "IsTruncated").is_some_and(|truncated| !truncated.eq_ignore_ascii_case("false")) {
-            let token = text(&root, "NextContinuationToken").filter(|token| !token.is_empty());
+        let token = text(&root, "NextContinuationToken").filter(|token| !token.is_empty());
+        let is_truncated = match text(&root, "IsTruncated") {
+            Some(truncated) => !truncated.eq_ignore_ascii_case("false"),
+            None => token.is_some(),
+        };
+        if is_truncated {
             page.next = Some(token.ok_or(InvalidXml::Unexpected("a page does not tell the next one"))?.to_owned());
         }
         Ok(page)

@@ -473,6 +473,36 @@ async fn a_listing_whose_page_is_followed_by_itself_ends() {
 }
 
 #[tokio::test]
+async fn a_listing_that_goes_in_a_circle_ends() {
+    let token = |web: &str| if web.contains("continuation-token=a") { "b" } else { "a" };
+    // Two pages that name each other, without and with keys; always the same key; and tokens that are new each time.
+    let pages: [fn(&str, &str) -> String; 3] =
+        [|_, _| String::new(), |_, token| contents(&format!("d/{token}"), 1), |_, _| contents("d/x", 1)];
+    for (number, page) in pages.into_iter().enumerate() {
+        let count = std::sync::atomic::AtomicU64::new(0);
+        let web = Web::start(move |asked, _| {
+            let fresh = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string();
+            let token = if number == 2 { &fresh } else { token(&asked.target) };
+            let next = format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>");
+            reply(200).body(format!("<ListBucketResult>{}{next}</ListBucketResult>", page(&asked.target, token)))
+        });
+        assert_eq!(error(listed(&web).await).fault(), Fault::Protocol, "{number}");
+        assert!(web.methods().len() <= 4, "{number}: {:?}", web.methods());
+    }
+}
+
+#[tokio::test]
+async fn a_page_with_a_token_for_the_next_one_is_not_the_last() {
+    let web = Web::start(|asked, _| {
+        let is_second = asked.target.contains("continuation-token=");
+        let next = if is_second { "" } else { "<NextContinuationToken>second</NextContinuationToken>" };
+        let key = if is_second { "d/b" } else { "d/a" };
+        reply(200).body(format!("<ListBucketResult>{}{next}</ListBucketResult>", contents(key, 1)))
+    });
+    assert_eq!(listed(&web).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn a_url_with_a_slash_at_its_end_names_the_directory_and_not_the_object() {
     let web = Web::start(|asked, _| match asked.method.as_str() {
         "HEAD" => reply(200).with("etag", "\"object\"").body("content"),

@@ -1,7 +1,8 @@
 //! Listings: the keys below a prefix, page by page, as directories show them.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
+    hash::{BuildHasher as _, RandomState},
     mem,
 };
 
@@ -15,19 +16,34 @@ use super::bucket::{Bucket, prefix_of};
 /// Entries of one page, and so of one batch.
 const PAGE_ENTRIES: usize = 1000;
 
+/// Pages in a row that may bring nothing new: some servers page through all that lies below a directory, which they name on each page.
+const MAX_FRUITLESS: usize = 10_000;
+
 /// A listing underway.
 struct Reader {
     bucket: Bucket,
     caller: Caller,
     path: StorePath,
     prefix: String,
-    place: Place,
+    paging: Paging,
     /// Directories of the page before. Keys come in order, so a directory that several pages name is named by pages that follow each other.
     directories: BTreeSet<Bytes>,
 }
 
+/// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16 bytes a page.
+#[derive(Default)]
+struct Paging {
+    place: Place,
+    /// Hashes of the tokens of pages and of their last keys, each of which is seen once in a listing that ends.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    fruitless: usize,
+}
+
 /// Where a listing has got to.
+#[derive(Default)]
 enum Place {
+    #[default]
     Start,
     Next(String),
     End,
@@ -40,7 +56,7 @@ pub(super) fn list(bucket: Bucket, caller: Caller, path: StorePath) -> Listing {
             Ok(prefix) => prefix,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let reader = Reader { bucket, caller, path, prefix, place: Place::Start, directories: BTreeSet::new() };
+        let reader = Reader { bucket, caller, path, prefix, paging: Paging::default(), directories: BTreeSet::new() };
         stream::try_unfold(reader, |mut reader| async move {
             let batch = reader.batch().await.map_err(|error| error.at(&reader.path))?;
             Ok(batch.map(|batch| (batch, reader)))
@@ -54,21 +70,21 @@ impl Reader {
     /// The next entries, never an empty batch; none at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
-            let next = match &self.place {
+            let next = match &self.paging.place {
                 Place::End => return Ok(None),
                 Place::Start => None,
                 Place::Next(next) => Some(next.as_str()),
             };
             let page = self.bucket.page(&self.caller, &self.prefix, true, PAGE_ENTRIES, next).await?;
             let is_nothing = page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none();
-            if is_nothing && matches!(self.place, Place::Start) {
+            if is_nothing && matches!(self.paging.place, Place::Start) {
                 self.explain_nothing().await?;
             }
             let Level { files, directories } = Level::of(&page, &self.prefix);
             let known = mem::replace(&mut self.directories, directories);
             let new = self.directories.difference(&known).map(|name| directory(name.clone()));
             let batch: Vec<_> = files.into_iter().chain(new).collect();
-            self.place = following(&self.place, page.next).ok_or_else(|| circle(&self.bucket))?;
+            self.paging.advance(&self.bucket, page, batch.is_empty())?;
             if !batch.is_empty() {
                 return Ok(Some(batch));
             }
@@ -126,18 +142,25 @@ fn directory(name: Bytes) -> Entry {
     Entry { name, metadata: Metadata::new(FileKind::Directory, 0) }
 }
 
-/// Where a listing goes on after the page at `place`; none if that would be the same page.
-fn following(place: &Place, next: Option<String>) -> Option<Place> {
-    match (place, next) {
-        (Place::Next(now), Some(next)) if *now == next => None,
-        (_, next) => Some(next.map_or(Place::End, Place::Next)),
+impl Paging {
+    /// Goes on behind `page`, which brought nothing new if `is_fruitless`; returns its objects.
+    ///
+    /// # Errors
+    /// `Protocol` if the listing does not seem to end.
+    fn advance(&mut self, bucket: &Bucket, page: Page, is_fruitless: bool) -> Result<Vec<Object>> {
+        let Page { objects, prefixes, next } = page;
+        let is_fruitless = is_fruitless || (objects.is_empty() && prefixes.is_empty());
+        self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
+        let token = next.as_ref().map(|token| self.hasher.hash_one((true, token.as_bytes())));
+        let last_key = objects.last().map(|object| self.hasher.hash_one((false, object.key.as_slice())));
+        let is_new = [token, last_key].into_iter().flatten().all(|mark| self.seen.insert(mark));
+        if !is_new || self.fruitless > MAX_FRUITLESS {
+            let message = format!("{} lists pages without end", bucket.place("", "").root());
+            return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
+        }
+        self.place = next.map_or(Place::End, Place::Next);
+        Ok(objects)
     }
-}
-
-/// That a page names itself as the next one: the listing has no end.
-fn circle(bucket: &Bucket) -> Error {
-    let message = format!("{} lists a page that is followed by itself", bucket.place("", "").root());
-    Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 
 /// What a page tells of an object.
@@ -155,15 +178,15 @@ pub(super) fn keys<'a>(
     caller: &'a Caller,
     prefix: &'a str,
 ) -> impl stream::Stream<Item = Result<VecDeque<Object>>> + 'a {
-    stream::try_unfold(Place::Start, move |place| async move {
-        let next = match &place {
+    stream::try_unfold(Paging::default(), move |mut paging| async move {
+        let next = match &paging.place {
             Place::End => return Ok(None),
             Place::Start => None,
             Place::Next(next) => Some(next.as_str()),
         };
         let page = bucket.page(caller, prefix, false, PAGE_ENTRIES, next).await?;
-        let next = following(&place, page.next).ok_or_else(|| circle(bucket))?;
-        Ok(Some((page.objects.into(), next)))
+        let objects = paging.advance(bucket, page, false)?;
+        Ok(Some((objects.into(), paging)))
     })
 }
 
