@@ -188,7 +188,7 @@ impl Client {
     fn stat(&mut self, plan: &Plan) -> Request {
         let name = format!("{}/f{:06}", String::from_utf8_lossy(&plan.path), self.offsets.next(plan.size));
         let target = Target::Path(PathAndCgi::new(name.into_bytes()));
-        Request::Stat(Stat { options: StatOptions::default(), wants: 0, target })
+        Request::Stat(Stat { options: StatOptions::default(), wants: 0, wants_node: false, target })
     }
 
     /// Keeps `depth` requests in flight until `end`, and gives the latency of each and the bytes received.

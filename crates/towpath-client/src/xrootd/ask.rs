@@ -63,20 +63,6 @@ impl Origin {
         site.may_be_ours().await && site.is_known_to_be_ours()
     }
 
-    /// Whether the server identifies directories, if it has said so or been found to be another.
-    pub(super) fn is_known_to_tell_nodes(&self, caller: &Caller) -> Option<bool> {
-        self.sites.at(&self.place, &self.identity(caller)).known_to_tell_nodes()
-    }
-
-    /// Whether the server identifies directories; it is asked if that is not known.
-    pub(super) async fn tells_nodes(&self, caller: &Caller) -> bool {
-        let site = self.sites.at(&self.place, &self.identity(caller));
-        match site.session(0) {
-            Ok(session) => site.tells_nodes(&session).await,
-            Err(_) => false,
-        }
-    }
-
     /// A request that starts now.
     pub(super) fn pursuit(&self, repeatable: bool) -> Pursuit {
         Pursuit::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
@@ -130,7 +116,7 @@ impl Origin {
         let mut pursuit = self.pursuit(question.repeatable);
         loop {
             let site = self.sites.at(pursuit.place(), &identity);
-            let path = site.path(question.path, &pursuit.place().cgi).await?;
+            let path = site.path(pursuit.place().path_of(question.path), &pursuit.place().cgi).await?;
             let mut exchange = Exchange::new(request(path), question.limit);
             exchange.patient = question.patient;
             let session: Arc<Session> = site.session(0)?;

@@ -17,13 +17,13 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
-    ask::{Origin, with_pair},
+    ask::Origin,
     connection::{Exchange, Failure, Pending},
     metadata,
     recovery::{Pursuit, refusal},
     sink::{Outlet, Piece, Sink},
     site::{Identity, Site},
-    store::{node_pair, stat},
+    store::stat,
 };
 
 /// KiB of a listing that wait for its reader: some ten thousand entries.
@@ -145,16 +145,11 @@ impl Walk {
         let site = self.origin.sites.at(self.pursuit.place(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
         let session = site.listing_session()?;
-        let (mut cgi, mut parser) = (self.pursuit.place().cgi.clone(), DirlistParser::new(self.flags));
-        if site.tells_nodes(&session).await {
-            cgi = with_pair(&cgi, &node_pair());
-            parser = parser.decoding_names();
-        }
-        let path = site.path(&self.path, &cgi).await?;
-        let request = Dirlist { options: self.flags, path };
+        let path = site.path(self.pursuit.place().path_of(&self.path), &self.pursuit.place().cgi).await?;
+        let request = Dirlist { options: self.flags, wants_node: true, path };
         let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
         let pending = Some(session.submit(exchange));
-        Ok(Answer { site, pieces, pending, parser })
+        Ok(Answer { site, pieces, pending, parser: DirlistParser::new(self.flags) })
     }
 
     /// Asks about each entry what a server that does not honour `dstat` did not tell.

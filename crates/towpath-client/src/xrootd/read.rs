@@ -99,7 +99,7 @@ impl RemoteFile {
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
             wants_checksum: true,
-            path: site.path_now(&self.path, &pursuit.place().cgi)?,
+            path: site.path_now(pursuit.place().path_of(&self.path), &pursuit.place().cgi)?,
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);
@@ -179,7 +179,7 @@ impl RemoteFile {
 
     /// For servers that do not tell with the open.
     async fn stat_handle(&self, lane: &Lane, handle: FileHandle) -> Result<StatInfo, Failure> {
-        let stat = Stat { options: StatOptions::NONE, wants: 0, target: Target::Handle(handle) };
+        let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
         let finished = lane.file.session.submit(Exchange::new(Request::from(stat), 64 << 10)).finished().await;
         finished.outcome?;
         StatInfo::decode(Bytes::from(finished.buffer))

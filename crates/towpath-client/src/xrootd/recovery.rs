@@ -13,7 +13,7 @@ use towpath_proto::{
         response::{ErrorReply, Redirect},
     },
 };
-use towpath_store::{Blame, Error, Fault, Kind, sys::clock::Instant};
+use towpath_store::{Blame, Error, Fault, Kind, StorePath, sys::clock::Instant};
 
 use super::connection::Failure;
 use crate::{ClientOptions, words::readable};
@@ -37,6 +37,8 @@ pub(super) struct Place {
     pub host: String,
     pub port: u16,
     pub tls: bool,
+    /// The path that it has in place of that of the request, if a redirect to a URL said so.
+    pub path: Option<StorePath>,
     /// To be appended to the opaque information of paths.
     pub cgi: Bytes,
     /// To be appended to the information of the login.
@@ -54,6 +56,11 @@ impl Place {
         } else {
             format!("{}:{}", self.host, self.port)
         }
+    }
+
+    /// What it is asked for where a request means `path`.
+    pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
+        self.path.as_ref().unwrap_or(path)
     }
 }
 
@@ -241,17 +248,19 @@ impl Pursuit {
                 if !is_host(&host) {
                     return Err("to a host whose name none can have".to_owned());
                 }
-                Ok(Place { host, port, tls, cgi, login_cgi, trusted: false })
+                Ok(Place { host, port, tls, path: self.place.path.clone(), cgi, login_cgi, trusted: false })
             }
-            // What the URL names is another server for the same path.
             Redirect::Url { url, .. } => {
                 let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
+                let path =
+                    StorePath::parse(url.path()).map_err(|error| format!("to a path that is not valid: {error}"))?;
+                let path = Some(path).filter(|path| !path.is_root()).or_else(|| self.place.path.clone());
                 if url.endpoint().family != Family::Xrootd {
                     return Err(format!("to {}://, which is not followed", url.scheme().name()));
                 }
                 let (host, port, tls) = (url.host().to_owned(), url.port(), tls || url.scheme() == Scheme::Roots);
                 let cgi = Bytes::copy_from_slice(url.query().unwrap_or_default().as_bytes());
-                Ok(Place { host, port, tls, cgi, login_cgi: Bytes::new(), trusted: false })
+                Ok(Place { host, port, tls, path, cgi, login_cgi: Bytes::new(), trusted: false })
             }
         }
     }

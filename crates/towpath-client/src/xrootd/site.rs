@@ -66,8 +66,8 @@ struct Nature {
     /// Uploads can be taken up again.
     resumes: bool,
     sharing: Option<Sharing>,
-    /// Knows `towpath.node`, the key of [`NodeInfo`](towpath_proto::xrootd::response::NodeInfo).
-    tells_nodes: bool,
+    /// Takes percent-encoded paths, as it says with `towpath.node` ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
+    takes_encoded_paths: bool,
 }
 
 /// How a file that is being written can be opened once more.
@@ -86,7 +86,7 @@ fn is_split_on_the_wire(path: &StorePath) -> bool {
 
 impl Nature {
     /// Of a server that does not know the question, or answers it as others do.
-    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, tells_nodes: false };
+    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, takes_encoded_paths: false };
 
     /// What the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node` tell, a line each; a word that means nothing is echoed.
     fn of_answer(answer: &[u8]) -> Self {
@@ -96,7 +96,7 @@ impl Nature {
             let mut is_known = || lines.next() == Some(b"1");
             let resumes = is_known();
             let sharing = is_known().then_some(Sharing::ByHandle);
-            return Self { is_ours: true, resumes, sharing, tells_nodes: is_known() };
+            return Self { is_ours: true, resumes, sharing, takes_encoded_paths: is_known() };
         }
         // As `v5.5.3`; others that speak the protocol have other words for themselves.
         let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
@@ -231,18 +231,6 @@ impl Site {
         self.nature.get().map(|nature| nature.resumes)
     }
 
-    /// Whether the server identifies directories and carries any name (`towpath.node`). It is asked in `session` if that is not known; an error leaves
-    /// it unknown.
-    pub(super) async fn tells_nodes(&self, session: &Session) -> bool {
-        self.may_be_ours_by(session).await;
-        self.known_to_tell_nodes() == Some(true)
-    }
-
-    /// The same, if it is known.
-    pub(super) fn known_to_tell_nodes(&self) -> Option<bool> {
-        self.nature.get().map(|nature| nature.tells_nodes)
-    }
-
     /// A path of the store as requests to this server carry it. The server is asked whether it takes encoded paths if the path needs it.
     ///
     /// # Errors
@@ -262,7 +250,9 @@ impl Site {
     pub(super) fn path_now(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
         match is_split_on_the_wire(path) {
             false => Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }),
-            true if self.known_to_tell_nodes() == Some(true) => Ok(PathAndCgi::percent_encoded(path.as_bytes(), cgi)),
+            true if self.nature.get().is_some_and(|nature| nature.takes_encoded_paths) => {
+                Ok(PathAndCgi::percent_encoded(path.as_bytes(), cgi))
+            }
             true => {
                 let message = "the xroot protocol cannot carry a name with a question mark, and this server has no other way: use HTTP, or rename it";
                 Err(Error::new(Fault::InvalidArgument, message).at(path))

@@ -10,7 +10,7 @@ use towpath_proto::{
     xrootd::{
         MkdirOptions, Mode, PathAndCgi, Request, StatOptions, Target,
         request::{Chmod, Mkdir, Mv, Query, Rm, Rmdir, Stat, Truncate},
-        response::{NodeInfo, StatInfo, Text, VfsInfo},
+        response::{StatInfo, Text, VfsInfo},
     },
 };
 use towpath_store::{
@@ -52,6 +52,7 @@ impl XrootdStore {
             host: url.host().to_owned(),
             port: url.port(),
             tls: url.endpoint().tls,
+            path: None,
             cgi: Bytes::copy_from_slice(cgi.as_bytes()),
             login_cgi: Bytes::new(),
             trusted: true,
@@ -275,34 +276,17 @@ impl Store for XrootdStore {
         if let Some(space) = asked.ok().and_then(|Text(answer)| metadata::space(&answer)) {
             return Ok(space);
         }
-        let request = |path| Stat { options: StatOptions::vfs, wants: 0, target: Target::Path(path) }.into();
+        let request =
+            |path| Stat { options: StatOptions::vfs, wants: 0, wants_node: false, target: Target::Path(path) }.into();
         let vfs: VfsInfo = self.origin.ask_for(caller, Question::new(path), request).await?;
         Ok(metadata::space_of_vfs(&vfs))
     }
 }
 
-/// Metadata of one path. A server that identifies directories is asked to; while it is not known whether it does, that is asked in the same flight.
+/// Metadata of one path.
 pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-    if let Some(tells_nodes) = origin.is_known_to_tell_nodes(caller) {
-        return stat_with(origin, caller, path, tells_nodes).await;
-    }
-    let (tells_nodes, found) = futures::join!(origin.tells_nodes(caller), stat_with(origin, caller, path, false));
-    let found = found?;
-    if tells_nodes && found.is_directory() { stat_with(origin, caller, path, true).await } else { Ok(found) }
-}
-
-async fn stat_with(origin: &Origin, caller: &Caller, path: &StorePath, tells_nodes: bool) -> Result<Metadata> {
-    let request = |mut path: PathAndCgi| {
-        if tells_nodes {
-            path.cgi = with_pair(&path.cgi, &node_pair());
-        }
-        Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path) }.into()
-    };
+    let request =
+        |path| Stat { options: StatOptions::NONE, wants: 0, wants_node: true, target: Target::Path(path) }.into();
     let stat: StatInfo = origin.ask_for(caller, Question::new(path), request).await?;
     Ok(metadata::of_stat(&stat))
-}
-
-/// The pair by which a server is asked to identify directories.
-pub(super) fn node_pair() -> String {
-    format!("{}=1", NodeInfo::KEY)
 }

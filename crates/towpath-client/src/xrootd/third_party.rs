@@ -108,7 +108,7 @@ async fn open(
     }
     loop {
         let site = origin.sites.at(pursuit.place(), &identity);
-        let path_and_cgi = site.path(path, &with_pair(&pursuit.place().cgi, pairs)).await?;
+        let path_and_cgi = site.path(pursuit.place().path_of(path), &with_pair(&pursuit.place().cgi, pairs)).await?;
         let mode = metadata::mode_bits(0o644);
         let session = site.session(0)?;
         session.settled().await;
@@ -137,7 +137,7 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Res
         tokio::select! {
             ended = &mut ended => return ended,
             _ = looks.tick() => {
-                let stat = Stat { options: StatOptions::NONE, wants: 0, target: Target::Handle(handle) };
+                let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
                 let asked = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
                 tokio::select! {
                     ended = &mut ended => return ended,

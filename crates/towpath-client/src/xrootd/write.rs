@@ -138,9 +138,10 @@ impl Upload {
         let mut pursuit = origin.pursuit(hides || !flags.contains(OpenFlags::new));
         loop {
             let site = origin.sites.at(pursuit.place(), &identity);
-            let cgi = &pursuit.place().cgi;
-            let cgi = pairs.map_or_else(|| cgi.clone(), |pairs| with_pair(cgi, pairs));
-            let open = Open { options: flags, mode, path: site.path(path, &cgi).await?, ..Open::default() };
+            let place = pursuit.place().clone();
+            let cgi = pairs.map_or_else(|| place.cgi.clone(), |pairs| with_pair(&place.cgi, pairs));
+            let path_and_cgi = site.path(place.path_of(path), &cgi).await?;
+            let open = Open { options: flags, mode, path: path_and_cgi, ..Open::default() };
             let session = site.session(site.lane())?;
             if flags.contains(OpenFlags::new) {
                 // As with every change: not before the login is answered.
@@ -153,7 +154,7 @@ impl Upload {
                 site: Arc::clone(&site),
                 file: session.open(open, false),
                 is_new: flags.creates(),
-                place_cgi: pursuit.place().cgi.clone(),
+                place,
                 shown: Arc::default(),
             };
             let opening = Opening { target: Some(target.clone()), site: Arc::clone(&site) };
@@ -205,7 +206,7 @@ impl Upload {
     /// What the server says of the file that `file` is an open of.
     async fn stat(&self, file: &OpenFile) -> Result<StatInfo> {
         let handle = file.open_handle().unwrap_or(self.handle);
-        let request = Stat { options: StatOptions::NONE, wants: 0, target: Subject::Handle(handle) };
+        let request = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Subject::Handle(handle) };
         let asked = self.ask(file, None, || Exchange::new(Request::from(request.clone()), 64 << 10)).await;
         let finished = asked.map_err(|failure| self.error(file, failure))?;
         StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| file.session.garbled(&error))

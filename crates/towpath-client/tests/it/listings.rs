@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinHandle;
-use towpath_proto::xrootd::{ErrorCode, RequestCode, Response, StreamId, response::Wait};
+use towpath_proto::xrootd::{RequestCode, Response, StreamId, response::Wait};
 use towpath_store::{Entry, Fault, FileKind, ListOptions, Listing, Result, Store};
 
 use crate::{
@@ -35,11 +35,7 @@ async fn done<T>(task: JoinHandle<T>) -> T {
 /// A listing of which the entry `a` has been read, and its server.
 async fn begun(script: &Script, store: &Arc<dyn Store>) -> (Listing, Peer, StreamId) {
     let reading = next(list(store));
-    // What can be asked in a listing is known before it is.
-    let (mut peer, requests) = script.first_flight(&[RequestCode::query]).await;
-    peer.refuse(requests[0].0, ErrorCode::ArgInvalid);
-    peer.send().await;
-    let requests = peer.expect(&[RequestCode::dirlist]).await;
+    let (mut peer, requests) = script.first_flight(&[RequestCode::dirlist]).await;
     peer.part(requests[0].0, &first("a"));
     peer.send().await;
     let (batch, listing) = done(reading).await;

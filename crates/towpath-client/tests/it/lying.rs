@@ -24,7 +24,7 @@ use towpath_client::{
 use towpath_proto::{
     url::Url,
     xrootd::{
-        ErrorCode, RequestCode, Response, Status, StreamId,
+        RequestCode, Response, Status, StreamId,
         response::{Attn, PgReadStatus, Redirect, ResponseHeader, StatusKind, Wait, WaitResp},
     },
 };
@@ -103,15 +103,8 @@ async fn empty_parts_of_an_answer_do_not_hold_a_client() {
         let script = Script::listen();
         let store = store_at("root", script.port, impatient());
         let asking = if code == RequestCode::stat { stat(&store) } else { list(&store) };
-        // A first listing waits for the answer to `query config`, which says whether the server is towpath.
-        let first = if code == RequestCode::dirlist { RequestCode::query } else { code };
-        let (mut peer, requests) = script.first_flight(&[first]).await;
-        let mut id = requests[0].0;
-        if code == RequestCode::dirlist {
-            peer.refuse(id, ErrorCode::ArgInvalid);
-            peer.send().await;
-            id = peer.expect(&[code]).await[0].0;
-        }
+        let (mut peer, requests) = script.first_flight(&[code]).await;
+        let id = requests[0].0;
         peer.send().await;
         let _lying = repeat(peer, move |peer| peer.part(id, &Bytes::new()));
         blames_server(&fails_within(PATIENCE + STALL, asking).await, Fault::TimedOut);

@@ -9,10 +9,12 @@ use towpath_client::ClientOptions;
 use towpath_proto::{
     checksum::Algorithm,
     xrootd::{
-        ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId,
+        ErrorCode, PageFlags, Request, RequestCode, Response, ServerFlags, Status, StreamId, Target,
         page::Page,
-        request::{Open, PgRead, Read},
-        response::{Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, Text, Wait, WaitResp},
+        request::{Open, PgRead, Read, Stat},
+        response::{
+            Attn, ErrorReply, OpenReply, PgWriteStatus, Redirect, ResponseHeader, StatInfo, Text, Wait, WaitResp,
+        },
     },
 };
 use towpath_store::{Blame, CreateOptions, Expectation, Fault, Metadata, OpenOptions, ReadHandle, Result, Store};
@@ -249,6 +251,26 @@ async fn redirects_are_followed_and_remembered_for_the_file() {
     peer.pages(id, 3, b"def", |_| ());
     peer.send().await;
     assert_eq!(done(reading).await.unwrap(), "def");
+}
+
+/// As XrdCl does: what the first server calls the file may have another name at the second one, and that is literal.
+#[tokio::test]
+async fn a_redirect_to_a_url_names_another_path() {
+    for (named, wanted) in [("//other/%41", "/other/%41"), ("//", "/f"), ("", "/f")] {
+        let (manager, server) = (Script::listen(), Script::listen());
+        let store = store_at("root", manager.port, options());
+        let asking = tokio::spawn(async move { store.stat(&caller(), &path("/f")).await });
+        let (mut peer, requests) = manager.first_flight(&[RequestCode::stat]).await;
+        let url = format!("root://127.0.0.1:{}{named}", server.port);
+        peer.respond(requests[0].0, &Response::Redirect(Redirect::Url { url, flags: Default::default() }));
+        peer.send().await;
+        let (mut peer, requests) = server.first_flight(&[RequestCode::stat]).await;
+        let Request::Stat(Stat { target: Target::Path(path), .. }) = &requests[0].1 else { unreachable!() };
+        assert_eq!(path.path, wanted, "{named}");
+        peer.ok(requests[0].0, &StatInfo::default());
+        peer.send().await;
+        done(asking).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -137,10 +137,11 @@ fn bulk_request() -> impl Strategy<Value = Request> {
 }
 
 fn path_request() -> impl Strategy<Value = Request> {
-    let stat = (any::<u8>(), any::<u32>(), target())
-        .prop_map(|(options, wants, target)| Stat { options: StatOptions(options), wants, target }.into());
-    let dirlist =
-        (any::<u8>(), path()).prop_map(|(options, path)| Dirlist { options: DirlistOptions(options), path }.into());
+    let stat = (any::<u8>(), any::<u32>(), any::<bool>(), target()).prop_map(|(options, wants, wants_node, target)| {
+        Stat { options: StatOptions(options), wants, wants_node, target }.into()
+    });
+    let dirlist = (any::<u8>(), any::<bool>(), path())
+        .prop_map(|(options, wants_node, path)| Dirlist { options: DirlistOptions(options), wants_node, path }.into());
     let locate =
         (any::<u16>(), path()).prop_map(|(options, path)| Locate { options: LocateOptions(options), path }.into());
     let mkdir = (any::<u8>(), any::<u16>(), path())

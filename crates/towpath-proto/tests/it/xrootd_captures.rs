@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::handshake::{HANDSHAKE, HandshakeReply};
 use towpath_proto::xrootd::page;
-use towpath_proto::xrootd::request::PayloadClass;
+use towpath_proto::xrootd::request::{Dirlist, PayloadClass};
 use towpath_proto::xrootd::response::*;
 use towpath_proto::xrootd::*;
 
@@ -217,7 +217,7 @@ fn same_listing(options: DirlistOptions, body: &Bytes) {
     let mut parser = DirlistParser::new(options);
     parser.push(body);
     parser.finish();
-    let mut writer = DirlistWriter::new(StreamId::ZERO, options, "adler32");
+    let mut writer = DirlistWriter::new(StreamId::ZERO, &Dirlist { options, ..Dirlist::default() }, "adler32");
     let mut out = BytesMut::new();
     while let Some(entry) = parser.pop().unwrap() {
         assert!(writer.entry(&entry, &mut out));

@@ -150,16 +150,24 @@ fn file_requests() {
 #[test]
 fn namespace_requests() {
     golden(
-        Stat { options: StatOptions::vfs, wants: 0, target: Target::Path("/a".into()) },
+        Stat { options: StatOptions::vfs, wants: 0, wants_node: false, target: Target::Path("/a".into()) },
         "0007 0bc9 01 00000000000000 00000000 00000000 00000002 2f61",
     );
     golden(
-        Stat { options: StatOptions::NONE, wants: 0, target: Target::Handle(HANDLE) },
+        Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(HANDLE) },
         "0007 0bc9 00 00000000000000 00000000 01020304 00000000",
     );
     golden(
-        Dirlist { options: DirlistOptions::dstat, path: "/".into() },
+        Dirlist { options: DirlistOptions::dstat, wants_node: false, path: "/".into() },
         "0007 0bbc 000000000000000000000000000000 02 00000001 2f",
+    );
+    golden(
+        Stat { options: StatOptions::NONE, wants: 0, wants_node: true, target: Target::Path("/a".into()) },
+        "0007 0bc9 00 74704e31000000 00000000 00000000 00000002 2f61",
+    );
+    golden(
+        Dirlist { options: DirlistOptions::dstat, wants_node: true, path: "/".into() },
+        "0007 0bbc 74704e310000000000000000000000 02 00000001 2f",
     );
     golden(
         Locate { options: LocateOptions::nowait | LocateOptions::ForDirlist, path: "*/a".into() },
@@ -332,13 +340,14 @@ fn session_answers() {
 #[test]
 fn listings() {
     let mut out = BytesMut::new();
-    DirlistWriter::new(STREAM, DirlistOptions::NONE, "adler32").finish(&mut out);
+    let with = |options| Dirlist { options, ..Dirlist::default() };
+    DirlistWriter::new(STREAM, &with(DirlistOptions::NONE), "adler32").finish(&mut out);
     assert_eq!(out, hex("0007 0000 00000000"), "an empty directory");
     out.clear();
-    DirlistWriter::new(STREAM, DirlistOptions::dstat, "adler32").finish(&mut out);
+    DirlistWriter::new(STREAM, &with(DirlistOptions::dstat), "adler32").finish(&mut out);
     assert_eq!(out[8..], *b".\n0 0 0 0\0", "an empty directory with metadata");
 
-    let mut writer = DirlistWriter::new(STREAM, DirlistOptions::NONE, "adler32");
+    let mut writer = DirlistWriter::new(STREAM, &with(DirlistOptions::NONE), "adler32");
     assert!(!writer.entry(&DirlistEntry { name: "a\nb".into(), ..DirlistEntry::default() }, &mut out));
     for name in ["a", "b"] {
         assert!(writer.entry(&DirlistEntry { name: name.into(), ..DirlistEntry::default() }, &mut out));
@@ -346,6 +355,22 @@ fn listings() {
     out.clear();
     writer.finish(&mut out);
     assert_eq!(out[8..], *b"a\nb\0");
+
+    let wants_node = Dirlist { options: DirlistOptions::dstat, wants_node: true, ..Dirlist::default() };
+    let mut writer = DirlistWriter::new(STREAM, &wants_node, "adler32");
+    assert!(writer.entry(&DirlistEntry { name: "a\nb%".into(), ..DirlistEntry::default() }, &mut out));
+    out.clear();
+    writer.finish(&mut out);
+    assert_eq!(out[8..], *b".\n0 0 0 0 tpN1\na%0Ab%25\n0 0 0 0\0");
+
+    // A server that passes over the wish sends names as they are.
+    for (start, name) in [(b".\n0 0 0 0\n".as_slice(), "%41"), (b".\n0 0 0 0 tpN1\n", "A")] {
+        let mut parser = DirlistParser::new(DirlistOptions::dstat);
+        start.iter().for_each(|byte| parser.push(&[*byte]));
+        assert_eq!(parser.pop(), Ok(None));
+        parser.push(b"%41\n0 0 0 0\n");
+        assert_eq!(parser.pop().unwrap().unwrap().name, name);
+    }
 
     let mut ignored = DirlistParser::new(DirlistOptions::dstat);
     ignored.push(b"a\nb\n.\n..\n");

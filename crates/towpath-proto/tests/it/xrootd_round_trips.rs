@@ -87,10 +87,12 @@ proptest! {
             .prop_flat_map(|options| (Just(options), vec(arbitrary::entry(options), 0..20))),
         repeat in prop_oneof![Just(1usize), Just(100)],
         cut in 1..100usize,
+        wants_node in any::<bool>(),
     ) {
+        let request = Dirlist { options, wants_node, ..Dirlist::default() };
         let entries: Vec<_> = std::iter::repeat_n(entries, repeat).flatten().collect();
         let mut wire = BytesMut::new();
-        let mut writer = DirlistWriter::new(StreamId::ZERO, options, "adler32");
+        let mut writer = DirlistWriter::new(StreamId::ZERO, &request, "adler32");
         for entry in &entries {
             prop_assert!(writer.entry(entry, &mut wire));
         }

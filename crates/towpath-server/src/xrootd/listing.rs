@@ -9,7 +9,7 @@ use towpath_proto::{
     xrootd::{
         DirlistOptions,
         request::{Dirlist, Locate},
-        response::{DirlistEntry, DirlistWriter, Location, Locations, NodeInfo},
+        response::{DirlistEntry, DirlistWriter, Location, Locations},
     },
 };
 use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
@@ -35,11 +35,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let with_digests = request.options.contains(DirlistOptions::dcksm);
     let options = ListOptions { metadata: request.options.with_stat(), digests: with_digests };
     let algorithm = query::wanted_algorithm(exchange, &request.path)?;
-    let wants_node = request.path.cgi_value(NodeInfo::KEY).is_some();
-    let mut writer = DirlistWriter::new(exchange.stream_id, request.options, algorithm.name());
-    if wants_node {
-        writer = writer.encoding_names();
-    }
+    let mut writer = DirlistWriter::new(exchange.stream_id, request, algorithm.name());
     let mut frames = BytesMut::new();
     let _lease = exchange.session.lease_file(Class::Small, &exchange.session.sending).await?;
     let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
@@ -50,7 +46,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
             }
-            let line = line(&identity, &path, entry, algorithm, wants_node);
+            let line = line(&identity, &path, entry, algorithm, request.wants_node);
             if !writer.entry(&line, &mut frames) {
                 let name = Printable(&line.name);
                 tracing::warn!(directory = %path, %name, "leaving an entry out of a listing: the xroot protocol cannot carry its name");

@@ -35,7 +35,7 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
     }
 }
 
-/// The same with what identifies the entry, for a client that asked with [`NodeInfo::KEY`].
+/// The same with what identifies the entry, for a client that wants it.
 pub(super) fn stat_info_with_node(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
     let directory_id = found.directory_id.map(DirectoryId::number);
     let node = NodeInfo { is_link: found.is_link, directory_id };
@@ -101,14 +101,13 @@ pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
     };
-    let wants_node = path.cgi_value(NodeInfo::KEY).is_some();
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
     if request.options.contains(StatOptions::vfs) {
         return vfs(exchange, &identity, &path).await;
     }
     let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
-    exchange.ok(&match wants_node {
+    exchange.ok(&match request.wants_node {
         true => stat_info_with_node(&identity, &path, &found),
         false => stat_info(&identity, &path, &found),
     })

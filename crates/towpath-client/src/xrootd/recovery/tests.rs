@@ -7,6 +7,7 @@ fn origin() -> Place {
         host: "manager.example".into(),
         port: 1094,
         tls: true,
+        path: None,
         cgi: Bytes::from_static(b"a=b"),
         login_cgi: Bytes::new(),
         trusted: true,

@@ -156,20 +156,20 @@ impl Upload {
 
     /// Sends a further open of what `known` is an open of.
     fn open_again(&self, session: &Arc<Session>, known: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
-        let Target { path, place_cgi, .. } = &self.target;
+        let Target { path, place, .. } = &self.target;
         let (options, cgi, parting) = match self.site.sharing(&known.session)? {
             Sharing::ByHandle => {
                 let session_id = known.session.established()?.session_id;
                 let pair = Shared { session_id, handle: known.open_handle()? }.pair();
-                (OpenFlags::open_updt, with_pair(place_cgi, &pair), Some(Ending::Keep))
+                (OpenFlags::open_updt, with_pair(&place.cgi, &pair), Some(Ending::Keep))
             }
             // What a redirector adds is meant for one open.
-            Sharing::ByName if *place_cgi == self.target.store.origin.place.cgi => {
-                (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, place_cgi.clone(), None)
+            Sharing::ByName if place.cgi == self.target.store.origin.place.cgi => {
+                (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, place.cgi.clone(), None)
             }
             Sharing::ByName => return None,
         };
-        let open = Open { options, path: self.site.path_now(path, &cgi).ok()?, ..Open::default() };
+        let open = Open { options, path: self.site.path_now(place.path_of(path), &cgi).ok()?, ..Open::default() };
         Some(session.open_again(open, parting))
     }
 

@@ -22,6 +22,7 @@ use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
     connection::{Exchange, Failure, Payload, Pending},
+    recovery::Place,
     session::{Closing, OpenFile},
     site::Site,
     store::XrootdStore,
@@ -38,7 +39,7 @@ pub(super) struct Target {
     /// The file goes away unless it is committed.
     pub(super) is_new: bool,
     /// Opaque information for requests to the server where the file is.
-    pub(super) place_cgi: Bytes,
+    pub(super) place: Place,
     /// The file stands under its name.
     pub(super) shown: Arc<AtomicBool>,
 }
@@ -90,7 +91,8 @@ impl Target {
         }
         let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
         // The path has been sent before, so it can be said.
-        let path = self.site.path_now(&self.path, &self.place_cgi).ok().filter(|_| self.is_new && shown);
+        let path =
+            self.site.path_now(self.place.path_of(&self.path), &self.place.cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
     }

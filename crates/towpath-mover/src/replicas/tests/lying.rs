@@ -224,7 +224,8 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
     let directory = tempfile::tempdir().unwrap();
     let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let copy = async |second: FaultStore| {
-        let replicas = of(&[lying(&stores[0], silent()), second], Known::default());
+        // The second one gives most of it.
+        let replicas = of(&[lying_slowly(&stores[0], silent()), second], Known::default());
         let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
         let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(Nobody));
         tokio::select! {

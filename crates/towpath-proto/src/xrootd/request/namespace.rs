@@ -16,20 +16,34 @@ pub struct Stat {
     pub options: StatOptions,
     /// Which extended fields the client wants.
     pub wants: u32,
+    /// Whether to identify directories and links ([`NodeInfo`](crate::xrootd::response::NodeInfo)). It stands in the reserved bytes, which every
+    /// server passes over. Towpath's own addition.
+    pub wants_node: bool,
     /// Which file.
     pub target: Target,
 }
+
+/// What the reserved bytes of a `stat` or `dirlist` begin with that wants entries to be identified.
+const WANTS_NODE: [u8; 4] = *b"tpN1";
 
 impl Layout for Stat {
     const CODE: RequestCode = RequestCode::stat;
 
     fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
         let p = &header.parameters;
-        Ok(Self { options: StatOptions(p.u8(4)), wants: p.u32(12), target: Target::decode(p.handle(16), payload)? })
+        Ok(Self {
+            options: StatOptions(p.u8(4)),
+            wants: p.u32(12),
+            wants_node: p.u32(5) == u32::from_be_bytes(WANTS_NODE),
+            target: Target::decode(p.handle(16), payload)?,
+        })
     }
 
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(4, [self.options.0]).put(12, self.wants.to_be_bytes()).put(16, self.target.handle().0);
+        if self.wants_node {
+            parameters.put(5, WANTS_NODE);
+        }
         self.target.encode(payload);
     }
 }
@@ -39,6 +53,9 @@ impl Layout for Stat {
 pub struct Dirlist {
     /// What to tell about each entry.
     pub options: DirlistOptions,
+    /// Whether to identify entries, as in [`Stat::wants_node`], and to percent-encode their names. Only with stat lines, which say whether the server
+    /// does so.
+    pub wants_node: bool,
     /// Which directory.
     pub path: PathAndCgi,
 }
@@ -47,11 +64,19 @@ impl Layout for Dirlist {
     const CODE: RequestCode = RequestCode::dirlist;
 
     fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
-        Ok(Self { options: DirlistOptions(header.parameters.u8(19)), path: PathAndCgi::decode(payload)? })
+        let p = &header.parameters;
+        Ok(Self {
+            options: DirlistOptions(p.u8(19)),
+            wants_node: p.u32(4) == u32::from_be_bytes(WANTS_NODE),
+            path: PathAndCgi::decode(payload)?,
+        })
     }
 
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(19, [self.options.0]);
+        if self.wants_node {
+            parameters.put(4, WANTS_NODE);
+        }
         self.path.encode(payload);
     }
 }

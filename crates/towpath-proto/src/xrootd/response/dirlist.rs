@@ -4,10 +4,13 @@ use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 use super::{StatInfo, ok, oksofar};
-use crate::xrootd::{DecodeError, DirlistOptions, StreamId};
+use crate::xrootd::{DecodeError, DirlistOptions, StreamId, request::Dirlist};
 
 /// Pseudo-entry that starts a listing with stat lines: so the client knows that the server honours `dstat`.
 const WITH_STAT: &[u8] = b".\n0 0 0 0\n";
+
+/// The same, of a server that identifies entries and percent-encodes their names, as the client wants it. Towpath's own addition.
+const WITH_NODES: &[u8] = b".\n0 0 0 0 tpN1\n";
 
 /// Stat line of an entry about which nothing is known.
 const NO_STAT: &[u8] = b"0 0 0 0";
@@ -66,21 +69,18 @@ impl DirlistWriter {
     /// Size at which a piece is sent, in bytes. Clients accept any; small enough to show the first entries early.
     const PIECE_BYTES: usize = 32 << 10;
 
-    /// Starts the answer to the `dirlist` request with this stream id and these options; `algorithm`, such as `adler32`, stands beside
+    /// Starts the answer to the `dirlist` `request` with this stream id; `algorithm`, such as `adler32`, stands beside
     /// entries whose checksum is not known.
     #[must_use]
-    pub fn new(stream_id: StreamId, options: DirlistOptions, algorithm: &'static str) -> Self {
+    pub fn new(stream_id: StreamId, request: &Dirlist, algorithm: &'static str) -> Self {
+        let (options, encodes_names) = (request.options, request.wants_node && request.options.with_stat());
         let mut piece = BytesMut::new();
-        if options.with_stat() {
-            piece.put_slice(WITH_STAT);
+        match encodes_names {
+            true => piece.put_slice(WITH_NODES),
+            false if options.with_stat() => piece.put_slice(WITH_STAT),
+            false => {}
         }
-        Self { stream_id, options, algorithm, piece, encodes_names: false }
-    }
-
-    /// Percent-encodes what a listing cannot carry in names, as a client asks with [`NodeInfo::KEY`](super::NodeInfo::KEY).
-    #[must_use]
-    pub fn encoding_names(self) -> Self {
-        Self { encodes_names: true, ..self }
+        Self { stream_id, options, algorithm, piece, encodes_names }
     }
 
     /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if the
@@ -137,7 +137,6 @@ pub struct DirlistParser {
     layout: Layout,
     buffer: BytesMut,
     finished: bool,
-    decodes_names: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +145,8 @@ enum Layout {
     Undecided,
     Names,
     NamesAndStats,
+    /// The same, and the names are percent-encoded.
+    Nodes,
 }
 
 impl DirlistParser {
@@ -156,13 +157,7 @@ impl DirlistParser {
     #[must_use]
     pub fn new(options: DirlistOptions) -> Self {
         let layout = if options.with_stat() { Layout::Undecided } else { Layout::Names };
-        Self { layout, buffer: BytesMut::new(), finished: false, decodes_names: false }
-    }
-
-    /// Reads names that are percent-encoded, as a server sends them that was asked with [`NodeInfo::KEY`](super::NodeInfo::KEY) and knows it.
-    #[must_use]
-    pub fn decoding_names(self) -> Self {
-        Self { decodes_names: true, ..self }
+        Self { layout, buffer: BytesMut::new(), finished: false }
     }
 
     /// Adds a piece of the answer.
@@ -186,11 +181,13 @@ impl DirlistParser {
         loop {
             let Some(name_end) = self.line_end(0)? else { return Ok(None) };
             let stat_end = match self.layout {
-                Layout::NamesAndStats if name_end > 0 => match self.line_end(name_end.saturating_add(1))? {
-                    Some(stat_end) => Some(stat_end),
-                    None if self.finished => return Err(DecodeError::Missing { what: "stat line" }),
-                    None => return Ok(None),
-                },
+                Layout::NamesAndStats | Layout::Nodes if name_end > 0 => {
+                    match self.line_end(name_end.saturating_add(1))? {
+                        Some(stat_end) => Some(stat_end),
+                        None if self.finished => return Err(DecodeError::Missing { what: "stat line" }),
+                        None => return Ok(None),
+                    }
+                }
                 _ => None,
             };
             let mut line = self.take_line(stat_end.unwrap_or(name_end));
@@ -198,7 +195,7 @@ impl DirlistParser {
             if matches!(&*name, b"" | b"." | b"..") {
                 continue;
             }
-            let name = if self.decodes_names { Bytes::from_iter(percent_decode(&name)) } else { name };
+            let name = if self.layout == Layout::Nodes { Bytes::from_iter(percent_decode(&name)) } else { name };
             let mut entry = DirlistEntry { name: check_name(name)?, stat: None, checksum: None };
             if stat_end.is_some() {
                 let (stat, checksum) = parse_stat_line(line.get(1..).unwrap_or_default())?;
@@ -210,17 +207,18 @@ impl DirlistParser {
 
     /// Finds out whether the server sends stat lines; `false` if too little has come.
     fn decide(&mut self) -> bool {
-        let seen = self.buffer.len().min(WITH_STAT.len());
-        let matches = self.buffer.iter().zip(WITH_STAT).all(|(&got, &wanted)| got == wanted || is_end(got, wanted));
-        if matches && seen < WITH_STAT.len() && !self.finished {
-            return false;
+        for (start, layout) in [(WITH_STAT, Layout::NamesAndStats), (WITH_NODES, Layout::Nodes)] {
+            let matches = self.buffer.iter().zip(start).all(|(&got, &wanted)| got == wanted || is_end(got, wanted));
+            if matches && self.buffer.len() >= start.len() {
+                self.layout = layout;
+                drop(self.buffer.split_to(start.len()));
+                return true;
+            }
+            if matches && !self.finished {
+                return false;
+            }
         }
-        if matches && seen == WITH_STAT.len() {
-            self.layout = Layout::NamesAndStats;
-            drop(self.buffer.split_to(WITH_STAT.len()));
-        } else {
-            self.layout = Layout::Names;
-        }
+        self.layout = Layout::Names;
         true
     }
 

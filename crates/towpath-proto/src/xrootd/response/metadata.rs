@@ -23,7 +23,7 @@ pub struct StatInfo {
     pub mtime: i64,
     /// The fields that newer servers add.
     pub extended: Option<StatExtended>,
-    /// What identifies the entry; only behind the extended fields, and only if the client asked with [`NodeInfo::KEY`].
+    /// What identifies the entry; only behind the extended fields, and only if the client wants it ([`Stat::wants_node`](crate::xrootd::request::Stat::wants_node)).
     pub node: Option<NodeInfo>,
 }
 
@@ -38,8 +38,7 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// The key in the opaque part of `stat` and `dirlist` (any value) by which a client asks for this, and for names that are percent-encoded
-    /// in listings; and the word by which it asks whether the server knows the key (`query config`).
+    /// The word of `query config` by which a client asks whether the server tells this and takes percent-encoded paths.
     pub const KEY: &str = "towpath.node";
 
     /// What stands before it.

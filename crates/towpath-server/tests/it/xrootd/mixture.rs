@@ -74,8 +74,10 @@ fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u
         }
         6 => just(Sync { handle: WRITING }.into()),
         7 => just(Truncate { target: Target::Handle(WRITING), size: FILE_BYTES }.into()),
-        8 => just(Stat { options: Default::default(), wants: 0, target: Target::Handle(file) }.into()),
-        9 => just(Dirlist { options: Default::default(), path: "/".into() }.into()),
+        8 => {
+            just(Stat { options: Default::default(), wants: 0, wants_node: false, target: Target::Handle(file) }.into())
+        }
+        9 => just(Dirlist { options: Default::default(), wants_node: false, path: "/".into() }.into()),
         10 => just(Ping.into()),
         11 => {
             let mkdir = Mkdir { path: name.into(), ..Mkdir::default() };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{
     DirlistOptions, ErrorCode, MkdirOptions, Mode, OpenOptions, PathAndCgi, StatFlags, StatOptions, Target,
     request::{Chmod, Dirlist, Locate, Mkdir, Mv, Open, Prepare, Query, Rm, Rmdir, Stat, Statx},
-    response::{Body as _, DirlistParser, NodeInfo, OpenReply, StatInfo, VfsInfo},
+    response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
@@ -14,7 +14,7 @@ use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
 use super::peer::{Answer, Peer, Site, open_request, path};
 
 fn stat(path: &str) -> Stat {
-    Stat { options: StatOptions::NONE, wants: 0, target: Target::Path(path.into()) }
+    Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Path(path.into()) }
 }
 
 async fn list(
@@ -22,7 +22,7 @@ async fn list(
     path: &str,
     options: DirlistOptions,
 ) -> Vec<towpath_proto::xrootd::response::DirlistEntry> {
-    let body = peer.ask(Dirlist { options, path: path.into() }).await.ok();
+    let body = peer.ask(Dirlist { options, wants_node: false, path: path.into() }).await.ok();
     let mut parser = DirlistParser::new(options);
     parser.push(&body);
     parser.finish();
@@ -102,7 +102,10 @@ async fn listings_of_any_length() {
     let site = Site::empty();
     let mut peer = Peer::logged_in(&site).await;
     peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
-    assert_eq!(peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/d".into() }).await, Answer::Ok(Bytes::new()));
+    assert_eq!(
+        peer.ask(Dirlist { options: DirlistOptions::NONE, wants_node: false, path: "/d".into() }).await,
+        Answer::Ok(Bytes::new())
+    );
     for n in 0..3000 {
         site.put(&format!("/d/file-with-a-name-of-some-length-{n:05}"), b"123").await;
     }
@@ -113,7 +116,7 @@ async fn listings_of_any_length() {
     assert_eq!(full[17].stat.as_ref().unwrap().size, 3);
     assert_eq!(full[17].checksum.as_ref().unwrap().value, "012d0097");
     assert_eq!(
-        peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/none".into() }).await.code(),
+        peer.ask(Dirlist { options: DirlistOptions::NONE, wants_node: false, path: "/none".into() }).await.code(),
         ErrorCode::NotFound
     );
 }
@@ -153,9 +156,8 @@ async fn towpath_is_told_any_name_and_which_directory_it_is() {
         peer.ask(Mkdir { path, ..Mkdir::default() }).await.ok();
     }
     std::os::unix::fs::symlink("ama", directory.path().join("link")).unwrap();
-    let path = PathAndCgi::new("/").with_cgi(format!("{}=1", NodeInfo::KEY));
-    let body = peer.ask(Dirlist { options: DirlistOptions::dstat, path }).await.ok();
-    let mut parser = DirlistParser::new(DirlistOptions::dstat).decoding_names();
+    let body = peer.ask(Dirlist { options: DirlistOptions::dstat, wants_node: true, path: "/".into() }).await.ok();
+    let mut parser = DirlistParser::new(DirlistOptions::dstat);
     parser.push(&body);
     parser.finish();
     let mut listed = std::collections::BTreeMap::new();
@@ -229,7 +231,7 @@ async fn rights_are_asked_before_the_store() {
         peer.ask(open("/foo/bar/y", O::new | O::open_updt)).await,
         peer.ask(open("/new/old", O::delete | O::open_updt)).await,
         peer.ask(stat("/foo/bargain")).await,
-        peer.ask(Dirlist { options: DirlistOptions::NONE, path: "/foo".into() }).await,
+        peer.ask(Dirlist { options: DirlistOptions::NONE, wants_node: false, path: "/foo".into() }).await,
         peer.ask(Rm { path: "/foo/bar/x".into() }).await,
         peer.ask(Mv { from: "/foo/bar/x".into(), to: "/new/x".into() }).await,
         peer.ask(Mv { from: "/new/old".into(), to: "/foo/bar/z".into() }).await,

@@ -95,7 +95,7 @@ async fn changes_of_names_keep_their_order() {
     let site = Site::empty();
     let mut peer = Peer::logged_in(&site).await;
     let mkdir = |path: &str| Mkdir { options: MkdirOptions::NONE, path: path.into(), ..Mkdir::default() };
-    let stat = Stat { options: Default::default(), wants: 0, target: Target::Path("/a/b/c".into()) };
+    let stat = Stat { options: Default::default(), wants: 0, wants_node: false, target: Target::Path("/a/b/c".into()) };
     let flight =
         [encode(1, mkdir("/a")), encode(2, mkdir("/a/b")), encode(3, mkdir("/a/b/c")), encode(4, stat)].concat();
     peer.send(&flight).await;

@@ -68,7 +68,7 @@ impl Client {
 
     async fn stat(&mut self) -> Answer {
         let target = Target::Handle(self.handle);
-        self.destination.ask(Stat { options: StatOptions::NONE, wants: 0, target }).await
+        self.destination.ask(Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target }).await
     }
 }
 

@@ -97,8 +97,12 @@ async fn no_two_answers_share_a_record() {
         answer_bytes(&mut stream).await;
     }
     received.lock().unwrap().clear();
-    let stat =
-        |number| encode(number, Stat { options: StatOptions::NONE, wants: 0, target: Target::Path("/file".into()) });
+    let stat = |number| {
+        encode(
+            number,
+            Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Path("/file".into()) },
+        )
+    };
     let flight: Vec<u8> = (1..20).flat_map(|number| [encode(number, Ping), stat(100 + number)].concat()).collect();
     stream.write_all(&flight).await.unwrap();
     let mut answers = Vec::new();

@@ -229,7 +229,7 @@ async fn files_are_cut_and_changed_in_place() {
     let handle = peer.open("/f", OpenOptions::open_updt).await;
     peer.ask_with(write(handle, 2, b"ab"), b"ab").await.ok();
     peer.ask(Truncate { target: Target::Handle(handle), size: 6 }).await.ok();
-    let stat = Stat { options: Default::default(), wants: 0, target: Target::Handle(handle) };
+    let stat = Stat { options: Default::default(), wants: 0, wants_node: false, target: Target::Handle(handle) };
     assert_eq!(StatInfo::decode(peer.ask(stat).await.ok()).unwrap().size, 6);
     peer.close(handle).await.ok();
     assert_eq!(site.get("/f").await.unwrap(), "01ab45");
