@@ -138,6 +138,36 @@ def test_copy_streams(remote):
     assert remote.towpath("cp", remote.url("file"), "-").out == data
 
 
+# What XRootD's HTTP plug-in takes for a part of the file's name, though a URL would not.
+ODD = {"%41": b"percent", "A": b"letter", "a#b": b"hash", "e ": b"blank", "x&y": b"and", "%2F": b"slash", "d%20/f": b"deep"}
+
+
+@against(XROOTD_HTTP, "cp -r and sync --delete of names that look encoded", note="but none with a question mark")
+def test_odd_names(remote, here):
+    for name, data in ODD.items():
+        remote.area.put(name, data)
+    remote.towpath("cp", "-r", remote.url(), here / "copy")
+    assert tree(here / "copy") == ODD
+    write(here / "synced", ODD | {"extra": b"x"})
+    done = json_lines(remote.towpath("sync", "--delete", "--compare", "size", "--json", remote.url(), here / "synced"))[-1]
+    assert (done["deleted"], done["failed"]) == (1, 0) and tree(here / "synced") == ODD
+
+
+@against(XROOTD_HTTP, "a name with a question mark is an error", note="XrdHttp 5.5 takes the rest for parameters")
+def test_question_mark(remote, here):
+    for name, data in ODD.items():
+        remote.area.put(name, data)
+    other, named = remote.area.put("c", b"another file"), remote.area.put("c?d", b"question mark")
+    failed = remote.towpath("cp", "-r", remote.url(), here / "copy", status=None)
+    assert b"c?d" in failed.err and b"question mark" in failed.err
+    assert tree(here / "copy") == ODD | {"c": b"another file"}
+    write(here / "synced", ODD | {"c?d": b"question mark", "extra": b"x"})
+    remote.towpath("sync", "--delete", remote.url(), here / "synced", status=None)
+    assert (here / "synced" / "c?d").exists()
+    remote.towpath("rm", remote.url("c%3Fd"), status=5)
+    assert other.exists() and named.exists()
+
+
 @against(XROOTD + NGINX + RCLONE + OURS, "cp over a file needs -f")
 def test_copy_existing(remote, here):
     old, new = content(5000, 1), content(3000, 2)

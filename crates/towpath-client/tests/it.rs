@@ -4,6 +4,8 @@
 
 #[path = "it/changes.rs"]
 mod changes;
+#[path = "it/dav_answers.rs"]
+mod dav_answers;
 #[path = "it/failing_store.rs"]
 mod failing_store;
 #[path = "it/far_ends.rs"]

@@ -350,7 +350,7 @@ fn is_host_name(host: &str) -> bool {
 /// The path with one slash in front of each component; no `.`, and an error at `..` and NUL.
 ///
 /// A final slash stays, for it says that a directory is meant.
-fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
+pub(crate) fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
     let mut clean = Vec::with_capacity(path.len() + 1);
     for component in path.split(|byte| *byte == b'/').filter(|component| !matches!(*component, b"" | b".")) {
         if component == b".." {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 /// Something that is either so or not, once it is known. Stores of several tasks may race: they learn the same.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Facts {
         self.answers.learn(true);
         if let Some(server) = headers.get(header::SERVER).and_then(|value| value.to_str().ok()) {
             self.is_towpath.learn(server.starts_with("towpath/"));
-            self.is_xrootd.learn(server.starts_with("XrootD/") || server.starts_with("XRootD/"));
+            self.is_xrootd.learn(is_xrootd(headers));
         }
         if headers.get("x-oc-mtime").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"accepted")) {
             self.keeps_times.learn(true);
@@ -75,5 +75,27 @@ impl Facts {
         if headers.contains_key("dav") {
             self.dav.learn(true);
         }
+    }
+}
+
+/// Whether the server that sent an answer with these `headers` is XRootD: `XrootD/v5.5.3`, or just `XRootD` (6.1.0).
+pub(super) fn is_xrootd(headers: &HeaderMap) -> bool {
+    let server = headers.get(header::SERVER).map(HeaderValue::as_bytes).unwrap_or_default();
+    server.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"xrootd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xrootd_is_known_by_its_name_with_or_without_a_version() {
+        for (server, is_known) in
+            [("XrootD/v5.5.3", true), ("XRootD/6.0", true), ("XRootD", true), ("XRootD-proxy", false), ("nginx", false)]
+        {
+            let headers = HeaderMap::from_iter([(header::SERVER, HeaderValue::from_static(server))]);
+            assert_eq!(is_xrootd(&headers), is_known, "{server}");
+        }
+        assert!(!is_xrootd(&HeaderMap::new()));
     }
 }

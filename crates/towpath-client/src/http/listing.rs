@@ -3,7 +3,11 @@
 //! An answer may describe a million files. It is cut, between two `response` elements, into pieces that are read one by one as
 //! documents of their own, so that memory is bounded by the piece. An answer in which no cut is found is read whole, up to a bound.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
@@ -14,7 +18,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
-use super::{answer::Answer, describe, place::Place, refusal, site::Site, stat};
+use super::{answer::Answer, describe, facts, place::Place, refusal, site::Site, stat};
 use crate::words::readable;
 
 /// What is read of an answer before it is cut: some hundred entries.
@@ -53,6 +57,7 @@ struct Reader {
     directory: Vec<u8>,
     options: ListOptions,
     entries: VecDeque<Found>,
+    names: Names,
     /// Who asks where, for what the answer leaves open.
     site: Arc<Site>,
     caller: Caller,
@@ -98,9 +103,10 @@ impl Reader {
         }
         let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
         let directory = without_slash(&directory).to_vec();
-        let (cutter, entries) = (Cutter::default(), VecDeque::new());
+        let (cutter, entries, names) = (Cutter::default(), VecDeque::new(), Names::default());
         let query = place.target.split_once('?').map(|(_, query)| query.to_owned());
-        Ok(Self { answer, cutter, directory, options, entries, site, caller, query, is_found: false, ended: false })
+        let (is_found, ended) = (false, false);
+        Ok(Self { answer, cutter, directory, options, entries, names, site, caller, query, is_found, ended })
     }
 
     /// The next batch; none at the end.
@@ -146,8 +152,8 @@ impl Reader {
 
     fn parse(&mut self, document: &[u8]) -> Result<()> {
         let entries = Entries::new(document).map_err(|error| unusable(&self.answer, &error.to_string()))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| unusable(&self.answer, &error.to_string()))?;
+        for entry in entries.from_xrootd(facts::is_xrootd(&self.answer.headers)) {
+            let entry = entry.map_err(|error| unusable(&self.answer, &readable(&error.to_string())))?;
             let path = without_slash(&entry.path);
             if path == self.directory {
                 self.check(&entry)?;
@@ -165,11 +171,24 @@ impl Reader {
             self.is_found = true;
             // Some servers tell more than what is directly in the directory.
             if !inside.contains(&b'/') {
+                self.check_name(inside)?;
                 let found = self.found(Bytes::copy_from_slice(inside), &entry);
                 self.entries.push_back(found);
             }
         }
         Ok(())
+    }
+
+    /// Notes that there is an entry `name`.
+    ///
+    /// # Errors
+    /// `Protocol` if there was one before: then at least one of the two names is wrong, and a file of another name would be missed.
+    fn check_name(&mut self, name: &[u8]) -> Result<()> {
+        if self.names.add(name) {
+            return Ok(());
+        }
+        let name = readable(&String::from_utf8_lossy(name));
+        Err(unusable(&self.answer, &format!("it describes two entries of the name {name}")))
     }
 
     fn found(&self, name: Bytes, entry: &dav::Entry) -> Found {
@@ -182,6 +201,21 @@ impl Reader {
             metadata = Metadata { is_link, directory_id, ..Metadata::new(kind, if is_file { size } else { 0 }) };
         }
         Found { entry: Entry { name, metadata }, unsized_at }
+    }
+}
+
+/// The names of a listing so far, as keyed hashes: 16 bytes a name whatever its length. Two names of a million have the same hash with a
+/// probability of 3e-8; the listing then fails.
+#[derive(Debug, Default)]
+struct Names {
+    state: RandomState,
+    hashes: HashSet<u64>,
+}
+
+impl Names {
+    /// Adds a name. Whether it is new.
+    fn add(&mut self, name: &[u8]) -> bool {
+        self.hashes.insert(self.state.hash_one(name))
     }
 }
 

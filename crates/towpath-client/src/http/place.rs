@@ -73,6 +73,11 @@ impl Place {
         self.target.split('?').next().unwrap_or_default()
     }
 
+    /// Whether a name in the path has a question mark.
+    pub(super) fn has_question_mark(&self) -> bool {
+        self.path().as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%3f"))
+    }
+
     /// Whether `other` is this place with a slash at its end: what servers redirect to when a directory is named without.
     pub(super) fn is_directory_form(&self, other: &Place) -> bool {
         other.path().strip_suffix('/').is_some_and(|path| path == self.path())
@@ -138,6 +143,7 @@ mod tests {
         let path = StorePath::parse(b"/a b/%2F/\xff?x#~").unwrap();
         let place = Place::new(&place("http://h/").endpoint, &path, Some("authz=secret"));
         assert_eq!(place.target, "/a%20b/%252F/%FF%3Fx%23~?authz=secret");
+        assert!(place.has_question_mark());
         assert_eq!(format!("{place:?}"), "http://h/a%20b/%252F/%FF%3Fx%23~?authz=***");
     }
 

@@ -24,7 +24,7 @@ use towpath_store::{
 use super::{
     answer::Answer,
     conduit::Conduit,
-    facts::Facts,
+    facts::{self, Facts},
     payload::Payload,
     place::{Place, is_loopback},
     places::Places,
@@ -238,6 +238,9 @@ impl Site {
     }
 
     async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
+        if place.endpoint == self.endpoint && self.facts.is_xrootd.certain() {
+            check_name(place)?;
+        }
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
         let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
         // Never for where a redirect led.
@@ -253,6 +256,9 @@ impl Site {
         let answer = self.exchange(place, question, request, (connection, pool), permit).await?;
         if place.endpoint == self.endpoint {
             self.facts.learn(&answer.headers);
+        }
+        if facts::is_xrootd(&answer.headers) {
+            check_name(place)?;
         }
         if answer.status == StatusCode::UNAUTHORIZED {
             self.tokens.forget();
@@ -406,6 +412,19 @@ impl Site {
             }
         }
     }
+}
+
+/// Fails if XRootD takes `place` for another one: of a name with a question mark, percent-encoded or not, it takes the rest for parameters
+/// (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
+fn check_name(place: &Place) -> Result<(), Failure> {
+    if !place.has_question_mark() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is XRootD, which cannot serve a name with a question mark by HTTP: use another protocol, or rename it",
+        place.root()
+    );
+    Err(Failure::Fatal(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage)))
 }
 
 /// Whether to work with an answer, or to ask again.

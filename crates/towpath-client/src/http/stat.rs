@@ -14,8 +14,10 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
 use super::{
-    answer::Answer, describe, payload::Payload, place::Place, pursuit::Failure, question::Question, refusal, site::Site,
+    answer::Answer, describe, facts, payload::Payload, place::Place, pursuit::Failure, question::Question, refusal,
+    site::Site,
 };
+use crate::words::readable;
 
 /// The digests that are wanted, best first: those that all sides here can compute in passing.
 pub(super) const WANTED: [Algorithm; 4] = [Algorithm::Crc32c, Algorithm::Adler32, Algorithm::Md5, Algorithm::Sha256];
@@ -77,10 +79,10 @@ async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
     let answer = loop {
         let answer = site.ask(caller, &mut pursuit, &question).await?;
         match answer.status {
-            StatusCode::MULTI_STATUS => match answer.whole(ANSWER_BYTES).await {
-                Ok(body) => {
+            StatusCode::MULTI_STATUS => match Described::receive(answer).await {
+                Ok(described) => {
                     site.facts.dav.learn(true);
-                    let entry = parse(&body, place)?;
+                    let entry = described.entry()?;
                     return match entry.is_collection || entry.is_special || entry.size_bytes.is_some() {
                         true => Ok(Known::Entry(Box::new(entry))),
                         // An unknown size is not 0.
@@ -113,17 +115,42 @@ pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Question {
     question
 }
 
-fn parse(body: &[u8], place: &Place) -> Result<Entry> {
-    let unusable = |why: String| {
-        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", place.root());
+/// An answer to a PROPFIND of depth 0.
+struct Described {
+    body: Vec<u8>,
+    /// Who answered, after all redirects.
+    place: Place,
+    is_from_xrootd: bool,
+}
+
+impl Described {
+    /// Receives the answer.
+    ///
+    /// # Errors
+    /// As [`Answer::whole`].
+    async fn receive(answer: Answer) -> Result<Self, Failure> {
+        let (place, is_from_xrootd) = (answer.place.clone(), facts::is_xrootd(&answer.headers));
+        Ok(Self { body: answer.whole(ANSWER_BYTES).await?, place, is_from_xrootd })
+    }
+
+    /// What it says of the resource.
+    ///
+    /// # Errors
+    /// `Protocol` if it says nothing that can be used; the error of the resource.
+    fn entry(&self) -> Result<Entry> {
+        let entries = Entries::new(&self.body).map_err(|error| self.unusable(&error.to_string()))?;
+        let mut entries = entries.from_xrootd(self.is_from_xrootd);
+        let entry = entries.next().ok_or_else(|| self.unusable("it describes nothing"))?;
+        let entry = entry.map_err(|error| self.unusable(&readable(&error.to_string())))?;
+        match entry.status {
+            None => Ok(entry),
+            Some(status) => Err(refused(status, &self.place)),
+        }
+    }
+
+    fn unusable(&self, why: &str) -> Error {
+        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", self.place.root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
-    };
-    let mut entries = Entries::new(body).map_err(|error| unusable(error.to_string()))?;
-    let entry = entries.next().ok_or_else(|| unusable("it describes nothing".into()))?;
-    let entry = entry.map_err(|error| unusable(error.to_string()))?;
-    match entry.status {
-        None => Ok(entry),
-        Some(status) => Err(refused(status, place)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     checksum::Digests,
     http::{condition::EntityTag, date, digest},
-    url::decode_href,
+    url::{clean_bytes, decode_href},
 };
 
 /// A file or directory as the answer describes it; `None` where the server does not say.
@@ -52,8 +52,8 @@ impl Entry {
     }
 }
 
-/// Why an answer cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why an answer cannot be used. An `href` in it is as the server wrote it: of any length and any characters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAnswer {
     /// The XML is not acceptable.
     #[error(transparent)]
@@ -61,6 +61,9 @@ pub enum InvalidAnswer {
     /// A resource has no path, or one that leads out of the tree.
     #[error("the answer has a resource without a usable path")]
     Path,
+    /// An `href` has a `?` or `#`: a query or fragment, or a name that is not percent-encoded, and then its `%` cannot be decoded either.
+    #[error("it names a resource with a `?` or `#` that is not percent-encoded: {0}")]
+    Unencoded(String),
 }
 
 /// What to ask a server for, to get everything that an [`Entry`] can hold; `with_node` also what only towpath's server knows.
@@ -77,10 +80,11 @@ pub fn propfind_body(with_node: bool) -> String {
 /// ([`Limits::RESPONSE`]).
 ///
 /// Tolerant of what servers do: any prefixes, several `propstat` with any status, unknown elements, paths or whole URLs
-/// in `href`. After an error the iterator ends.
+/// in `href`. Not tolerated is an `href` that may name another file than it seems to ([`InvalidAnswer`]). After an error the iterator ends.
 pub struct Entries<'a> {
     source: Source<'a>,
     in_multistatus: bool,
+    is_from_xrootd: bool,
     done: bool,
 }
 
@@ -88,7 +92,17 @@ impl<'a> Entries<'a> {
     /// Starts to read the body of an answer.
     pub fn new(body: &'a [u8]) -> Result<Self, InvalidAnswer> {
         let text = std::str::from_utf8(body).map_err(|_| InvalidXml::Malformed)?;
-        Ok(Self { source: Source::new(text), in_multistatus: false, done: false })
+        Ok(Self { source: Source::new(text), in_multistatus: false, is_from_xrootd: false, done: false })
+    }
+
+    /// Says whether the answer came from XRootD, as its `Server` field tells.
+    ///
+    /// XRootD (5.5.3 and 6.1.0) does not percent-encode an `href`: the path of a resource is then the text as it stands, with its blanks, `%`, `?`
+    /// and `#`. EOS answers behind the same field and encodes. What tells them apart is the property `executable` in the namespace `DAV:`,
+    /// which only XRootD writes, unasked, for every resource.
+    #[must_use]
+    pub fn from_xrootd(self, is_from_xrootd: bool) -> Self {
+        Self { is_from_xrootd, ..self }
     }
 
     fn read(&mut self) -> Result<Option<Entry>, InvalidAnswer> {
@@ -103,7 +117,7 @@ impl<'a> Entries<'a> {
                 Token::Start(name) => {
                     let element = self.source.read_element(name, Limits::RESPONSE)?;
                     if element.name.is_dav("response") {
-                        return entry(&element).map(Some);
+                        return entry(&element, self.is_from_xrootd).map(Some);
                     }
                 }
                 Token::Text(_) | Token::End => {}
@@ -129,14 +143,14 @@ impl Iterator for Entries<'_> {
 
 impl FusedIterator for Entries<'_> {}
 
-fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
-    let href = response.dav_child("href").ok_or(InvalidAnswer::Path)?;
-    let mut path = decode_href(href.text.trim()).map_err(|_| InvalidAnswer::Path)?;
+fn entry(response: &Element, is_from_xrootd: bool) -> Result<Entry, InvalidAnswer> {
+    let propstats: Vec<_> = response.children.iter().filter(|child| child.name.is_dav("propstat")).collect();
+    let href = &response.dav_child("href").ok_or(InvalidAnswer::Path)?.text;
+    let mut path = if is_from_xrootd && is_literal(&propstats) { literal_path(href)? } else { encoded_path(href)? };
     let slash_at_end = path.len() > 1 && path.ends_with(b"/");
     if slash_at_end {
         path.pop();
     }
-    let propstats: Vec<_> = response.children.iter().filter(|child| child.name.is_dav("propstat")).collect();
     let mut entry = Entry { path, status: failure(response, &propstats), ..Entry::default() };
     for propstat in propstats.into_iter().filter(|propstat| status_of(propstat).is_none_or(is_success)) {
         let properties = propstat.children.iter().filter(|child| child.name.is_dav("prop"));
@@ -148,6 +162,29 @@ fn entry(response: &Element) -> Result<Entry, InvalidAnswer> {
         entry.size_bytes = None;
     }
     Ok(entry)
+}
+
+/// Whether XRootD itself wrote this resource, and not a plug-in of it ([`Entries::from_xrootd`]).
+fn is_literal(propstats: &[&Element]) -> bool {
+    let mut properties = propstats.iter().filter_map(|propstat| propstat.dav_child("prop"));
+    properties.any(|prop| prop.dav_child("executable").is_some())
+}
+
+/// The path behind an `href` that is the path itself.
+fn literal_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
+    if !href.starts_with('/') {
+        return Err(InvalidAnswer::Path);
+    }
+    clean_bytes(href.as_bytes()).map_err(|_| InvalidAnswer::Path)
+}
+
+/// The path behind an `href` that is a URL or its path.
+fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
+    let href = href.trim();
+    if href.contains(['?', '#']) {
+        return Err(InvalidAnswer::Unencoded(href.to_owned()));
+    }
+    decode_href(href).map_err(|_| InvalidAnswer::Path)
 }
 
 /// The status of a resource of which nothing is told.

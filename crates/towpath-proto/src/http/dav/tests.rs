@@ -365,6 +365,42 @@ fn an_answer_of_xrootd_is_read() {
     assert_eq!(entries(FROM_XROOTD), Ok(vec![directory, file]));
 }
 
+/// One resource, as XRootD writes it, and as EOS does, which answers behind the same `Server` field.
+fn from_server(href: &str, is_own: bool) -> Result<Vec<Entry>, InvalidAnswer> {
+    let executable = if is_own { "<lp1:executable>F</lp1:executable>" } else { "" };
+    let body = format!(
+        "<D:multistatus xmlns:D='DAV:'><D:response xmlns:lp1='DAV:'><D:href>{href}</D:href><D:propstat><D:prop>{executable}</D:prop>\
+         <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"
+    );
+    Entries::new(body.as_bytes())?.from_xrootd(true).collect()
+}
+
+#[test]
+fn a_path_from_xrootd_is_literal() {
+    for (href, path) in [
+        ("/d/%41", "/d/%41"),
+        ("/d/%2F", "/d/%2F"),
+        ("/d/a#b", "/d/a#b"),
+        ("/d/c?d", "/d/c?d"),
+        ("/d/e ", "/d/e "),
+        ("/d/x&amp;y", "/d/x&y"),
+        ("//d//", "/d"),
+    ] {
+        assert_eq!(from_server(href, true).unwrap()[0].path, path.as_bytes(), "{href}");
+    }
+    for href in ["", "d", "http://h/d", "/d/../e"] {
+        assert_eq!(from_server(href, true), Err(InvalidAnswer::Path), "{href}");
+    }
+    assert_eq!(from_server("/d/%41 ", false).unwrap()[0].path, b"/d/A", "a plug-in of XRootD encodes");
+}
+
+#[test]
+fn a_path_that_may_name_another_file_is_refused() {
+    for href in ["/d/c?d", "/d/a#b", "http://h/d/?"] {
+        assert_eq!(from_server(href, false), Err(InvalidAnswer::Unencoded(href.into())));
+    }
+}
+
 #[test]
 fn answers_in_other_styles_are_read() {
     let body = "<multistatus xmlns='DAV:'><unknown><response/></unknown>\

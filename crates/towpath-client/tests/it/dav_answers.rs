@@ -1,0 +1,108 @@
+//! WebDAV responses that may name another file than they seem to. What is listed wrongly is copied, or removed, wrongly.
+
+use futures::TryStreamExt as _;
+use towpath_store::{Blame, Entry, Error, Fault, ListOptions, Result, Store};
+
+use crate::{
+    peer::{caller, path},
+    web::{Reply, Web, error, hang_up, reply},
+};
+
+/// What XRootD writes for every resource.
+const BY_XROOTD: &str = "<executable>F</executable>";
+
+const SIZE: &str = "<getcontentlength>3</getcontentlength>";
+
+/// A multistatus of these `href`s, which are directories if they end in a slash, each with `properties`.
+fn multistatus(hrefs: &[&str], properties: &str) -> Reply {
+    let response = |href: &&str| {
+        let kind = if href.ends_with('/') { "<resourcetype><collection/></resourcetype>" } else { "" };
+        format!("<response><href>{href}</href><propstat><prop>{kind}{properties}</prop></propstat></response>")
+    };
+    let responses: String = hrefs.iter().map(response).collect();
+    reply(207)
+        .with("content-type", "application/xml")
+        .body(format!("<multistatus xmlns='DAV:'>{responses}</multistatus>"))
+}
+
+async fn entries(store: &dyn Store) -> Result<Vec<Entry>> {
+    let options = ListOptions { metadata: true, ..ListOptions::default() };
+    store.list(&caller(), &path("/d"), options).try_concat().await
+}
+
+fn names(entries: &[Entry]) -> Vec<&str> {
+    entries.iter().map(|entry| std::str::from_utf8(&entry.name).unwrap()).collect()
+}
+
+/// What is in `/d`, by a server that lists these `href`s.
+async fn listed(hrefs: &'static [&'static str]) -> Result<Vec<Entry>> {
+    entries(&*Web::start(move |_, _| multistatus(hrefs, SIZE)).store()).await
+}
+
+#[track_caller]
+fn is_unusable(error: &Error, word: &str) {
+    assert_eq!((error.fault(), error.blame()), (Fault::Protocol, Blame::Storage), "{error}");
+    assert!(error.message().contains(word), "{error}");
+}
+
+const LITERAL: &[&str] = &["/d/", "/d/%41", "/d/A", "/d/a#b", "/d/c?d", "/d/e ", "/d/x%2Fy"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_from_xrootd_are_taken_literally() {
+    for server in ["XrootD/v5.5.3", "XRootD"] {
+        let xrootd = move || multistatus(LITERAL, &format!("{SIZE}{BY_XROOTD}")).with("server", server);
+        let near = Web::start(move |_, _| xrootd());
+        let far = near.address;
+        // The server that answers counts, not the one that redirects.
+        let redirecting = Web::start(move |asked, _| {
+            reply(307).with("server", "nginx").with("location", &format!("http://{far}{}", asked.target))
+        });
+        for server in [&near, &redirecting] {
+            let entries = entries(&*server.store()).await.unwrap();
+            assert_eq!(names(&entries), ["%41", "A", "a#b", "c?d", "e ", "x%2Fy"]);
+        }
+    }
+}
+
+/// EOS runs in XRootD's HTTP plug-in, whose `Server` field it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_from_a_plug_in_of_xrootd_are_decoded() {
+    let server = Web::start(|_, _| multistatus(&["/d/", "/d/a%20b"], SIZE).with("server", "XRootD"));
+    assert_eq!(names(&entries(&*server.store()).await.unwrap()), ["a b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_with_an_unencoded_mark_is_refused() {
+    for href in ["/d/a#b", "/d/c?d", "/d/e?"] {
+        let server = Web::start(move |_, _| multistatus(&["/d/", "/d/a", href], SIZE));
+        is_unusable(&error(entries(&*server.store()).await), href);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_entries_of_one_name_are_refused() {
+    is_unusable(&error(listed(&["/d/", "/d/A", "/d/%41"]).await), "name A");
+    is_unusable(&error(listed(&["/d/", "/d/a", "/d/a/"]).await), "name a");
+    // The directory itself may be described twice.
+    assert_eq!(names(&listed(&["/d/", "/d/", "/d/a"]).await.unwrap()), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn xrootd_is_not_asked_for_a_name_with_a_question_mark() {
+    let server = Web::start(|asked, _| match asked.method.as_str() {
+        "PROPFIND" => multistatus(&["/d/c"], &format!("{SIZE}{BY_XROOTD}")).with("server", "XrootD/v5.5.3"),
+        _ => hang_up(),
+    });
+    let (store, caller, odd) = (server.store(), caller(), path("/d/c?d"));
+    let refused = [
+        error(store.stat(&caller, &odd).await),
+        error(store.remove_file(&caller, &odd).await),
+        error(store.open(&caller, &odd, Default::default()).await.unwrap().read(0, 10).await),
+        error(store.rename(&caller, &path("/d/c"), &odd, Default::default()).await),
+        error(store.create(&caller, &odd, Default::default()).await.unwrap().commit(Default::default()).await),
+    ];
+    for error in refused {
+        assert_eq!(error.fault(), Fault::InvalidArgument, "{error}");
+    }
+    assert!(server.asked().iter().all(|asked| asked.method.as_str() == "PROPFIND"), "{:?}", server.methods());
+}
