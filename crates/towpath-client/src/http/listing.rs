@@ -38,9 +38,9 @@ pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, place: Plac
     let begin = async move {
         let begun = Reader::begin(site, caller, &path, &place, options).await;
         match begun.map_err(|error| error.at(&path)) {
-            Ok(reader) => stream::try_unfold((reader, path), |(mut reader, path)| async move {
-                let batch = reader.batch().await.map_err(|error| error.at(&path))?;
-                Ok(batch.map(|batch| (batch, (reader, path))))
+            Ok(reader) => stream::try_unfold(reader, |mut reader| async move {
+                let batch = reader.batch().await.map_err(|error| error.at(&reader.path))?;
+                Ok(batch.map(|batch| (batch, reader)))
             })
             .boxed(),
             Err(error) => stream::once(async { Err(error) }).boxed(),
@@ -51,6 +51,8 @@ pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, place: Plac
 
 /// A listing underway.
 struct Reader {
+    /// The directory.
+    path: StorePath,
     answer: Answer,
     cutter: Cutter,
     /// The directory's own path at the server that answered.
@@ -58,7 +60,7 @@ struct Reader {
     options: ListOptions,
     entries: VecDeque<Found>,
     names: Names,
-    /// Who asks where, for what the answer leaves open.
+    /// Site, caller and query of the requests for sizes that the answer does not tell.
     site: Arc<Site>,
     caller: Caller,
     query: Option<String>,
@@ -67,7 +69,8 @@ struct Reader {
     ended: bool,
 }
 
-/// An entry, and where to ask for its size if the answer does not tell it: an unknown size is not 0.
+/// An entry, and its path at the site if the answer does not tell its size: an unknown size is not 0. After a redirect the server that
+/// answered is another one, with other paths: reads of the file begin at the site, and so does the request for its size.
 struct Found {
     entry: Entry,
     unsized_at: Option<StorePath>,
@@ -106,7 +109,8 @@ impl Reader {
         let (cutter, entries, names) = (Cutter::default(), VecDeque::new(), Names::default());
         let query = place.target.split_once('?').map(|(_, query)| query.to_owned());
         let (is_found, ended) = (false, false);
-        Ok(Self { answer, cutter, directory, options, entries, names, site, caller, query, is_found, ended })
+        let path = path.clone();
+        Ok(Self { path, answer, cutter, directory, options, entries, names, site, caller, query, is_found, ended })
     }
 
     /// The next batch; none at the end.
@@ -172,7 +176,7 @@ impl Reader {
             // Some servers tell more than what is directly in the directory.
             if !inside.contains(&b'/') {
                 self.check_name(inside)?;
-                let found = self.found(Bytes::copy_from_slice(inside), &entry);
+                let found = self.found(Bytes::copy_from_slice(inside), &entry)?;
                 self.entries.push_back(found);
             }
         }
@@ -191,16 +195,19 @@ impl Reader {
         Err(unusable(&self.answer, &format!("it describes two entries of the name {name}")))
     }
 
-    fn found(&self, name: Bytes, entry: &dav::Entry) -> Found {
+    fn found(&self, name: Bytes, entry: &dav::Entry) -> Result<Found> {
         let mut metadata = describe::of_entry(entry);
         let is_file = metadata.kind == FileKind::File;
         let is_unsized = is_file && entry.size_bytes.is_none() && self.options.metadata;
-        let unsized_at = is_unsized.then(|| StorePath::parse(&entry.path).ok()).flatten();
+        let unsized_at = match is_unsized {
+            true => Some(self.path.join(&name).map_err(|error| unusable(&self.answer, &error.to_string()))?),
+            false => None,
+        };
         if !self.options.metadata {
             let Metadata { kind, is_link, directory_id, size, .. } = metadata;
             metadata = Metadata { is_link, directory_id, ..Metadata::new(kind, if is_file { size } else { 0 }) };
         }
-        Found { entry: Entry { name, metadata }, unsized_at }
+        Ok(Found { entry: Entry { name, metadata }, unsized_at })
     }
 }
 

@@ -106,3 +106,20 @@ async fn xrootd_is_not_asked_for_a_name_with_a_question_mark() {
     }
     assert!(server.asked().iter().all(|asked| asked.method.as_str() == "PROPFIND"), "{:?}", server.methods());
 }
+
+/// After a redirect the site may have another file under the path by which the answering server names one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_is_asked_for_where_the_file_is_read() {
+    let far = Web::start(|asked, _| match asked.method.as_str() {
+        "PROPFIND" => multistatus(&["/store/d/", "/store/d/f"], ""),
+        _ => reply(200).body("right"),
+    });
+    let address = far.address;
+    let site = Web::start(move |asked, _| match asked.target.as_str() {
+        "/store/d/f" => reply(200).body("another file"),
+        target => reply(307).with("location", &format!("http://{address}/store{target}")),
+    });
+    let entries = entries(&*site.store()).await.unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.metadata.size).collect::<Vec<_>>(), [5]);
+    assert!(site.asked().iter().all(|asked| asked.target.starts_with("/d")), "{:?}", site.asked());
+}
