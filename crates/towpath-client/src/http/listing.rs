@@ -4,7 +4,7 @@
 //! documents of their own, so that memory is bounded by the piece. An answer in which no cut is found is read whole, up to a bound.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque, hash_map},
     hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
@@ -173,26 +173,36 @@ impl Reader {
                 return Err(unusable(&self.answer, &format!("it describes {path}, which is not in this directory")));
             };
             self.is_found = true;
-            // Some servers tell more than what is directly in the directory.
-            if !inside.contains(&b'/') {
-                self.check_name(inside)?;
-                let found = self.found(Bytes::copy_from_slice(inside), &entry)?;
-                self.entries.push_back(found);
+            // Some servers tell more than what is directly in the directory: of that the directory on the way there is an entry.
+            match inside.iter().position(|byte| *byte == b'/') {
+                Some(end) => {
+                    let directory = dav::Entry { is_collection: true, ..dav::Entry::default() };
+                    self.add(inside.split_at(end).0, NameOrigin::Below, &directory)?;
+                }
+                None if entry.is_collection => self.add(inside, NameOrigin::Directory, &entry)?,
+                None => self.add(inside, NameOrigin::Other, &entry)?,
             }
         }
         Ok(())
     }
 
-    /// Notes that there is an entry `name`.
+    /// Adds the entry `name`, unless it is there.
     ///
     /// # Errors
-    /// `Protocol` if there was one before: then at least one of the two names is wrong, and a file of another name would be missed.
-    fn check_name(&mut self, name: &[u8]) -> Result<()> {
-        if self.names.add(name) {
-            return Ok(());
+    /// `Protocol` if two entries have this name: then at least one of the two names is wrong, and a file of another name would be missed.
+    fn add(&mut self, name: &[u8], origin: NameOrigin, entry: &dav::Entry) -> Result<()> {
+        match self.names.add(name, origin) {
+            Some(true) => {
+                let found = self.found(Bytes::copy_from_slice(name), entry)?;
+                self.entries.push_back(found);
+                Ok(())
+            }
+            Some(false) => Ok(()),
+            None => {
+                let name = readable(&String::from_utf8_lossy(name));
+                Err(unusable(&self.answer, &format!("it describes two entries of the name {name}")))
+            }
         }
-        let name = readable(&String::from_utf8_lossy(name));
-        Err(unusable(&self.answer, &format!("it describes two entries of the name {name}")))
     }
 
     fn found(&self, name: Bytes, entry: &dav::Entry) -> Result<Found> {
@@ -211,18 +221,45 @@ impl Reader {
     }
 }
 
-/// The names of a listing so far, as keyed hashes: 16 bytes a name whatever its length. Two names of a million have the same hash with a
-/// probability of 3e-8; the listing then fails.
+/// How a name of a listing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameOrigin {
+    /// From the path of something below it.
+    Below,
+    /// From the description of a directory.
+    Directory,
+    /// From the description of something else.
+    Other,
+}
+
+/// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. Two of a million names have the
+/// same hash with a probability of 3e-8; the listing then fails.
 #[derive(Debug, Default)]
 struct Names {
     state: RandomState,
-    hashes: HashSet<u64>,
+    origins: HashMap<u64, NameOrigin>,
 }
 
 impl Names {
-    /// Adds a name. Whether it is new.
-    fn add(&mut self, name: &[u8]) -> bool {
-        self.hashes.insert(self.state.hash_one(name))
+    /// Adds a name. Whether it is new; none if it cannot be the name of one and the same entry.
+    fn add(&mut self, name: &[u8], origin: NameOrigin) -> Option<bool> {
+        use NameOrigin::{Below, Directory};
+        let known = self.origins.entry(self.state.hash_one(name));
+        let before = match known {
+            hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(origin);
+                return Some(true);
+            }
+            hash_map::Entry::Occupied(before) => before.into_mut(),
+        };
+        match (*before, origin) {
+            (Below | Directory, Below) => Some(false),
+            (Below, Directory) => {
+                *before = Directory;
+                Some(false)
+            }
+            _ => None,
+        }
     }
 }
 

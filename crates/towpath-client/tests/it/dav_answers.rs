@@ -80,6 +80,29 @@ async fn a_name_with_an_unencoded_mark_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_with_a_slash_is_not_left_out() {
+    for hrefs in [&["/d/", "/d/a", "/d/x%2Fy"][..], &["/d/", "/d%2fx"]] {
+        let server = Web::start(move |_, _| multistatus(hrefs, SIZE));
+        is_unusable(&error(entries(&*server.store()).await), hrefs.last().unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deeper_entry_shows_the_directory_above_it() {
+    for hrefs in [
+        &["/d/", "/d/e/f", "/d/e/g/", "/d/a"][..],
+        &["/d/", "/d/e/f/", "/d/e/", "/d/a"],
+        &["/d/", "/d/e/", "/d/e/f", "/d/a"],
+    ] {
+        let entries = listed(hrefs).await.unwrap();
+        assert_eq!(names(&entries), ["e", "a"], "{hrefs:?}");
+        assert!(entries[0].metadata.is_directory(), "{hrefs:?}");
+    }
+    is_unusable(&error(listed(&["/d/", "/d/e", "/d/e/f"]).await), "name e");
+    is_unusable(&error(listed(&["/d/", "/d/e/f", "/d/e"]).await), "name e");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_entries_of_one_name_are_refused() {
     is_unusable(&error(listed(&["/d/", "/d/A", "/d/%41"]).await), "name A");
     is_unusable(&error(listed(&["/d/", "/d/a", "/d/a/"]).await), "name a");

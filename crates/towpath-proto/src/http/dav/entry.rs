@@ -64,6 +64,9 @@ pub enum InvalidAnswer {
     /// An `href` has a `?` or `#`: a query or fragment, or a name that is not percent-encoded, and then its `%` cannot be decoded either.
     #[error("it names a resource with a `?` or `#` that is not percent-encoded: {0}")]
     Unencoded(String),
+    /// An `href` has a percent-encoded slash: it is part of a name, and no file has such a name here.
+    #[error("it names a resource with a slash in its name: {0}")]
+    SlashInName(String),
 }
 
 /// What to ask a server for, to get everything that an [`Entry`] can hold; `with_node` also what only towpath's server knows.
@@ -183,6 +186,9 @@ fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     let href = href.trim();
     if href.contains(['?', '#']) {
         return Err(InvalidAnswer::Unencoded(href.to_owned()));
+    }
+    if href.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%2f")) {
+        return Err(InvalidAnswer::SlashInName(href.to_owned()));
     }
     decode_href(href).map_err(|_| InvalidAnswer::Path)
 }

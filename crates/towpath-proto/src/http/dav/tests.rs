@@ -399,6 +399,9 @@ fn a_path_that_may_name_another_file_is_refused() {
     for href in ["/d/c?d", "/d/a#b", "http://h/d/?"] {
         assert_eq!(from_server(href, false), Err(InvalidAnswer::Unencoded(href.into())));
     }
+    for href in ["/d/x%2Fy", "/d%2fx"] {
+        assert_eq!(from_server(href, false), Err(InvalidAnswer::SlashInName(href.into())));
+    }
 }
 
 #[test]
