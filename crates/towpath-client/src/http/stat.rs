@@ -10,6 +10,7 @@ use towpath_proto::{
         digest::{write_want_digest, write_want_repr_digest},
         range,
     },
+    url::decode_href,
 };
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
@@ -139,12 +140,35 @@ impl Described {
     /// `Protocol` if it says nothing that can be used; the error of the resource.
     fn entry(&self) -> Result<Entry> {
         let entries = Entries::new(&self.body).map_err(|error| self.unusable(&error.to_string()))?;
-        let mut entries = entries.from_xrootd(self.is_from_xrootd);
-        let entry = entries.next().ok_or_else(|| self.unusable("it describes nothing"))?;
-        let entry = entry.map_err(|error| self.unusable(&readable(&error.to_string())))?;
+        let entries = entries.from_xrootd(self.is_from_xrootd).collect::<Result<Vec<_>, _>>();
+        let entries = entries.map_err(|error| self.unusable(&readable(&error.to_string())))?;
+        let entry = self.find(entries)?;
         match entry.status {
             None => Ok(entry),
             Some(status) => Err(refused(status, &self.place)),
+        }
+    }
+
+    /// The entry of the resource. A server may ignore the depth, and describe what is in a directory before the directory.
+    ///
+    /// Behind a proxy a server may know the resource by a path with a prefix more, or less, than the one that was requested. A single
+    /// entry is taken if one of the two paths ends with the other, name by name: `/webdav/d/f` for `/d/f`, or `/d/f` for `/webdav/d/f`.
+    /// That keeps the last name, so that neither a child nor a parent is taken for the resource, except for `/`, which every path
+    /// ends with, and which is only taken if it is a directory: a wrong one is then refused where a file is to be read or removed.
+    fn find(&self, mut entries: Vec<Entry>) -> Result<Entry> {
+        let requested = decode_href(self.place.path()).map_err(|error| self.unusable(&error.to_string()))?;
+        let requested = names(&requested);
+        if let Some(index) = entries.iter().position(|entry| names(&entry.path) == requested) {
+            return Ok(entries.swap_remove(index));
+        }
+        match <[Entry; 1]>::try_from(entries) {
+            Ok([only]) if is_under_another_prefix(&only, &requested) => Ok(only),
+            Ok([only]) => {
+                let other = readable(&String::from_utf8_lossy(&only.path));
+                Err(self.unusable(&format!("it describes {other} instead")))
+            }
+            Err(none) if none.is_empty() => Err(self.unusable("it describes nothing")),
+            Err(_) => Err(self.unusable("it describes other resources")),
         }
     }
 
@@ -152,6 +176,18 @@ impl Described {
         let message = format!("the answer of {} to PROPFIND cannot be used: {why}", self.place.root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
+}
+
+/// The names in a path; none in that of the root.
+fn names(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect()
+}
+
+/// Whether `entry` may be the resource that was `requested` by these names ([`Described::find`]).
+fn is_under_another_prefix(entry: &Entry, requested: &[&[u8]]) -> bool {
+    let described = names(&entry.path);
+    let is_suffix = described.ends_with(requested) || requested.ends_with(&described);
+    is_suffix && (entry.is_collection || !described.is_empty())
 }
 
 /// That the properties of `place` could not be had.

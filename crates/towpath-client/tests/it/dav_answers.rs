@@ -146,3 +146,40 @@ async fn a_size_is_asked_for_where_the_file_is_read() {
     assert_eq!(entries.iter().map(|entry| entry.metadata.size).collect::<Vec<_>>(), [5]);
     assert!(site.asked().iter().all(|asked| asked.target.starts_with("/d")), "{:?}", site.asked());
 }
+
+/// A server that answers every PROPFIND with these `href`s, whatever its depth, and serves a file everywhere.
+fn describing(hrefs: &'static [&'static str]) -> Web {
+    Web::start(move |asked, _| match asked.method.as_str() {
+        "PROPFIND" => multistatus(hrefs, SIZE),
+        "DELETE" => reply(204),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_described_after_its_content_is_not_removed_as_a_file() {
+    let server = describing(&["/d/a", "/d/"]);
+    assert_eq!(error(server.store().remove_file(&caller(), &path("/d")).await).fault(), Fault::IsDirectory);
+    assert!(!server.methods().contains(&"DELETE".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_resource_is_not_taken_for_the_requested_one() {
+    for hrefs in [&["/d/a"][..], &["/e"], &["/"], &["/d/a", "/d/b"], &["/webdav/d/", "/webdav/d/a"], &["/dd"]] {
+        let is_root = hrefs == ["/"];
+        let server = describing(hrefs);
+        let removed = error(server.store().remove_file(&caller(), &path("/d")).await);
+        let fault = if is_root { Fault::IsDirectory } else { Fault::Protocol };
+        assert_eq!(removed.fault(), fault, "{hrefs:?}: {removed}");
+        assert!(!server.methods().contains(&"DELETE".into()), "{hrefs:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_may_be_described_under_another_prefix() {
+    for href in ["/webdav/d/f", "/f", "/d/f", "http://elsewhere/d/f"] {
+        let server = Web::start(move |_, _| multistatus(&[href], SIZE));
+        let metadata = server.store().stat(&caller(), &path("/d/f")).await.unwrap();
+        assert_eq!((metadata.is_directory(), metadata.size), (false, 3), "{href}");
+    }
+}
