@@ -159,8 +159,8 @@ impl RemoteFile {
         self.answered.get().is_none()
     }
 
-    /// A GET of `ranges`, on condition that the file is the version that is pinned.
-    pub(super) fn question(&self, ranges: &RangeRequest) -> Question {
+    /// A GET of `ranges`, or of the whole file, on condition that the file is the version that is pinned.
+    pub(super) fn question(&self, ranges: Option<&RangeRequest>) -> Question {
         let question = self.unconditional(ranges);
         let version = match (self.answered.get(), self.pinned.get()) {
             (Some(Some(answered)), _) => Some(answered.clone()),
@@ -175,10 +175,13 @@ impl RemoteFile {
         }
     }
 
-    fn unconditional(&self, ranges: &RangeRequest) -> Question {
-        let mut question = Question::new(&self.site, Method::GET).with(header::RANGE, ranges.to_string());
+    fn unconditional(&self, ranges: Option<&RangeRequest>) -> Question {
+        let mut question = Question::new(&self.site, Method::GET);
         question.of_file = true;
-        question
+        match ranges {
+            Some(ranges) => question.with(header::RANGE, ranges.to_string()),
+            None => question,
+        }
     }
 
     /// A pursuit that begins where the last answer came from.
@@ -208,7 +211,8 @@ impl RemoteFile {
             self.look().await?;
         }
         let pursuit = self.pursuit();
-        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes: true, is_conditional: true }.run().await
+        let (wishes, is_conditional, is_ranged) = (true, true, true);
+        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes, is_conditional, is_ranged }.run().await
     }
 
     /// Looks whether the file is still as it was when its metadata were asked for, at a site whose answers tell no version.
@@ -285,6 +289,8 @@ struct Fetch<'a> {
     wishes: bool,
     /// Whether the server refuses another version, or the answer is compared here alone.
     is_conditional: bool,
+    /// Whether to ask for a range, or for the whole file because the server cannot use ranges.
+    is_ranged: bool,
 }
 
 /// What an answer is good for.
@@ -307,9 +313,11 @@ impl Fetch<'_> {
             if self.next >= self.end {
                 return Ok(self.buffer);
             }
-            let range = self.range()?;
-            let mut question =
-                if self.is_conditional { self.file.question(&range) } else { self.file.unconditional(&range) };
+            let range = if self.is_ranged { Some(self.range()?) } else { None };
+            let mut question = match self.is_conditional {
+                true => self.file.question(range.as_ref()),
+                false => self.file.unconditional(range.as_ref()),
+            };
             if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
                 question = stat::wanting(question, &stat::WANTED);
             }
@@ -342,13 +350,24 @@ impl Fetch<'_> {
                 Ok(Use::Again)
             }
             StatusCode::PRECONDITION_FAILED => Err(changed()),
-            StatusCode::RANGE_NOT_SATISFIABLE if self.first.is_some() => {
-                answer.release_place();
-                self.file.pin_by_stat().await.map(|_| Use::Again)
-            }
-            StatusCode::RANGE_NOT_SATISFIABLE => Err(changed()),
+            StatusCode::RANGE_NOT_SATISFIABLE => self.judge_unsatisfied(answer).await,
             _ => Ok(self.judge_refusal(answer)),
         }
+    }
+
+    /// Either the file ends before the range, or the server cannot use ranges and is asked for the whole file: of one that is shorter by now
+    /// the answer to that shows it.
+    async fn judge_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
+        let Some(pinned) = self.file.pinned.get() else {
+            answer.release_place();
+            return self.file.pin_by_stat().await.map(|_| Use::Again);
+        };
+        let is_other = stat::size_without_range(answer).is_some_and(|size| size != pinned.metadata.size);
+        if is_other || !self.is_ranged {
+            return Err(changed());
+        }
+        self.is_ranged = false;
+        Ok(Use::Again)
     }
 
     async fn judge_part(&mut self, answer: &mut Answer) -> Result<Use> {

@@ -8,7 +8,7 @@ use towpath_proto::{
     http::{
         dav::{Entries, Entry, propfind_body},
         digest::{write_want_digest, write_want_repr_digest},
-        range,
+        range::{self, ContentRange},
     },
     url::decode_href,
 };
@@ -231,22 +231,38 @@ pub(super) fn may_be_for_get_only(error: &Error) -> bool {
 
 /// The metadata of a file by a GET of its first byte.
 ///
+/// A server that cannot use the range answers 416 not only of an empty file. Unless it tells the size 0 with that, a GET of the whole file
+/// shows what is there; of its body nothing is read.
+///
 /// # Errors
 /// Those of asking; [`unknown_length`].
 pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
     let mut question = Question::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
     question.of_file = true;
-    let answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+    let mut answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+    let is_empty = size_without_range(&answer) == Some(0);
+    if answer.status == StatusCode::RANGE_NOT_SATISFIABLE && !is_empty {
+        answer.discard().await;
+        question.headers.remove(header::RANGE);
+        answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+    }
     let told = answer.field(header::CONTENT_RANGE).and_then(range::told_size);
     let size = match answer.status {
         StatusCode::PARTIAL_CONTENT => told,
         StatusCode::OK => told.or(answer.remaining_bytes()),
-        // The first byte is missing only where there is none.
-        StatusCode::RANGE_NOT_SATISFIABLE => Some(0),
+        StatusCode::RANGE_NOT_SATISFIABLE if is_empty => Some(0),
         _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
     };
     let size = size.ok_or_else(|| unknown_length(&answer.place))?;
     Ok(describe::of_headers(&answer.headers, size).0)
+}
+
+/// The size of the file that an answer 416 tells (`Content-Range: bytes */N`, RFC 9110 §14.4), if it does.
+pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
+    match ContentRange::parse(answer.field(header::CONTENT_RANGE)?)? {
+        ContentRange::Unsatisfied { size } => Some(size),
+        ContentRange::Part { .. } => None,
+    }
 }
 
 /// What the body of an answer is encoded as, if the server says so. Stored that way (as archives of Apache are, and objects with that attribute) it is the

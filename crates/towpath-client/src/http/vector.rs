@@ -200,7 +200,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
     let mut pursuit = file.pursuit();
-    let question = file.question(&ranges);
+    let question = file.question(Some(&ranges));
     let mut answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
     if file.is_gone(&answer, &mut pursuit) {
         drop(answer);

@@ -171,6 +171,70 @@ async fn a_head_of_no_length_or_of_none_is_not_believed() {
     }
 }
 
+/// A server that answers 416 to every range, with this `Content-Range`, 405 or a length of 0 to HEAD, and sends `whole` to a GET without one.
+fn without_ranges(told: Option<String>, is_head_known: bool, whole: impl Fn() -> Reply + Send + Sync + 'static) -> Web {
+    Web::start(move |asked, _| match (asked.method.as_str(), asked.field("range"), &told) {
+        ("GET", "", _) => whole(),
+        ("GET", _, None) => reply(416),
+        ("GET", _, Some(told)) => reply(416).with("content-range", told),
+        ("HEAD", _, _) if is_head_known => reply(200).body(""),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_range_does_not_make_a_file_empty() {
+    for told in [None, Some(format!("bytes */{SIZE}")), Some("nonsense".to_owned())] {
+        for is_head_known in [false, true] {
+            let server = without_ranges(told.clone(), is_head_known, || reply(200).with("etag", "\"v1\"").body(data()));
+            let found = server.store().stat(&Caller::local(), &path("/file")).await.unwrap();
+            assert_eq!(found.size, SIZE as u64, "{told:?} {is_head_known}");
+            assert_eq!(whole(&server, "/file").await.unwrap(), data(), "{told:?} {is_head_known}");
+            let file = server.open("/file").await;
+            assert_eq!(file.read(50_000, 10).await.unwrap(), data()[50_000..50_010], "{told:?} {is_head_known}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_unknown_length_without_ranges_is_a_stream() {
+    for told in [None, Some(format!("bytes */{SIZE}"))] {
+        for is_head_known in [false, true] {
+            let server = without_ranges(told.clone(), is_head_known, || reply(200).body(data()).chunked());
+            let file = server.open("/file").await;
+            assert_eq!(error(file.metadata().await).fault(), Fault::Unsupported, "{told:?} {is_head_known}");
+            let stream = file.stream().await.unwrap().unwrap();
+            assert_eq!(stream.pieces.try_collect::<Vec<_>>().await.unwrap().concat(), data());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_is_empty_by_a_refused_range_or_by_its_length() {
+    for told in [None, Some("bytes */0".to_owned())] {
+        let server = without_ranges(told.clone(), true, || reply(200).body(""));
+        assert_eq!(whole(&server, "/file").await.unwrap(), Bytes::new(), "{told:?}");
+        let asks_for_all =
+            server.asked().iter().any(|asked| asked.method == Method::GET && asked.field("range").is_empty());
+        assert_eq!(asks_for_all, told.is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_that_a_file_no_longer_has_is_another_version() {
+    for told in [Some("bytes */10"), None] {
+        let server = Web::start(move |asked, before| match (before, asked.field("range"), told) {
+            (0, ..) => serve_file(asked, &data(), "\"v1\""),
+            (_, "", _) => reply(200).body(data().slice(..10)),
+            (_, _, Some(told)) => reply(416).with("content-range", told),
+            (_, _, None) => reply(416),
+        });
+        let file = server.open("/file").await;
+        file.read(0, 10).await.unwrap();
+        assert_eq!(error(file.read(50_000, 10).await).fault(), Fault::Changed, "{told:?}");
+    }
+}
+
 /// One property of a file at `/file`.
 fn multistatus(size: usize, etag: &str) -> Reply {
     let date = "<getlastmodified>Thu, 01 Jan 1970 00:01:40 GMT</getlastmodified>";
