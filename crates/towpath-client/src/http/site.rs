@@ -427,8 +427,28 @@ fn check_name(place: &Place) -> Result<(), Failure> {
     Err(Failure::Fatal(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage)))
 }
 
+/// Fails if the body of `answer` has a transfer coding besides a single `chunked`. No other one is requested (RFC 9112 §7.4): its bytes are not
+/// the content, and without `chunked` as the last one only the end of the connection ends them.
+fn check_coding(answer: &Answer) -> Result<(), Failure> {
+    let mut fields = answer.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_known = match (fields.next(), fields.next()) {
+        (None, _) => true,
+        (Some(only), None) => only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    };
+    if is_known {
+        return Ok(());
+    }
+    let message = format!(
+        "{} sends its answer with a transfer coding that was not asked for, and not just chunked",
+        answer.place.root()
+    );
+    Err(Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)))
+}
+
 /// Whether to work with an answer, or to ask again.
 async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -> Result<Answer, Failure> {
+    check_coding(&answer)?;
     if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, question)) {
         let next = answer.place.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
         if question.of_file && answer.place.is_directory_form(&next) {

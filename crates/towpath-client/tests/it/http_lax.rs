@@ -103,6 +103,44 @@ async fn an_end_that_is_only_the_end_of_the_connection_proves_nothing() {
     assert_eq!(stream.pieces.try_collect::<Vec<_>>().await.unwrap().concat(), data());
 }
 
+/// A file `content` that comes in one chunk with these lines of header, and then the end of the connection.
+async fn in_chunks(header: &str) -> [towpath_store::Result<Bytes>; 3] {
+    let (port, _server) = crate::lying::web(
+        &format!("HTTP/1.1 200 OK\r\n{header}\r\nConnection: close\r\n\r\n7\r\ncontent\r\n0\r\n\r\n"),
+        "",
+    );
+    let store = crate::web::store(&format!("http://127.0.0.1:{port}/"), &crate::web::options());
+    let file = store.open(&Caller::local(), &path("/file"), OpenOptions::default()).await.unwrap();
+    let stream = async {
+        let stream = file.stream().await?.expect("its length is not known");
+        assert!(stream.is_framed);
+        Ok(stream.pieces.try_collect::<Vec<_>>().await?.concat().into())
+    };
+    let stat = store.stat(&Caller::local(), &path("/file")).await.map(|_| Bytes::new());
+    [stream.await, file.read(0, 10).await, stat]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_coding_that_was_not_asked_for_is_refused() {
+    for known in ["Transfer-Encoding: chunked", "transfer-encoding:  Chunked "] {
+        assert_eq!(in_chunks(known).await[0].as_ref().unwrap(), "content", "{known}");
+    }
+    for coding in [
+        "identity",
+        "gzip",
+        "gzip, chunked",
+        "chunked, chunked",
+        "chunked;x=1",
+        "",
+        "gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        for outcome in in_chunks(&format!("Transfer-Encoding: {coding}")).await {
+            let refused = error(outcome);
+            assert_eq!((refused.fault(), refused.blame()), (Fault::Protocol, Blame::Storage), "{coding}: {refused}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_known_length_is_no_stream() {
     let server = Web::start(|asked, _| serve_file(asked, &data(), "\"v1\""));

@@ -209,7 +209,7 @@ async fn a_promised_answer_that_makes_no_sense_is_the_servers_fault() {
 }
 
 /// A server that takes a request, answers it with `first`, and then says `again` every second. It hangs up if it has no more to say.
-fn web(first: &str, again: &str) -> (u16, AbortOnDropHandle<()>) {
+pub(crate) fn web(first: &str, again: &str) -> (u16, AbortOnDropHandle<()>) {
     let listener: TcpListener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (first, again): (Arc<str>, Arc<str>) = (first.into(), again.into());
