@@ -2,6 +2,8 @@
 //! that does what real ones seldom do.
 #![allow(clippy::unwrap_used, reason = "what helps a test may fail it")]
 
+#[path = "it/accepted.rs"]
+mod accepted;
 #[path = "it/changes.rs"]
 mod changes;
 #[path = "it/dav_answers.rs"]

@@ -22,12 +22,27 @@ use super::{
 /// The longest answer to a PROPPATCH of one property.
 const OUTCOME_BYTES: usize = 64 << 10;
 
+/// What a request leaves when it has been carried out. A request that was only accepted (202) is judged by it.
+#[derive(Debug, Clone, Copy)]
+enum Effect<'a> {
+    /// Nothing is at this path any more.
+    Gone(&'a StorePath),
+    /// Nothing that a request could find: a link that leads nowhere is gone.
+    Invisible,
+    /// A directory is at this path.
+    Directory(&'a StorePath),
+    /// `source` is no longer at `from`, but at `to`.
+    Moved { from: &'a StorePath, to: &'a StorePath, source: &'a Metadata },
+    /// A copy of `source` is at `to`, where `target` was before.
+    Copied { to: &'a StorePath, source: &'a Metadata, target: Option<&'a Metadata> },
+}
+
 impl HttpStore {
     pub(super) async fn make_one_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let question = Question::new(&self.site, method("MKCOL"));
         let place = self.directory_place(path);
-        let made = self.carry_out(caller, path, &place, Question { repeatable: false, ..question }).await;
-        match made {
+        let question = Question { repeatable: false, ..question };
+        match self.carry_out(caller, path, &place, question, Effect::Directory(path)).await {
             // Some say 404 where RFC 4918 has 409.
             Err(error) if error.fault() == Fault::NotFound => {
                 Err(self.explain_missing_parent(caller, path, error).await)
@@ -72,7 +87,7 @@ impl HttpStore {
         if self.site.facts.is_towpath.certain() && !path.is_root() {
             let question = Question::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
             let question = Question { repeatable: false, ..question };
-            let removed = self.carry_out(caller, path, &self.place(path), question).await;
+            let removed = self.carry_out(caller, path, &self.place(path), question, Effect::Gone(path)).await;
             return removed.map_err(|error| match found {
                 Ok(found) if found.is_directory() => Error::new(Fault::IsDirectory, "it is a directory").at(path),
                 _ => error,
@@ -80,13 +95,16 @@ impl HttpStore {
         }
         match found {
             Ok(metadata) if metadata.is_directory() => {
-                return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
+                Err(Error::new(Fault::IsDirectory, "it is a directory").at(path))
             }
+            Ok(_) => self.delete(caller, path, &self.place(path)).await,
             // Of a link that leads nowhere a server may say that there is no such file, and remove it all the same.
-            Err(error) if error.fault() != Fault::NotFound => return Err(error),
-            _ => {}
+            Err(error) if error.fault() == Fault::NotFound => {
+                let question = self.deletion();
+                self.carry_out(caller, path, &self.place(path), question, Effect::Invisible).await
+            }
+            Err(error) => Err(error),
         }
-        self.delete(caller, path, &self.place(path)).await
     }
 
     pub(super) async fn delete_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
@@ -128,10 +146,13 @@ impl HttpStore {
     }
 
     pub(super) async fn delete(&self, caller: &Caller, path: &StorePath, place: &Place) -> Result<()> {
+        self.carry_out(caller, path, place, self.deletion(), Effect::Gone(path)).await
+    }
+
+    fn deletion(&self) -> Question {
         let question = Question::new(&self.site, Method::DELETE);
         // A whole tree takes a server a while.
-        let question = Question { repeatable: false, wait: self.site.options.patience, ..question };
-        self.carry_out(caller, path, place, question).await
+        Question { repeatable: false, wait: self.site.options.patience, ..question }
     }
 
     async fn is_empty(&self, caller: &Caller, path: &StorePath) -> Result<bool> {
@@ -155,10 +176,9 @@ impl HttpStore {
         if from.is_root() || (to != from && to.is_within(from) && source.is_directory()) {
             return Err(Error::new(Fault::InvalidArgument, "a directory cannot move into itself").at(from));
         }
-        match self.stat_path(caller, to).await {
-            Ok(target) => self.may_replace(caller, &source, (to, &target), overwrite).await?,
-            Err(error) if error.fault() == Fault::NotFound => {}
-            Err(error) => return Err(error),
+        let target = self.find(caller, to).await?;
+        if let Some(target) = &target {
+            self.may_replace(caller, &source, (to, target), overwrite).await?;
         }
         let (place, destination) = match source.is_directory() {
             true => (self.directory_place(from), self.directory_place(to)),
@@ -171,7 +191,11 @@ impl HttpStore {
         question.repeatable = false;
         // A server may do either by copying the bytes.
         question.wait = self.site.options.patience;
-        match self.carry_out(caller, from, &place, question).await {
+        let effect = match name {
+            "COPY" => Effect::Copied { to, source: &source, target: target.as_ref() },
+            _ => Effect::Moved { from, to, source: &source },
+        };
+        match self.carry_out(caller, from, &place, question, effect).await {
             Err(error) if error.fault() == Fault::NotFound => Err(self.explain_missing_parent(caller, to, error).await),
             outcome => outcome,
         }
@@ -210,27 +234,38 @@ impl HttpStore {
         }
         let root = answer.place.root();
         let body = answer.beginning(OUTCOME_BYTES).await;
-        let statuses = Element::parse(&body, Limits::REQUEST).ok().and_then(|multistatus| {
-            let response = multistatus.dav_child("response")?;
-            Some(response.dav_child("propstat")?.dav_child("status")?.text.clone())
-        });
-        match statuses {
-            Some(status) if status.split_whitespace().nth(1) == Some("200") => Ok(()),
-            _ => {
-                let message = format!("{root} does not let times be set");
-                Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
-            }
+        if Element::parse(&body, Limits::REQUEST).is_ok_and(|multistatus| is_changed(&multistatus)) {
+            return Ok(());
         }
+        let message = format!("{root} does not let times be set");
+        Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
     }
 
-    /// Asks for something that is done, or is not.
-    async fn carry_out(&self, caller: &Caller, path: &StorePath, place: &Place, question: Question) -> Result<()> {
+    /// Sends a request that is carried out, or is not. After an answer 202, by which a server promises to carry it out later, `effect` shows
+    /// whether it has.
+    async fn carry_out(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        place: &Place,
+        question: Question,
+        effect: Effect<'_>,
+    ) -> Result<()> {
         let answer =
             self.site.ask(caller, &mut self.site.pursuit(place), &question).await.map_err(|error| error.at(path))?;
         let error = match answer.status {
             StatusCode::MULTI_STATUS => {
                 let message = format!("{} completed only part of the request (207)", answer.place.root());
                 Error::new(Fault::Io, message).blamed_on(Blame::Storage)
+            }
+            StatusCode::ACCEPTED => {
+                let root = answer.place.root();
+                answer.discard().await;
+                match self.has_happened(caller, effect).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => refusal::not_done(&root, &question.method, None),
+                    Err(error) => refusal::not_done(&root, &question.method, Some(error.message())),
+                }
             }
             status if status.is_success() => {
                 answer.discard().await;
@@ -239,6 +274,33 @@ impl HttpStore {
             _ => refusal::of(answer, &question.method, &self.site.credentials(caller)?).await,
         };
         Err(error.at(path))
+    }
+
+    /// Whether an effect can be seen.
+    async fn has_happened(&self, caller: &Caller, effect: Effect<'_>) -> Result<bool> {
+        let is_like = |found: &Metadata, source: &Metadata| (found.kind, found.size) == (source.kind, source.size);
+        Ok(match effect {
+            Effect::Gone(path) => self.find(caller, path).await?.is_none(),
+            Effect::Invisible => false,
+            Effect::Directory(path) => self.find(caller, path).await?.is_some_and(|found| found.is_directory()),
+            Effect::Moved { from, to, source } => {
+                self.find(caller, from).await?.is_none()
+                    && self.find(caller, to).await?.is_some_and(|found| is_like(&found, source))
+            }
+            Effect::Copied { to, source, target } => {
+                let is_new = |found: &Metadata| target.is_none_or(|target| target.version != found.version);
+                self.find(caller, to).await?.is_some_and(|found| is_like(&found, source) && is_new(&found))
+            }
+        })
+    }
+
+    /// The metadata of a path; none if nothing is there.
+    async fn find(&self, caller: &Caller, path: &StorePath) -> Result<Option<Metadata>> {
+        match self.stat_path(caller, path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.fault() == Fault::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// `NotDirectory` if what should be the parent of `path` is a file; else `error`, which says that it is missing.
@@ -266,4 +328,13 @@ impl HttpStore {
         }
         place
     }
+}
+
+/// Whether the answer to a PROPPATCH says 200 of a property, and nothing else of any (202 is not yet done).
+fn is_changed(multistatus: &Element) -> bool {
+    let responses = multistatus.children.iter().filter(|child| child.name.is_dav("response"));
+    let propstats = responses.flat_map(|response| &response.children).filter(|child| child.name.is_dav("propstat"));
+    let mut statuses =
+        propstats.map(|propstat| propstat.dav_child("status")?.text.split_whitespace().nth(1)).peekable();
+    statuses.peek().is_some() && statuses.all(|status| status == Some("200"))
 }

@@ -116,6 +116,9 @@ impl Put {
 
     /// What the answer tells of the new file.
     pub(super) async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
+        if answer.status == StatusCode::ACCEPTED {
+            return self.promised(answer, size).await;
+        }
         if answer.status.is_success() {
             let (mut metadata, _) = describe::of_headers(&answer.headers, size);
             // A digest in the answer may also be of the answer's own body.
@@ -126,6 +129,24 @@ impl Put {
             return Ok(metadata);
         }
         Err(self.refused(answer).await)
+    }
+
+    /// The metadata of the new file, which the server promised to make (202), if it is there already. If it is not, nothing may be removed:
+    /// under its name may be what it will replace.
+    async fn promised(&self, answer: Answer, size: u64) -> Result<Metadata> {
+        let root = answer.place.root();
+        answer.discard().await;
+        let found = match self.look().await {
+            Ok(found) => found,
+            Err(error) if error.fault() == Fault::NotFound => return Err(refusal::not_done(&root, &Method::PUT, None)),
+            Err(error) => return Err(refusal::not_done(&root, &Method::PUT, Some(error.message()))),
+        };
+        let is_like = (found.kind, found.size) == (FileKind::File, size);
+        if is_like && self.before.differs_from(&found) {
+            return Ok(found);
+        }
+        let unseen = is_like.then_some("what is there may have been there before");
+        Err(refusal::not_done(&root, &Method::PUT, unseen))
     }
 
     /// Why the server refused.

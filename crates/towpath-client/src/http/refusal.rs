@@ -70,6 +70,15 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
+/// That a server answered 202, and what it promised has not happened, or cannot be seen because of `unseen`. It is not sent again: what is
+/// promised may still happen, and a second time.
+pub(super) fn not_done(root: &str, method: &Method, unseen: Option<&str>) -> Error {
+    let state = unseen
+        .map_or_else(|| "it is not done yet".to_owned(), |why| format!("whether it is done cannot be seen ({why})"));
+    let message = format!("{root} accepted {method} (202), but {state}: look later whether it was carried out");
+    Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
+}
+
 /// What the challenge of a refusal says of the bearer token that was shown (RFC 6750 §3).
 fn bearer_error(headers: &HeaderMap) -> Option<BearerError> {
     headers.get_all(header::WWW_AUTHENTICATE).iter().find_map(|field| BearerError::parse(field.to_str().ok()?))
@@ -118,6 +127,8 @@ pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
     match special {
         Some((_, _, fault)) => *fault,
         None if status == StatusCode::PRECONDITION_FAILED => Fault::Changed,
+        // What is asked for is being prepared, as a file that comes from tape.
+        None if status == StatusCode::ACCEPTED => Fault::Unavailable,
         None if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => Fault::Unsupported,
         None => Fault::from_http(status.as_u16()),
     }
@@ -164,6 +175,7 @@ mod tests {
         assert_eq!(of("GET", 404), Fault::NotFound);
         assert_eq!(of("PUT", 507), Fault::NoSpace);
         assert_eq!(of("GET", 401), Fault::AuthenticationFailed);
+        assert_eq!(of("GET", 202), Fault::Unavailable);
     }
 
     #[test]

@@ -305,7 +305,8 @@ pub(super) async fn ask_head(
         question.of_file = true;
         question.wait = wait;
         let answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
-        if answer.status.is_success() {
+        // 202 describes what the server will do, as with a file that comes from tape, not the file.
+        if answer.status.is_success() && answer.status != StatusCode::ACCEPTED {
             if !asks && !wanted.is_empty() {
                 site.facts.want_digest.learn(false);
             }
