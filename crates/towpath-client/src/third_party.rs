@@ -58,6 +58,7 @@ impl Client {
         };
         match (from.scheme().family(), to.scheme().family(), way) {
             (Family::Http, Family::Http, _) => {
+                http::HttpStore::new(&self.http, other).check_name(&path_of(other)?)?;
                 let store = http::HttpStore::new(&self.http, active);
                 let active = path_of(active)?;
                 store.copy_with(caller, &active, http::Other { url: other, way, overwrite }, written).await

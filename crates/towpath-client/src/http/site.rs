@@ -238,8 +238,8 @@ impl Site {
     }
 
     async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
-        if place.endpoint == self.endpoint && self.facts.is_xrootd.certain() {
-            check_name(place)?;
+        if place.endpoint == self.endpoint {
+            self.check_name(place).map_err(Failure::Fatal)?;
         }
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
         let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
@@ -258,7 +258,7 @@ impl Site {
             self.facts.learn(&answer.headers);
         }
         if facts::is_xrootd(&answer.headers) {
-            check_name(place)?;
+            check_name(place).map_err(Failure::Fatal)?;
         }
         if answer.status == StatusCode::UNAUTHORIZED {
             self.tokens.forget();
@@ -268,6 +268,14 @@ impl Site {
             return Err(Failure::Lost(refusal::of(answer, &question.method, &credentials).await));
         }
         judge(answer, question, &credentials).await
+    }
+
+    /// Fails if this site is known to take `place` for another one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name with a question mark at XRootD.
+    pub(super) fn check_name(&self, place: &Place) -> Result<()> {
+        if self.facts.is_xrootd.certain() { check_name(place) } else { Ok(()) }
     }
 
     /// The request that asks `question`.
@@ -416,7 +424,7 @@ impl Site {
 
 /// Fails if XRootD takes `place` for another one: of a name with a question mark, percent-encoded or not, it takes the rest for parameters
 /// (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
-fn check_name(place: &Place) -> Result<(), Failure> {
+fn check_name(place: &Place) -> Result<()> {
     if !place.has_question_mark() {
         return Ok(());
     }
@@ -424,7 +432,7 @@ fn check_name(place: &Place) -> Result<(), Failure> {
         "{} is XRootD, which cannot serve a name with a question mark by HTTP: use another protocol, or rename it",
         place.root()
     );
-    Err(Failure::Fatal(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage)))
+    Err(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage))
 }
 
 /// Fails if the body of `answer` has a transfer coding besides a single `chunked`. No other one is requested (RFC 9112 §7.4): its bytes are not

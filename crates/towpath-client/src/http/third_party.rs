@@ -24,6 +24,14 @@ pub(crate) struct Other<'a> {
 }
 
 impl HttpStore {
+    /// Fails if this site is known to take `path`, which another site will ask it for, for another one.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(crate) fn check_name(&self, path: &StorePath) -> Result<()> {
+        self.site.check_name(&self.place(path)).map_err(|error| error.at(path))
+    }
+
     /// Has this site copy `path` from or to another one.
     pub(crate) async fn copy_with(
         &self,

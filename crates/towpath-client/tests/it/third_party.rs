@@ -104,3 +104,23 @@ async fn what_sites_cannot_do_between_them_is_not_asked() {
     assert_eq!(outcome.unwrap_err().fault(), Fault::Unsupported);
     assert!(site.asked().is_empty());
 }
+
+/// XRootD takes what follows a question mark for parameters: the copy would be one of another file, or replace it.
+#[tokio::test]
+async fn xrootd_is_not_named_a_file_with_a_question_mark() {
+    let xrootd = answering(|| reply(404).with("server", "XrootD/v5.5.3"));
+    let site = answering(|| reply(201));
+    let client = Client::new(Arc::new(options()));
+    let active: Url = format!("http://{}/here", site.address).parse().unwrap();
+    let other: Url = format!("http://{}/c%3Fd", xrootd.address).parse().unwrap();
+    let (store, _) = client.connect(&other).unwrap();
+    let root = towpath_store::StorePath::root();
+    store.stat(&Caller::local(), &root).await.unwrap_err();
+    for way in [Way::Pull, Way::Push] {
+        let (from, to) = if way == Way::Pull { (&other, &active) } else { (&active, &other) };
+        let copy = SiteCopy { from, to, way, overwrite: Overwrite::Refuse };
+        let refused = client.copy_between(&Caller::local(), copy, &|_| ()).await.unwrap_err();
+        assert_eq!(refused.fault(), Fault::InvalidArgument, "{refused}");
+    }
+    assert!(site.asked().is_empty());
+}
