@@ -159,7 +159,13 @@ impl Walk {
             {
                 self.list(directory);
             }
-            let (number, batch) = self.listings.next().await?;
+            let Some((number, batch)) = self.listings.next().await else {
+                // Listings that have told their end count until they are polled once more. All of them may have been such.
+                if self.waiting.is_empty() {
+                    return None;
+                }
+                continue;
+            };
             match batch {
                 Some(Ok(entries)) => {
                     let Some(running) = self.running.get_mut(&number) else { continue };

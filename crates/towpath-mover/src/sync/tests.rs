@@ -181,6 +181,16 @@ async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
     }
 }
 
+/// So many that all directories that are listed at a time are at their end at once.
+#[tokio::test]
+async fn empty_directories_do_not_end_a_walk() {
+    // The first directory to be entered is the last to be listed.
+    let mut wanted: Tree = (0..200).map(|number| (format!("/{number:03}"), None)).collect();
+    wanted.insert("/000/file".into(), Some(7));
+    let store = store_of(&wanted, "/top").await;
+    assert_eq!(tree(&store, "/top").await, wanted);
+}
+
 /// A directory of directories without end is given up, and the rest of the tree is not.
 #[tokio::test]
 async fn a_walk_has_room_for_so_many_directories() {
