@@ -1,4 +1,4 @@
-"""A client that holds what a server has for everybody, and connects again when it is dropped: `starvation_attack.py KIND PORT ADDRESSES`.
+"""A client that holds what a server has for everybody, and connects again when it is dropped and every few seconds: `starvation_attack.py KIND PORT ADDRESSES`.
 
 It says `ready` when all its connections have sent what they send, and how often it has connected again when it is ended.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import select
 import signal
 import socket
@@ -18,6 +19,8 @@ HOST = "127.0.0.1"
 FIRST_ADDRESS = 10
 """Clients come from 127.0.0.10 and those after it."""
 DRIP_S = 1.0
+LIFE_S = (2.0, 6.0)
+"""After a time between these a connection is given up and made again."""
 STREAMS = 128
 
 
@@ -105,7 +108,7 @@ TAKES = {"closed windows", "unfinished bodies", "open files"}
 
 
 class Connection:
-    """One that is made again when it is dropped."""
+    """One that is made again when it is dropped, and after some seconds."""
 
     def __init__(self, kind: str, port: int, address: str) -> None:
         self.kind, self.port, self.address = kind, port, address
@@ -114,6 +117,7 @@ class Connection:
 
     def open(self) -> None:
         self.opened += 1
+        self.end = time.monotonic() + random.uniform(*LIFE_S)
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.bind((self.address, 0))
@@ -129,6 +133,8 @@ class Connection:
         try:
             if drips and not self.unsent:
                 self.unsent = memoryview(DRIPS.get(self.kind, b""))
+            if time.monotonic() > self.end:
+                raise ConnectionError
             if events & (select.POLLERR | select.POLLHUP | select.POLLRDHUP):
                 raise ConnectionError
             if events & select.POLLOUT and self.unsent:
@@ -172,7 +178,7 @@ def main() -> None:
         drips = time.monotonic() - dripped > DRIP_S
         dripped = time.monotonic() if drips else dripped
         for descriptor, each in by_number.items():
-            if drips or descriptor in ready:
+            if drips or descriptor in ready or time.monotonic() > each.end:
                 each.step(ready.get(descriptor, 0), drips)
         if not is_ready and (not ready or all(not each.unsent for each in connections)):
             is_ready = True

@@ -15,13 +15,13 @@ CAVEATS = """# How long others wait while a server is attacked
 
 Made by `make bench-starvation` (see [how](../../README.md)); the raw samples are in the JSON files beside this. Before the tables:
 
-- Each attack ([starvation_attack.py](../../starvation_attack.py)) runs against a server with default settings, from one address and from 64, and connects again
-  as soon as it is dropped. Meanwhile one client sends short requests, each on a connection of its own, and waits for the whole answer.
+- Each attack ([starvation_attack.py](../../starvation_attack.py)) runs against a server with default settings, from one address and from 64. Each of its
+  connections is made again as soon as it is dropped, and after two to six seconds. Meanwhile one client sends short requests, each on a connection of its own, and waits for the whole answer.
 - One machine, loopback: server, attack and client share its cores. Addresses are of 127.0.0.0/8.
 - A request that took longer than {limit:.0f} s was given up; after three of a kind no more were sent.
 - Asked: 99 of 100 requests from another address than the attack's within 1 s. Those from an attacker's address are shown for comparison.
 - Memory is the most that the server had resident.
-- A run lasts some ten seconds. Attackers connect again only where the server drops them, which it does for memory that others wait for, and after a minute without a byte.
+- A run lasts some ten seconds.
 """
 AIM_S = 1.0
 
