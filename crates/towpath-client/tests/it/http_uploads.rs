@@ -13,7 +13,7 @@ use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, WriteH
 
 use crate::{
     peer::content,
-    web::{Asked, Reply, Web, error, hang_up, options, path, reply, serve_file, store},
+    web::{Asked, Reply, Web, error, hang_up, options, path, reply, serve_file, silence, store},
 };
 
 /// Too large to be sent in one go.
@@ -145,7 +145,8 @@ async fn a_slow_source_is_waited_for() {
     assert_eq!(put_of(&server).body, "startlater");
 }
 
-/// A server with one file, at first `old`, that keeps what is put and then hangs up; what it has in the end.
+/// What a server has in the end that has one file, at first `old`, and keeps what is put. Then it hangs up, or gives no answer to an upload that is
+/// cancelled.
 async fn left_by(old: Option<&'static str>, overwrite: Overwrite, size: usize, cancel: bool) -> Option<Bytes> {
     let kept = Arc::new(Mutex::new(old.map(Bytes::from)));
     let server = Web::start({
@@ -155,7 +156,7 @@ async fn left_by(old: Option<&'static str>, overwrite: Overwrite, size: usize, c
             match asked.method {
                 Method::PUT => {
                     *kept = Some(asked.body.clone());
-                    hang_up()
+                    if cancel { silence() } else { hang_up() }
                 }
                 Method::DELETE => reply(if kept.take().is_some() { 204 } else { 404 }),
                 Method::HEAD => match &*kept {

@@ -82,14 +82,26 @@ impl Body for Content {
     }
 }
 
-/// Marks an answer that never comes.
+/// Marks a request that gets no answer.
 #[derive(Debug, Clone, Copy)]
-struct HangUp;
+enum NoAnswer {
+    /// The connection is closed.
+    HangUp,
+    /// The connection stays open.
+    Silence,
+}
 
 /// No answer: the server has the request, and closes the connection.
 pub(crate) fn hang_up() -> Reply {
     let mut reply = reply(200);
-    reply.0.extensions_mut().insert(HangUp);
+    reply.0.extensions_mut().insert(NoAnswer::HangUp);
+    reply
+}
+
+/// No answer, on a connection that stays open.
+pub(crate) fn silence() -> Reply {
+    let mut reply = reply(200);
+    reply.0.extensions_mut().insert(NoAnswer::Silence);
     reply
 }
 
@@ -217,8 +229,9 @@ impl Web {
                             seen.len() - 1
                         };
                         let response = answer(&asked, before).0;
-                        match response.extensions().get::<HangUp>() {
-                            Some(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                        match response.extensions().get::<NoAnswer>() {
+                            Some(NoAnswer::HangUp) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                            Some(NoAnswer::Silence) => std::future::pending().await,
                             None => Ok(response),
                         }
                     }
