@@ -7,7 +7,7 @@
 //! | a file being written, its PUT, and the way between; a large one in parts | `upload`, `put`, `conduit`; `parts` |
 //! | copies between this site and another | `third_party` |
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
-//! | one question over all its attempts: again, elsewhere, later | `question`, `site`, `pursuit`, `place`; `facts` are what was learnt |
+//! | one request over all its attempts: retry, redirect, backoff | `question`, `site`, `retry_state`, `place`; `facts` are what was learnt |
 //! | one answer as it arrives | `answer` |
 //! | a probe of the network | `probe` |
 //! | a question to a service that is no storage | `inquiry` |
@@ -35,11 +35,11 @@ mod place;
 mod places;
 mod pool;
 mod probe;
-mod pursuit;
 mod put;
 mod question;
 mod read;
 mod refusal;
+mod retry_state;
 pub mod s3;
 mod site;
 mod stat;

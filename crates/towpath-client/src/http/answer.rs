@@ -12,7 +12,7 @@ use towpath_store::{Blame, Error, Fault, Result, sys::clock};
 use super::{
     place::Place,
     pool::{Connection, Pool},
-    pursuit::Failure,
+    retry_state::Failure,
 };
 use crate::{ClientOptions, Waits, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE};
 

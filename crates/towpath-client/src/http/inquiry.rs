@@ -17,9 +17,9 @@ use super::{
     answer::Answer,
     payload::Payload,
     place::Place,
-    pursuit::{Failure, Pursuit},
     question::Question,
     refusal,
+    retry_state::{Failure, RetryState},
     site::{Site, Sites},
 };
 use crate::dial::timed_out;
@@ -103,13 +103,13 @@ impl Sites {
     async fn ask_once(&self, place: &Place, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let site = self.at(&place.endpoint);
         let question = question(&site, inquiry);
-        let mut pursuit = site.pursuit(place).for_at_most(inquiry.patience);
+        let mut retry_state = site.retry_state(place).for_at_most(inquiry.patience);
         loop {
-            let begun = begin(&site, caller, &mut pursuit, &question, inquiry).await?;
+            let begun = begin(&site, caller, &mut retry_state, &question, inquiry).await?;
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
             match answer.whole(inquiry.limit_bytes).await {
                 Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
-                Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
+                Err(failure) => site.recover(&mut retry_state, failure, &question).await?,
             }
         }
     }
@@ -120,8 +120,8 @@ impl Sites {
         let site = self.at(&place.endpoint);
         // It may be read for ever, and so takes none of the places for what is read at once.
         let question = Question { prompt: false, ..question(&site, inquiry) };
-        let mut pursuit = site.pursuit(&place).for_at_most(inquiry.patience);
-        let begun = timeout(inquiry.patience, begin(&site, caller, &mut pursuit, &question, inquiry)).await;
+        let mut retry_state = site.retry_state(&place).for_at_most(inquiry.patience);
+        let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &question, inquiry)).await;
         begun.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))
     }
 
@@ -130,8 +130,8 @@ impl Sites {
         let place = place_of(url)?;
         let site = self.at(&place.endpoint);
         let question = Question::new(&site, Method::DELETE);
-        let mut pursuit = site.pursuit(&place).for_at_most(patience);
-        let asked = timeout(patience, site.ask(caller, &mut pursuit, &question)).await;
+        let mut retry_state = site.retry_state(&place).for_at_most(patience);
+        let asked = timeout(patience, site.ask(caller, &mut retry_state, &question)).await;
         let answer = asked.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))?;
         if !answer.status.is_success() {
             return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await);
@@ -180,11 +180,11 @@ fn question(site: &Site, inquiry: Inquiry<'_>) -> Question {
 async fn begin(
     site: &Site,
     caller: &Caller,
-    pursuit: &mut Pursuit,
+    retry_state: &mut RetryState,
     question: &Question,
     inquiry: Inquiry<'_>,
 ) -> Result<Subscription> {
-    let answer = site.ask(caller, pursuit, question).await?;
+    let answer = site.ask(caller, retry_state, question).await?;
     let field = |name| answer.field(name).map(str::to_owned);
     let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));

@@ -91,7 +91,7 @@ impl Reader {
         // Its reader may take its time, for instance to list what is in this directory.
         question.prompt = false;
         question.wait = site.options.patience;
-        let answer = site.ask(&caller, &mut site.pursuit(place), &question).await?;
+        let answer = site.ask(&caller, &mut site.retry_state(place), &question).await?;
         match answer.status {
             StatusCode::MULTI_STATUS => site.facts.dav.learn(true),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::OK => {

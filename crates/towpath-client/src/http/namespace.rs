@@ -227,8 +227,8 @@ impl HttpStore {
         let mut question =
             Question::new(&self.site, method("PROPPATCH")).with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
         question.payload = Payload::Whole(body.into());
-        let mut pursuit = self.site.pursuit(&self.place(path));
-        let answer = self.site.ask(caller, &mut pursuit, &question).await.map_err(|error| error.at(path))?;
+        let mut retry_state = self.site.retry_state(&self.place(path));
+        let answer = self.site.ask(caller, &mut retry_state, &question).await.map_err(|error| error.at(path))?;
         if answer.status != StatusCode::MULTI_STATUS {
             return Err(refusal::of(answer, &question.method, &self.site.credentials(caller)?).await.at(path));
         }
@@ -251,8 +251,11 @@ impl HttpStore {
         question: Question,
         effect: Effect<'_>,
     ) -> Result<()> {
-        let answer =
-            self.site.ask(caller, &mut self.site.pursuit(place), &question).await.map_err(|error| error.at(path))?;
+        let answer = self
+            .site
+            .ask(caller, &mut self.site.retry_state(place), &question)
+            .await
+            .map_err(|error| error.at(path))?;
         let error = match answer.status {
             StatusCode::MULTI_STATUS => {
                 let message = format!("{} completed only part of the request (207)", answer.place.root());

@@ -190,8 +190,8 @@ impl Put {
     /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they are missing.
     async fn insist(&self, question: &Question, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
-        let mut pursuit = site.pursuit(&self.store.place(&self.path)).for_at_most(patience);
-        let answer = site.ask(&self.caller, &mut pursuit, question).await?;
+        let mut retry_state = site.retry_state(&self.store.place(&self.path)).for_at_most(patience);
+        let answer = site.ask(&self.caller, &mut retry_state, question).await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND if self.options.parents => {
                 answer.discard().await;

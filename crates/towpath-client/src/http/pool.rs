@@ -27,7 +27,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{payload::Payload, pursuit::Failure};
+use super::{payload::Payload, retry_state::Failure};
 use crate::{
     ClientOptions,
     dial::{self, Dialer, Tap},

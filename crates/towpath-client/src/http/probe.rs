@@ -27,9 +27,9 @@ use super::{
     payload::Payload,
     place::Place,
     pool::Connection,
-    pursuit::Failure,
     question::Question,
     refusal,
+    retry_state::Failure,
     site::{Site, Sites},
 };
 use crate::{MAX_LANES, dial::Tap};

@@ -83,7 +83,7 @@ impl Put {
 
     pub(super) async fn ask(&self, question: &Question) -> Result<Answer> {
         let site = &self.store.site;
-        site.ask(&self.caller, &mut site.pursuit(&self.store.place(&self.path)), question).await
+        site.ask(&self.caller, &mut site.retry_state(&self.store.place(&self.path)), question).await
     }
 
     fn question(&self, payload: Payload, digests: &Digests, mtime_ns: Option<i64>) -> Question {

@@ -29,9 +29,9 @@ use super::{
     answer::Answer,
     describe::{self, Condition, Version},
     place::Place,
-    pursuit::{Failure, Pursuit},
     question::Question,
     refusal,
+    retry_state::{Failure, RetryState},
     site::Site,
     stat, vector,
 };
@@ -184,10 +184,10 @@ impl RemoteFile {
         }
     }
 
-    /// A pursuit that begins where the last answer came from.
-    pub(super) fn pursuit(&self) -> Pursuit {
+    /// Returns the retry state of a request that goes to where the last answer came from.
+    pub(super) fn retry_state(&self) -> RetryState {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.site.pursuit(&self.place).starting_at(moved)
+        self.site.retry_state(&self.place).starting_at(moved)
     }
 
     /// The file's bytes from `offset` on, appended to `buffer`: `length`, or less at the end.
@@ -210,9 +210,11 @@ impl RemoteFile {
         {
             self.look().await?;
         }
-        let pursuit = self.pursuit();
+        let retry_state = self.retry_state();
         let (wishes, is_conditional, is_ranged) = (true, true, true);
-        Fetch { file: self, next: offset, end, buffer, pursuit, first, wishes, is_conditional, is_ranged }.run().await
+        Fetch { file: self, next: offset, end, buffer, retry_state, first, wishes, is_conditional, is_ranged }
+            .run()
+            .await
     }
 
     /// Looks whether the file is still as it was when its metadata were asked for, at a site whose answers tell no version.
@@ -226,7 +228,7 @@ impl RemoteFile {
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut question = Question::new(&self.site, Method::GET);
         (question.of_file, question.prompt) = (true, false);
-        let answer = self.site.ask(&self.caller, &mut self.site.pursuit(&self.place), &question).await?;
+        let answer = self.site.ask(&self.caller, &mut self.site.retry_state(&self.place), &question).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
@@ -256,13 +258,13 @@ impl RemoteFile {
         }
     }
 
-    /// Whether `answer` says that the file is no longer where a redirect led to; `pursuit` then starts from the beginning.
-    pub(super) fn is_gone(&self, answer: &Answer, pursuit: &mut Pursuit) -> bool {
+    /// Whether `answer` says that the file is no longer where a redirect led to; `retry_state` then starts from the beginning.
+    pub(super) fn is_gone(&self, answer: &Answer, retry_state: &mut RetryState) -> bool {
         let gone = matches!(
             answer.status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
         );
-        let starts_anew = gone && pursuit.gives_up_start();
+        let starts_anew = gone && retry_state.gives_up_start();
         if starts_anew {
             *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -283,7 +285,7 @@ struct Fetch<'a> {
     next: u64,
     end: u64,
     buffer: Vec<u8>,
-    pursuit: Pursuit,
+    retry_state: RetryState,
     /// Held until something is pinned.
     first: Option<MutexGuard<'a, ()>>,
     /// Whether to wish for digests with the first request.
@@ -322,14 +324,14 @@ impl Fetch<'_> {
             if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
                 question = stat::wanting(question, &stat::WANTED);
             }
-            let mut answer = self.file.site.ask(&self.file.caller, &mut self.pursuit, &question).await?;
+            let mut answer = self.file.site.ask(&self.file.caller, &mut self.retry_state, &question).await?;
             let part = match self.judge(&mut answer).await? {
                 Use::Part(part) => part,
                 Use::Again => continue,
                 Use::Refused => return Err(self.file.refused(answer).await),
             };
             if let Err(failure) = self.receive(answer, part).await {
-                self.file.site.recover(&mut self.pursuit, failure, &question).await?;
+                self.file.site.recover(&mut self.retry_state, failure, &question).await?;
             }
         }
     }
@@ -440,7 +442,7 @@ impl Fetch<'_> {
     }
 
     fn judge_refusal(&mut self, answer: &Answer) -> Use {
-        if self.file.is_gone(answer, &mut self.pursuit) {
+        if self.file.is_gone(answer, &mut self.retry_state) {
             return Use::Again;
         }
         if self.first.is_some() && self.wishes && stat::may_refuse_wishes(answer) {
@@ -473,7 +475,7 @@ impl Fetch<'_> {
             gained += useful.len();
             if gained >= PROGRESS_BYTES {
                 gained = 0;
-                self.pursuit.progressed(clock::now());
+                self.retry_state.progressed(clock::now());
             }
         }
         // Without a length only the end of the body shows that it is not longer than the file was said to be.

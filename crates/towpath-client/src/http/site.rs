@@ -29,9 +29,9 @@ use super::{
     place::{Place, is_loopback},
     places::Places,
     pool::{Connection, Pool, Pools},
-    pursuit::{Failure, Pursuit},
     question::Question,
     refusal,
+    retry_state::{Failure, RetryState},
     s3::Signer,
 };
 use crate::{
@@ -176,18 +176,23 @@ impl Site {
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
-    /// Starts a pursuit of what is at `place`.
-    pub(super) fn pursuit(&self, place: &Place) -> Pursuit {
-        Pursuit::new(place.clone(), &self.options, clock::now())
+    /// Returns the retry state of a request to `place`.
+    pub(super) fn retry_state(&self, place: &Place) -> RetryState {
+        RetryState::new(place.clone(), &self.options, clock::now())
     }
 
     /// Asks until there is an answer to work with: any status but redirects, and those that say 'later'.
     ///
     /// # Errors
     /// The last one, when asking again is of no use or has been tried enough.
-    pub(super) async fn ask(&self, caller: &Caller, pursuit: &mut Pursuit, question: &Question) -> Result<Answer> {
+    pub(super) async fn ask(
+        &self,
+        caller: &Caller,
+        retry_state: &mut RetryState,
+        question: &Question,
+    ) -> Result<Answer> {
         loop {
-            let failure = match self.attempt(caller, pursuit.place(), question).await {
+            let failure = match self.attempt(caller, retry_state.place(), question).await {
                 Ok(answer) => {
                     if question.prompt {
                         self.places.more();
@@ -199,7 +204,7 @@ impl Site {
             if question.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
                 self.places.fewer();
             }
-            self.recover(pursuit, failure, question).await?;
+            self.recover(retry_state, failure, question).await?;
         }
     }
 
@@ -207,7 +212,12 @@ impl Site {
     ///
     /// # Errors
     /// The one to report if there is to be none.
-    pub(super) async fn recover(&self, pursuit: &mut Pursuit, failure: Failure, question: &Question) -> Result<()> {
+    pub(super) async fn recover(
+        &self,
+        retry_state: &mut RetryState,
+        failure: Failure,
+        question: &Question,
+    ) -> Result<()> {
         let untouched = question.payload.is_untouched();
         let repeatable = question.repeatable && untouched;
         let failure = match failure {
@@ -223,15 +233,15 @@ impl Site {
             }
             failure => failure,
         };
-        tracing::debug!(place = ?pursuit.place(), ?failure, "attempt failed");
+        tracing::debug!(place = ?retry_state.place(), ?failure, "attempt failed");
         let answers = self.facts.answers.certain();
         let why = match &failure {
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) => error.to_string(),
             Failure::Redirect(_) | Failure::Fatal(_) => String::new(),
         };
-        let pause = pursuit.next(failure, repeatable, answers, clock::now(), random::number())?;
+        let pause = retry_state.next(failure, repeatable, answers, clock::now(), random::number())?;
         if !pause.is_zero() {
-            self.options.waits.pause(&pursuit.place().root(), pause, why);
+            self.options.waits.pause(&retry_state.place().root(), pause, why);
             sleep(pause).await;
         }
         Ok(())
@@ -523,7 +533,7 @@ mod tests {
         std::future::poll_fn(|context| conduit.poll_piece(context)).await;
         let question = Question { payload: Payload::Stream(conduit), ..Question::new(&site, Method::PUT) };
         let elsewhere = Failure::Redirect(place.redirected(b"/elsewhere").unwrap());
-        site.recover(&mut site.pursuit(&place), elsewhere, &question).await.unwrap_err();
+        site.recover(&mut site.retry_state(&place), elsewhere, &question).await.unwrap_err();
         assert!(site.facts.says_continue.certain());
     }
 

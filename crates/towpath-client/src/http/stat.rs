@@ -15,7 +15,7 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
 use super::{
-    answer::Answer, describe, facts, payload::Payload, place::Place, pursuit::Failure, question::Question, refusal,
+    answer::Answer, describe, facts, payload::Payload, place::Place, question::Question, refusal, retry_state::Failure,
     site::Site,
 };
 use crate::words::readable;
@@ -76,9 +76,9 @@ async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
     if !site.facts.dav.possible() {
         return head(site, caller, place).await.map(Known::Metadata);
     }
-    let (mut pursuit, question) = (site.pursuit(place), propfind_question(site, "0"));
+    let (mut retry_state, question) = (site.retry_state(place), propfind_question(site, "0"));
     let answer = loop {
-        let answer = site.ask(caller, &mut pursuit, &question).await?;
+        let answer = site.ask(caller, &mut retry_state, &question).await?;
         match answer.status {
             StatusCode::MULTI_STATUS => match Described::receive(answer).await {
                 Ok(described) => {
@@ -90,7 +90,7 @@ async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
                         false => head(site, caller, place).await.map(Known::Metadata),
                     };
                 }
-                Err(failure) => site.recover(&mut pursuit, failure, &question).await?,
+                Err(failure) => site.recover(&mut retry_state, failure, &question).await?,
             },
             _ => break answer,
         }
@@ -239,12 +239,12 @@ pub(super) fn may_be_for_get_only(error: &Error) -> bool {
 pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
     let mut question = Question::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
     question.of_file = true;
-    let mut answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+    let mut answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
     let is_empty = size_without_range(&answer) == Some(0);
     if answer.status == StatusCode::RANGE_NOT_SATISFIABLE && !is_empty {
         answer.discard().await;
         question.headers.remove(header::RANGE);
-        answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+        answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
     }
     let told = answer.field(header::CONTENT_RANGE).and_then(range::told_size);
     let size = match answer.status {
@@ -304,7 +304,7 @@ pub(super) async fn ask_head(
         }
         question.of_file = true;
         question.wait = wait;
-        let answer = site.ask(caller, &mut site.pursuit(place), &question).await?;
+        let answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
         // 202 describes what the server will do, as with a file that comes from tape, not the file.
         if answer.status.is_success() && answer.status != StatusCode::ACCEPTED {
             if !asks && !wanted.is_empty() {

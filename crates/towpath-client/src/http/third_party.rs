@@ -42,7 +42,7 @@ impl HttpStore {
     ) -> Result<()> {
         let site = &self.site;
         let question = self.question(caller, other)?;
-        let mut answer = site.ask(caller, &mut site.pursuit(&self.place(path)), &question).await?;
+        let mut answer = site.ask(caller, &mut site.retry_state(&self.place(path)), &question).await?;
         if !answer.status.is_success() {
             return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await.at(path));
         }

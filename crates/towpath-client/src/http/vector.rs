@@ -17,8 +17,8 @@ use towpath_store::{ByteRange, Error, Fault, Result, VectorReads};
 use super::{
     answer::Answer,
     describe,
-    pursuit::Failure,
     read::{RemoteFile, changed},
+    retry_state::Failure,
 };
 
 /// The most ranges worth sending in one vector read.
@@ -199,12 +199,12 @@ impl Filling {
 async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
-    let mut pursuit = file.pursuit();
+    let mut retry_state = file.retry_state();
     let question = file.question(Some(&ranges));
-    let mut answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
-    if file.is_gone(&answer, &mut pursuit) {
+    let mut answer = file.site.ask(&file.caller, &mut retry_state, &question).await?;
+    if file.is_gone(&answer, &mut retry_state) {
         drop(answer);
-        answer = file.site.ask(&file.caller, &mut pursuit, &question).await?;
+        answer = file.site.ask(&file.caller, &mut retry_state, &question).await?;
     }
     let parts = match answer.status {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),

@@ -11,7 +11,7 @@ use towpath_store::{
 
 use super::{
     connection::{Exchange, Failure},
-    recovery::{Place, Pursuit, join_cgi},
+    recovery::{Place, RetryState, join_cgi},
     session::Session,
     site::{Identity, Site},
     sites::Sites,
@@ -64,16 +64,16 @@ impl Origin {
     }
 
     /// A request that starts now.
-    pub(super) fn pursuit(&self, repeatable: bool) -> Pursuit {
-        Pursuit::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
+    pub(super) fn retry_state(&self, repeatable: bool) -> RetryState {
+        RetryState::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
     }
 
-    /// Waits as `pursuit` says after `failure`.
+    /// Waits as `retry_state` says after `failure`.
     ///
     /// # Errors
-    /// Those of [`Pursuit::next`].
-    pub(super) async fn after(&self, pursuit: &mut Pursuit, site: &Site, failure: Failure) -> Result<()> {
-        tracing::debug!(place = pursuit.place().name(), ?failure, "no answer");
+    /// Those of [`RetryState::next`].
+    pub(super) async fn after(&self, retry_state: &mut RetryState, site: &Site, failure: Failure) -> Result<()> {
+        tracing::debug!(place = retry_state.place().name(), ?failure, "no answer");
         let why = match &failure {
             Failure::Wait { .. } => "asks to wait".to_owned(),
             Failure::Refused(_) => "is too busy".to_owned(),
@@ -82,9 +82,9 @@ impl Origin {
             }
             _ => "gave no answer".to_owned(),
         };
-        let pause = pursuit.next(failure, site.is_known_good(), clock::now(), random::number())?;
+        let pause = retry_state.next(failure, site.is_known_good(), clock::now(), random::number())?;
         if pause > Duration::ZERO {
-            let name = pursuit.place().name();
+            let name = retry_state.place().name();
             self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));
             tokio::time::sleep(pause).await;
         }
@@ -113,10 +113,10 @@ impl Origin {
         request: impl Fn(PathAndCgi) -> Request + Send,
     ) -> Result<Bytes> {
         let identity = self.identity(caller);
-        let mut pursuit = self.pursuit(question.repeatable);
+        let mut retry_state = self.retry_state(question.repeatable);
         loop {
-            let site = self.sites.at(pursuit.place(), &identity);
-            let path = site.path(pursuit.place().path_of(question.path), &pursuit.place().cgi).await?;
+            let site = self.sites.at(retry_state.place(), &identity);
+            let path = site.path(retry_state.place().path_of(question.path), &retry_state.place().cgi).await?;
             let mut exchange = Exchange::new(request(path), question.limit);
             exchange.patient = question.patient;
             let session: Arc<Session> = site.session(0)?;
@@ -128,7 +128,7 @@ impl Origin {
             match finished.outcome {
                 Ok(_) => return Ok(Bytes::from(finished.buffer)),
                 Err(failure) => {
-                    self.after(&mut pursuit, &site, failure).await.map_err(|error| error.at(question.path))?;
+                    self.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(question.path))?;
                 }
             }
         }

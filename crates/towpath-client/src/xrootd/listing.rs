@@ -20,7 +20,7 @@ use super::{
     ask::Origin,
     connection::{Exchange, Failure, Pending},
     metadata,
-    recovery::{Pursuit, refusal},
+    recovery::{RetryState, refusal},
     sink::{Outlet, Piece, Sink},
     site::{Identity, Site},
     store::stat,
@@ -42,7 +42,7 @@ struct Walk {
     identity: Identity,
     path: StorePath,
     flags: DirlistOptions,
-    pursuit: Pursuit,
+    retry_state: RetryState,
     /// The request underway; none before the first poll, and after the end.
     answer: Option<Answer>,
     finished: bool,
@@ -65,7 +65,7 @@ pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: L
     let walk = Walk {
         identity: origin.identity(caller),
         caller: caller.clone(),
-        pursuit: origin.pursuit(true),
+        retry_state: origin.retry_state(true),
         origin,
         path: path.clone(),
         flags: DirlistOptions::dstat | checksums,
@@ -136,16 +136,16 @@ impl Walk {
                 }
                 // The order of another listing need not be the same.
                 Err(failure) if self.begun => return Err(answer.broke_off(failure)),
-                Err(failure) => self.origin.after(&mut self.pursuit, &answer.site, failure).await?,
+                Err(failure) => self.origin.after(&mut self.retry_state, &answer.site, failure).await?,
             }
         }
     }
 
     async fn ask(&mut self) -> Result<Answer> {
-        let site = self.origin.sites.at(self.pursuit.place(), &self.identity);
+        let site = self.origin.sites.at(self.retry_state.place(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
         let session = site.listing_session()?;
-        let path = site.path(self.pursuit.place().path_of(&self.path), &self.pursuit.place().cgi).await?;
+        let path = site.path(self.retry_state.place().path_of(&self.path), &self.retry_state.place().cgi).await?;
         let request = Dirlist { options: self.flags, wants_node: true, path };
         let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
         let pending = Some(session.submit(exchange));

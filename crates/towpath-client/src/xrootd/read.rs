@@ -29,7 +29,7 @@ use super::{
     ask::Origin,
     connection::{Exchange, Failure},
     metadata,
-    recovery::{Place, Pursuit},
+    recovery::{Place, RetryState},
     session::{Naming, OpenFile},
     site::{Identity, Site},
 };
@@ -82,28 +82,28 @@ impl RemoteFile {
     }
 
     /// The open of the file in a lane, begun if there is none. Returns at once.
-    pub(super) fn lane(&self, number: usize, pursuit: &mut Pursuit) -> Result<Lane> {
+    pub(super) fn lane(&self, number: usize, retry_state: &mut RetryState) -> Result<Lane> {
         let mut lanes = self.lanes();
         if let Some(Some(lane)) = lanes.get(number)
             && lane.file.is_usable()
         {
-            pursuit.arrive(lane.place.clone());
+            retry_state.arrive(lane.place.clone());
             return Ok(lane.clone());
         }
         // The other lanes know where the redirector sent the first one.
         let usable = lanes.iter().flatten().find(|lane| lane.file.is_usable());
         if let Some(place) = usable.map(|lane| lane.place.clone()) {
-            pursuit.arrive(place);
+            retry_state.arrive(place);
         }
-        let site = self.origin.sites.at(pursuit.place(), &self.identity);
+        let site = self.origin.sites.at(retry_state.place(), &self.identity);
         let open = Open {
             options: OpenFlags::open_read | OpenFlags::retstat,
             wants_checksum: true,
-            path: site.path_now(pursuit.place().path_of(&self.path), &pursuit.place().cgi)?,
+            path: site.path_now(retry_state.place().path_of(&self.path), &retry_state.place().cgi)?,
             ..Open::default()
         };
         let file = site.session(number)?.open(open, true);
-        let lane = Lane { place: pursuit.place().clone(), site, file };
+        let lane = Lane { place: retry_state.place().clone(), site, file };
         if lanes.len() <= number {
             lanes.resize(number + 1, None);
         }
@@ -256,11 +256,11 @@ impl RemoteFile {
     pub(super) async fn range(&self, range: ByteRange, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
         self.check_version()?;
         let start = buffer.len();
-        let mut pursuit = self.origin.pursuit(true);
+        let mut retry_state = self.origin.retry_state(true);
         let number = self.busy_lane();
         let is_at_end = self.pinned.get().is_some_and(|pinned| range.offset >= pinned.size);
         loop {
-            let lane = self.lane(number, &mut pursuit)?;
+            let lane = self.lane(number, &mut retry_state)?;
             let done = buffer.len() - start;
             let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
             // From now on, though the file may have to be opened first: or all that is asked meanwhile would choose this lane too.
@@ -284,7 +284,7 @@ impl RemoteFile {
                     if !matches!(failure, Failure::Wait { .. }) {
                         self.abandon(&lane);
                     }
-                    self.origin.after(&mut pursuit, &lane.site, reopen(failure)).await?;
+                    self.origin.after(&mut retry_state, &lane.site, reopen(failure)).await?;
                 }
             }
         }
@@ -358,9 +358,9 @@ impl ReadHandle for RemoteFile {
         if let Some(pinned) = self.pinned.get() {
             return Ok(pinned.clone());
         }
-        let mut pursuit = self.origin.pursuit(true);
+        let mut retry_state = self.origin.retry_state(true);
         loop {
-            let lane = self.lane(0, &mut pursuit).map_err(|error| error.at(&self.path))?;
+            let lane = self.lane(0, &mut retry_state).map_err(|error| error.at(&self.path))?;
             let found = match lane.file.opened().await {
                 Ok(reply) => self.pin(&lane, &reply).await.cloned(),
                 Err(failure) => Err(failure),
@@ -369,7 +369,10 @@ impl ReadHandle for RemoteFile {
                 Ok(pinned) => return Ok(pinned),
                 Err(failure) => {
                     self.abandon(&lane);
-                    self.origin.after(&mut pursuit, &lane.site, failure).await.map_err(|error| error.at(&self.path))?;
+                    self.origin
+                        .after(&mut retry_state, &lane.site, failure)
+                        .await
+                        .map_err(|error| error.at(&self.path))?;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What to do when a request got no answer: again, elsewhere, later, or not at all. No sockets, no clock.
 //!
-//! A [`Pursuit`] follows one request over all its attempts. It bounds everything that a server or a network could do for
+//! A [`RetryState`] is kept for one request over all its attempts. It bounds everything that a server or a network could do for
 //! ever: redirects, waits, lost connections, time. It also decides who gets the user's secrets ([`Place::trusted`]).
 
 use std::{fmt, time::Duration};
@@ -73,7 +73,7 @@ impl fmt::Debug for Place {
 
 /// One request on its way to an answer.
 #[derive(Debug)]
-pub(super) struct Pursuit {
+pub(super) struct RetryState {
     origin: Place,
     place: Place,
     /// Whether asking twice does the same as asking once.
@@ -90,7 +90,7 @@ pub(super) struct Pursuit {
     tried: Vec<(String, &'static str)>,
 }
 
-impl Pursuit {
+impl RetryState {
     /// A request that starts `now` at `origin`.
     pub(super) fn new(origin: Place, repeatable: bool, options: &ClientOptions, now: Instant) -> Self {
         Self {

@@ -102,21 +102,22 @@ async fn open(
     pairs: &str,
 ) -> Result<(Arc<OpenFile>, Place)> {
     let identity = origin.identity(caller);
-    let mut pursuit = origin.pursuit(false);
+    let mut retry_state = origin.retry_state(false);
     if let Some(place) = place {
-        pursuit.arrive(place);
+        retry_state.arrive(place);
     }
     loop {
-        let site = origin.sites.at(pursuit.place(), &identity);
-        let path_and_cgi = site.path(pursuit.place().path_of(path), &with_pair(&pursuit.place().cgi, pairs)).await?;
+        let site = origin.sites.at(retry_state.place(), &identity);
+        let path_and_cgi =
+            site.path(retry_state.place().path_of(path), &with_pair(&retry_state.place().cgi, pairs)).await?;
         let mode = metadata::mode_bits(0o644);
         let session = site.session(0)?;
         session.settled().await;
         let file = session.open(Open { options, mode, path: path_and_cgi, ..Open::default() }, false);
         match file.opened().await {
-            Ok(_) => return Ok((file, pursuit.place().clone())),
+            Ok(_) => return Ok((file, retry_state.place().clone())),
             Err(failure) => {
-                origin.after(&mut pursuit, &site, failure).await.map_err(|error| error.at(path))?;
+                origin.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(path))?;
             }
         }
     }

@@ -90,10 +90,10 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
         let error = error.at(&file.path);
         Some(group.iter().map(|(index, _)| (*index, Err(error.clone()))).collect())
     };
-    let mut pursuit = file.origin.pursuit(true);
+    let mut retry_state = file.origin.retry_state(true);
     let number = file.busy_lane();
     loop {
-        let lane = match file.lane(number, &mut pursuit) {
+        let lane = match file.lane(number, &mut retry_state) {
             Ok(lane) => lane,
             Err(error) => return everyone_fails(error),
         };
@@ -108,7 +108,7 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
             Err(failure) => failure,
         };
         file.abandon(&lane);
-        if let Err(error) = file.origin.after(&mut pursuit, &lane.site, reopen(failure)).await {
+        if let Err(error) = file.origin.after(&mut retry_state, &lane.site, reopen(failure)).await {
             return everyone_fails(error);
         }
     }

@@ -135,10 +135,10 @@ impl Upload {
         let identity = origin.identity(caller);
         // Opened twice, a file that must not exist would be found to exist, where it is not hidden.
         let hides = origin.sites.at(&origin.place, &identity).is_known_to_be_ours();
-        let mut pursuit = origin.pursuit(hides || !flags.contains(OpenFlags::new));
+        let mut retry_state = origin.retry_state(hides || !flags.contains(OpenFlags::new));
         loop {
-            let site = origin.sites.at(pursuit.place(), &identity);
-            let place = pursuit.place().clone();
+            let site = origin.sites.at(retry_state.place(), &identity);
+            let place = retry_state.place().clone();
             let cgi = pairs.map_or_else(|| place.cgi.clone(), |pairs| with_pair(&place.cgi, pairs));
             let path_and_cgi = site.path(place.path_of(path), &cgi).await?;
             let open = Open { options: flags, mode, path: path_and_cgi, ..Open::default() };
@@ -162,7 +162,7 @@ impl Upload {
             opening.ended();
             match opened {
                 Ok(reply) => return Self::of_reply(target, site, reply),
-                Err(failure) => origin.after(&mut pursuit, &site, failure).await?,
+                Err(failure) => origin.after(&mut retry_state, &site, failure).await?,
             }
         }
     }

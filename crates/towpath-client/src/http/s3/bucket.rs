@@ -90,7 +90,7 @@ impl Bucket {
 
     /// An answer that says that it was done.
     async fn ask(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer> {
-        let answer = self.site.ask(caller, &mut self.site.pursuit(place), question).await?;
+        let answer = self.site.ask(caller, &mut self.site.retry_state(place), question).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &question.method, caller).await) }
     }
 
@@ -103,15 +103,15 @@ impl Bucket {
 
     /// The body of an answer; asked for again if it breaks off.
     async fn body(&self, caller: &Caller, place: &Place, question: &Question, limit_bytes: usize) -> Result<Vec<u8>> {
-        let mut pursuit = self.site.pursuit(place);
+        let mut retry_state = self.site.retry_state(place);
         loop {
-            let answer = self.site.ask(caller, &mut pursuit, question).await?;
+            let answer = self.site.ask(caller, &mut retry_state, question).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, &question.method, caller).await);
             }
             match answer.whole(limit_bytes).await {
                 Ok(body) => return Ok(body),
-                Err(failure) => self.site.recover(&mut pursuit, failure, question).await?,
+                Err(failure) => self.site.recover(&mut retry_state, failure, question).await?,
             }
         }
     }

@@ -14,12 +14,12 @@ fn origin() -> Place {
     }
 }
 
-fn pursuit(repeatable: bool) -> Pursuit {
-    Pursuit::new(origin(), repeatable, &ClientOptions::default(), clock::now())
+fn retry_state(repeatable: bool) -> RetryState {
+    RetryState::new(origin(), repeatable, &ClientOptions::default(), clock::now())
 }
 
-fn next(pursuit: &mut Pursuit, failure: Failure) -> Result<Duration, Error> {
-    pursuit.next(failure, true, clock::now(), 512)
+fn next(retry_state: &mut RetryState, failure: Failure) -> Result<Duration, Error> {
+    retry_state.next(failure, true, clock::now(), 512)
 }
 
 fn to(host: &str) -> Failure {
@@ -41,20 +41,20 @@ fn lost() -> Failure {
 
 #[test]
 fn redirects_are_followed_with_what_they_add() {
-    let mut pursuit = pursuit(true);
-    assert_eq!(next(&mut pursuit, to("[::1]")).unwrap(), Duration::ZERO);
-    let place = pursuit.place();
+    let mut retry_state = retry_state(true);
+    assert_eq!(next(&mut retry_state, to("[::1]")).unwrap(), Duration::ZERO);
+    let place = retry_state.place();
     assert_eq!((&*place.host, place.port, place.tls), ("::1", 1095, true));
     assert_eq!((&place.cgi[..], &place.login_cgi[..]), (&b"a=b&c=d"[..], &b"l=1"[..]));
 }
 
 #[test]
 fn a_redirect_does_not_give_up_encryption() {
-    let mut pursuit = pursuit(true);
-    next(&mut pursuit, to_url("root://data.example:2094//f?x=y", true)).unwrap();
-    assert!(pursuit.place().tls);
-    assert_eq!(pursuit.place().cgi, "a=b&x=y");
-    let error = next(&mut pursuit, to_url("http://data.example/f", true)).unwrap_err();
+    let mut retry_state = retry_state(true);
+    next(&mut retry_state, to_url("root://data.example:2094//f?x=y", true)).unwrap();
+    assert!(retry_state.place().tls);
+    assert_eq!(retry_state.place().cgi, "a=b&x=y");
+    let error = next(&mut retry_state, to_url("http://data.example/f", true)).unwrap_err();
     assert_eq!(error.fault(), Fault::Protocol);
 }
 
@@ -62,11 +62,11 @@ fn a_redirect_does_not_give_up_encryption() {
 fn led(from: &str, hops: &[(&str, bool)]) -> Place {
     let (host, tls) = (from.rsplit('/').next().unwrap().into(), from.starts_with("roots"));
     let origin = Place { host, tls, cgi: Bytes::from_static(b"authz=t&a=b"), ..origin() };
-    let mut pursuit = Pursuit::new(origin, true, &ClientOptions::default(), clock::now());
+    let mut retry_state = RetryState::new(origin, true, &ClientOptions::default(), clock::now());
     for (url, encrypted) in hops {
-        next(&mut pursuit, to_url(url, *encrypted)).unwrap();
+        next(&mut retry_state, to_url(url, *encrypted)).unwrap();
     }
-    pursuit.place().clone()
+    retry_state.place().clone()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn secrets_follow_only_redirects_that_can_be_trusted() {
 #[test]
 fn hosts_that_cannot_be_are_not_gone_to() {
     for host in ["", "a b", "\u{1b}]0;owned\u{7}", "a,b&authz=x"] {
-        let error = next(&mut pursuit(true), to(host)).unwrap_err();
+        let error = next(&mut retry_state(true), to(host)).unwrap_err();
         assert_eq!(error.fault(), Fault::Protocol);
         assert!(!error.message().contains(host) || host.is_empty(), "{error}");
     }
@@ -105,13 +105,13 @@ fn hosts_that_cannot_be_are_not_gone_to() {
 
 #[test]
 fn redirects_end() {
-    let mut follower = pursuit(true);
+    let mut follower = retry_state(true);
     for hop in 0..MAX_REDIRECTS {
         next(&mut follower, to(&format!("d{hop}.example"))).unwrap();
     }
     assert_eq!(next(&mut follower, to("one.too.many")).unwrap_err().fault(), Fault::Protocol);
 
-    let mut circle = pursuit(true);
+    let mut circle = retry_state(true);
     next(&mut circle, to("a.example")).unwrap();
     next(&mut circle, to("b.example")).unwrap();
     assert!(next(&mut circle, to("a.example")).unwrap_err().message().contains("loop"));
@@ -119,65 +119,65 @@ fn redirects_end() {
 
 #[test]
 fn a_server_that_failed_is_named_to_the_redirector() {
-    let mut pursuit = pursuit(true);
-    next(&mut pursuit, to("d1.example")).unwrap();
-    next(&mut pursuit, refused(ErrorCode::IOError)).unwrap();
-    assert_eq!(pursuit.place().host, "manager.example");
-    assert_eq!(pursuit.place().cgi, "a=b&tried=d1.example&triedrc=ioerr");
-    next(&mut pursuit, to("d2.example")).unwrap();
-    assert_eq!(pursuit.place().cgi, "a=b&c=d");
-    next(&mut pursuit, refused(ErrorCode::NotFound)).unwrap();
-    assert_eq!(pursuit.place().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
-    let error = next(&mut pursuit, refused(ErrorCode::NotAuthorized)).unwrap_err();
+    let mut retry_state = retry_state(true);
+    next(&mut retry_state, to("d1.example")).unwrap();
+    next(&mut retry_state, refused(ErrorCode::IOError)).unwrap();
+    assert_eq!(retry_state.place().host, "manager.example");
+    assert_eq!(retry_state.place().cgi, "a=b&tried=d1.example&triedrc=ioerr");
+    next(&mut retry_state, to("d2.example")).unwrap();
+    assert_eq!(retry_state.place().cgi, "a=b&c=d");
+    next(&mut retry_state, refused(ErrorCode::NotFound)).unwrap();
+    assert_eq!(retry_state.place().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
+    let error = next(&mut retry_state, refused(ErrorCode::NotAuthorized)).unwrap_err();
     assert_eq!(error.fault(), Fault::PermissionDenied);
     assert_eq!(error.message(), "manager.example:1094: because");
 }
 
 #[test]
 fn lost_connections_are_made_again_with_growing_pauses() {
-    let mut pursuit = pursuit(true);
-    let pauses: Vec<u128> = (0..5).map(|_| next(&mut pursuit, lost()).unwrap().as_millis()).collect();
+    let mut retry_state = retry_state(true);
+    let pauses: Vec<u128> = (0..5).map(|_| next(&mut retry_state, lost()).unwrap().as_millis()).collect();
     assert_eq!(pauses, [250, 500, 1000, 2000, 4000]);
-    assert_eq!(next(&mut pursuit, lost()).unwrap_err().fault(), Fault::Unavailable);
+    assert_eq!(next(&mut retry_state, lost()).unwrap_err().fault(), Fault::Unavailable);
 }
 
 #[test]
 fn time_bounds_the_attempts_too() {
-    let mut pursuit = pursuit(true);
+    let mut retry_state = retry_state(true);
     let late = clock::now() + ClientOptions::default().retry_time + Duration::from_secs(1);
-    assert!(pursuit.next(lost(), true, late, 0).is_err());
+    assert!(retry_state.next(lost(), true, late, 0).is_err());
 }
 
 #[test]
 fn what_must_not_be_done_twice_is_not() {
-    let error = next(&mut pursuit(false), lost()).unwrap_err();
+    let error = next(&mut retry_state(false), lost()).unwrap_err();
     assert!(error.message().contains("may have been done"), "{error}");
     let not_sent = Failure::NotSent(Error::new(Fault::Unavailable, "refused"));
-    assert!(next(&mut pursuit(false), not_sent.clone()).is_ok());
-    assert!(pursuit(true).next(not_sent, false, clock::now(), 0).is_err(), "a server that never answered");
+    assert!(next(&mut retry_state(false), not_sent.clone()).is_ok());
+    assert!(retry_state(true).next(not_sent, false, clock::now(), 0).is_err(), "a server that never answered");
 }
 
 #[test]
 fn what_was_lost_before_the_login_is_tried_again_with_care() {
     let early = || Failure::EarlyLoss(Error::new(Fault::Unavailable, "reset"));
-    let mut pursuit = pursuit(false);
-    assert_eq!(pursuit.next(early(), false, clock::now(), 0).unwrap(), Duration::ZERO);
-    assert!(pursuit.next(early(), false, clock::now(), 0).is_err(), "a server that never answered");
+    let mut retry_state = retry_state(false);
+    assert_eq!(retry_state.next(early(), false, clock::now(), 0).unwrap(), Duration::ZERO);
+    assert!(retry_state.next(early(), false, clock::now(), 0).is_err(), "a server that never answered");
 }
 
 #[test]
 fn waits_are_honoured_up_to_a_bound() {
-    let mut pursuit = pursuit(true);
-    assert_eq!(next(&mut pursuit, Failure::Wait { seconds: 1000 }).unwrap(), Duration::from_secs(1000));
-    assert!(next(&mut pursuit, Failure::Wait { seconds: 0 }).unwrap() > Duration::ZERO);
-    assert_eq!(next(&mut pursuit, Failure::Wait { seconds: 1000 }).unwrap_err().fault(), Fault::TimedOut);
+    let mut retry_state = retry_state(true);
+    assert_eq!(next(&mut retry_state, Failure::Wait { seconds: 1000 }).unwrap(), Duration::from_secs(1000));
+    assert!(next(&mut retry_state, Failure::Wait { seconds: 0 }).unwrap() > Duration::ZERO);
+    assert_eq!(next(&mut retry_state, Failure::Wait { seconds: 1000 }).unwrap_err().fault(), Fault::TimedOut);
 }
 
 #[test]
 fn early_requests_are_repeated_a_few_times() {
-    let mut pursuit = pursuit(false);
+    let mut retry_state = retry_state(false);
     for _ in 0..MAX_EARLY {
-        assert_eq!(next(&mut pursuit, Failure::TooEarly).unwrap(), Duration::ZERO);
+        assert_eq!(next(&mut retry_state, Failure::TooEarly).unwrap(), Duration::ZERO);
     }
-    assert_eq!(next(&mut pursuit, Failure::TooEarly).unwrap_err().fault(), Fault::AuthenticationFailed);
+    assert_eq!(next(&mut retry_state, Failure::TooEarly).unwrap_err().fault(), Fault::AuthenticationFailed);
 }

@@ -125,7 +125,7 @@ impl Upload {
         mut place: Option<OwnedSemaphorePermit>,
         exchange: impl Fn() -> Exchange,
     ) -> Result<Finished, Failure> {
-        let mut pursuit = self.target.store.origin.pursuit(false);
+        let mut retry_state = self.target.store.origin.retry_state(false);
         loop {
             if self.finished.load(Ordering::Acquire) {
                 return Err(Failure::Fatal(not_open()));
@@ -134,7 +134,7 @@ impl Upload {
             match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
                 Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
                 Err(failure @ Failure::Wait { .. }) => {
-                    let waited = self.target.store.origin.after(&mut pursuit, &self.site, failure).await;
+                    let waited = self.target.store.origin.after(&mut retry_state, &self.site, failure).await;
                     waited.map_err(Failure::Fatal)?;
                 }
                 Err(failure) => return Err(failure),

@@ -1,6 +1,6 @@
 //! What to do when a request got no answer, or one that says 'later' or 'elsewhere'. No sockets, no clock.
 //!
-//! A [`Pursuit`] follows one question over all its attempts, and bounds what a server or a network could go on with for ever:
+//! A [`RetryState`] is kept for one request over all its attempts. It limits what a server or a network could repeat without end:
 //! redirects, waits, lost connections, time.
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) enum Failure {
 
 /// One question on its way to an answer.
 #[derive(Debug)]
-pub(super) struct Pursuit {
+pub(super) struct RetryState {
     origin: Place,
     place: Place,
     starts_away: bool,
@@ -47,7 +47,7 @@ pub(super) struct Pursuit {
     visited: Vec<Place>,
 }
 
-impl Pursuit {
+impl RetryState {
     /// A question about `origin` that starts `now`.
     pub(super) fn new(origin: Place, options: &ClientOptions, now: Instant) -> Self {
         Self {
@@ -195,34 +195,34 @@ mod tests {
 
     use super::*;
 
-    fn pursuit() -> Pursuit {
+    fn retry_state() -> RetryState {
         let url: Url = "https://host/a".parse().unwrap();
         let place = Place::new(&url.endpoint(), &StorePath::parse(b"/a").unwrap(), None);
-        Pursuit::new(place, &ClientOptions::default(), clock::now())
+        RetryState::new(place, &ClientOptions::default(), clock::now())
     }
 
     fn broken() -> Error {
         Error::new(Fault::Unavailable, "broken")
     }
 
-    fn next(pursuit: &mut Pursuit, failure: Failure) -> Result<Duration, Error> {
-        pursuit.next(failure, true, true, clock::now(), 1023)
+    fn next(retry_state: &mut RetryState, failure: Failure) -> Result<Duration, Error> {
+        retry_state.next(failure, true, true, clock::now(), 1023)
     }
 
     #[test]
     fn lost_connections_are_made_again_with_growing_pauses() {
-        let mut pursuit = pursuit();
-        let pauses: Vec<_> = (0..5).map(|_| next(&mut pursuit, Failure::Lost(broken())).unwrap()).collect();
+        let mut retry_state = retry_state();
+        let pauses: Vec<_> = (0..5).map(|_| next(&mut retry_state, Failure::Lost(broken())).unwrap()).collect();
         assert!(pauses.is_sorted() && pauses[0] < FIRST_PAUSE && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
-        let error = next(&mut pursuit, Failure::Lost(broken())).unwrap_err();
+        let error = next(&mut retry_state, Failure::Lost(broken())).unwrap_err();
         assert_eq!((error.fault(), error.message()), (Fault::Unavailable, "broken (tried 6 times)"));
-        pursuit.progressed(clock::now());
-        assert!(next(&mut pursuit, Failure::Lost(broken())).is_ok());
+        retry_state.progressed(clock::now());
+        assert!(next(&mut retry_state, Failure::Lost(broken())).is_ok());
     }
 
     #[test]
     fn what_may_have_been_done_is_not_done_again() {
-        let lost = |failure| pursuit().next(failure, false, true, clock::now(), 0);
+        let lost = |failure| retry_state().next(failure, false, true, clock::now(), 0);
         assert!(lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been done"));
         assert!(lost(Failure::NotSent(broken())).is_ok());
         assert!(lost(Failure::Later(broken(), None)).is_ok());
@@ -230,44 +230,44 @@ mod tests {
 
     #[test]
     fn a_server_that_never_answered_is_called_once() {
-        assert!(pursuit().next(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
-        assert!(pursuit().next(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
+        assert!(retry_state().next(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
+        assert!(retry_state().next(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
     }
 
     #[test]
     fn a_server_that_says_when_gets_its_time() {
-        let mut pursuit = pursuit();
+        let mut retry_state = retry_state();
         let minute = Some(Duration::from_secs(60));
         for _ in 0..30 {
-            assert_eq!(next(&mut pursuit, Failure::Later(broken(), minute)).unwrap(), Duration::from_secs(60));
+            assert_eq!(next(&mut retry_state, Failure::Later(broken(), minute)).unwrap(), Duration::from_secs(60));
         }
-        assert!(next(&mut pursuit, Failure::Later(broken(), minute)).is_err());
+        assert!(next(&mut retry_state, Failure::Later(broken(), minute)).is_err());
         let century = Some(Duration::from_secs(u32::MAX.into()));
-        assert!(next(&mut self::pursuit(), Failure::Later(broken(), century)).is_err());
+        assert!(next(&mut self::retry_state(), Failure::Later(broken(), century)).is_err());
     }
 
     #[test]
     fn a_server_that_says_now_is_not_asked_for_ever() {
-        let mut pursuit = pursuit();
+        let mut retry_state = retry_state();
         let pauses: Vec<_> =
-            (0..5).map(|_| next(&mut pursuit, Failure::Later(broken(), Some(Duration::ZERO))).unwrap()).collect();
+            (0..5).map(|_| next(&mut retry_state, Failure::Later(broken(), Some(Duration::ZERO))).unwrap()).collect();
         assert!(pauses.is_sorted() && pauses[0] >= FIRST_PAUSE / 2 && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
-        assert!(next(&mut pursuit, Failure::Later(broken(), Some(Duration::ZERO))).is_err());
+        assert!(next(&mut retry_state, Failure::Later(broken(), Some(Duration::ZERO))).is_err());
     }
 
     fn to(location: &str) -> Failure {
-        Failure::Redirect(pursuit().place.redirected(location.as_bytes()).unwrap())
+        Failure::Redirect(retry_state().place.redirected(location.as_bytes()).unwrap())
     }
 
     #[test]
     fn redirects_are_bounded() {
-        let mut circle = pursuit();
+        let mut circle = retry_state();
         assert_eq!(next(&mut circle, to("/b")).unwrap(), Duration::ZERO);
         assert!(circle.place().target == "/b" && circle.return_to_origin() && !circle.return_to_origin());
         next(&mut circle, to("/b")).unwrap();
         let error = next(&mut circle, to("/a")).unwrap_err();
         assert!(error.message().contains("circle"), "{error}");
-        let mut endless = pursuit();
+        let mut endless = retry_state();
         let error = (0..100).find_map(|n| next(&mut endless, to(&format!("/{n}"))).err()).unwrap();
         assert!(error.message().contains("without end"), "{error}");
     }
