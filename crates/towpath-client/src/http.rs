@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | `store`, `stat`, `listing`, `namespace`, `digest` |
 //! | a file being read, ranges of it | `read`, `vector` |
-//! | a file being written, its PUT, and the way between; a large one in parts | `upload`, `put`, `conduit`; `parts` |
+//! | an upload, its PUT request, and the channel for its body; multipart uploads | `upload`, `put`, `body_channel`; `parts` |
 //! | copies between this site and another | `third_party` |
 //! | what answers tell of a file; that they say no | `describe`, `refusal` |
 //! | one request over all its attempts: retry, redirect, backoff | `question`, `site`, `retry_state`, `place`; `facts` are what was learnt |
@@ -22,7 +22,7 @@
 //! S3 is spoken over the same sites: `s3`. What is not here: caching.
 
 mod answer;
-mod conduit;
+mod body_channel;
 mod describe;
 mod digest;
 mod facts;

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::conduit::Conduit;
+use super::body_channel::BodyChannel;
 
 /// The body of a request.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub(super) enum Payload {
     /// All of it, at hand, so that the request can be sent again.
     Whole(Bytes),
     /// What a writer brings while the request is underway.
-    Stream(Arc<Conduit>),
+    Stream(Arc<BodyChannel>),
 }
 
 impl Payload {
@@ -29,7 +29,7 @@ impl Payload {
         match self {
             // hyper sees to these by itself.
             Self::Empty | Self::Whole(_) => true,
-            Self::Stream(conduit) => conduit.is_drained(),
+            Self::Stream(body_channel) => body_channel.is_drained(),
         }
     }
 
@@ -37,7 +37,7 @@ impl Payload {
     pub(super) fn is_untouched(&self) -> bool {
         match self {
             Self::Empty | Self::Whole(_) => true,
-            Self::Stream(conduit) => conduit.taken_bytes() == 0,
+            Self::Stream(body_channel) => body_channel.taken_bytes() == 0,
         }
     }
 }
@@ -54,7 +54,9 @@ impl Body for Payload {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Stream(conduit) => conduit.poll_piece(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Stream(body_channel) => {
+                body_channel.poll_piece(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+            }
         }
     }
 
@@ -70,7 +72,7 @@ impl Body for Payload {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(conduit) => conduit.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Stream(body_channel) => body_channel.length().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }

@@ -23,7 +23,7 @@ use towpath_store::{
 
 use super::{
     answer::Answer,
-    conduit::Conduit,
+    body_channel::BodyChannel,
     payload::Payload,
     place::Place,
     pool::Connection,
@@ -161,10 +161,10 @@ struct Line<'a> {
 impl Line<'_> {
     async fn run(mut self) -> Result<Told> {
         let Probe { direction, duration, interval, .. } = *self.probe;
-        let conduit = Arc::new(Conduit::new(None, Vec::new()));
+        let body_channel = Arc::new(BodyChannel::new(None, Vec::new()));
         let (method, payload) = match direction {
             Direction::Down => (Method::GET, Payload::Empty),
-            Direction::Up => (Method::POST, Payload::Stream(Arc::clone(&conduit))),
+            Direction::Up => (Method::POST, Payload::Stream(Arc::clone(&body_channel))),
         };
         let ask = Ask { direction, duration, interval };
         let question = Question { payload, ..Question::new(self.site, method.clone()) };
@@ -176,12 +176,12 @@ impl Line<'_> {
                 timeout(self.site.options.connect_timeout, self.connection.sender.send_request(request)).await.ok()
             }
             Direction::Up => {
-                self.site.hear_continue(&mut request, &conduit);
+                self.site.hear_continue(&mut request, &body_channel);
                 let sending = self.connection.sender.send_request(request);
                 // A server that does not say 'continue' is none of ours, and gets nothing.
                 tokio::select! {
                     sent = timeout(duration + GRACE, sending) => sent.ok(),
-                    () = feed(&conduit, self.began + duration) => unreachable!("it waits to be dropped"),
+                    () = feed(&body_channel, self.began + duration) => unreachable!("it waits to be dropped"),
                 }
             }
         };
@@ -189,7 +189,7 @@ impl Line<'_> {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(self.lost(&error.to_string())),
             // What fills the buffers of a slow path takes longer; what was to be measured has been.
-            None if conduit.taken_bytes() > 0 => return Ok(Told { server: String::new(), traces: Vec::new() }),
+            None if body_channel.taken_bytes() > 0 => return Ok(Told { server: String::new(), traces: Vec::new() }),
             None => return Err(self.lost("it is silent")),
         };
         let arrived = clock::now() - self.began;
@@ -228,15 +228,15 @@ impl Line<'_> {
 }
 
 /// Offers the server bytes until then, as fast as it takes them; then it waits.
-async fn feed(conduit: &Conduit, until: Instant) {
+async fn feed(body_channel: &BodyChannel, until: Instant) {
     let piece = Bytes::from(noise(PIECE_BYTES));
     let feeding = async {
-        while clock::now() < until && conduit.offer(&piece).is_ok() {
-            conduit.room(PIECE_BYTES).await;
+        while clock::now() < until && body_channel.offer(&piece).is_ok() {
+            body_channel.room(PIECE_BYTES).await;
         }
     };
     let _ = timeout_at(until, feeding).await;
-    conduit.complete();
+    body_channel.complete();
     std::future::pending::<()>().await;
 }
 

@@ -13,7 +13,8 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer, conduit::Conduit, describe, payload::Payload, question::Question, refusal, stat, store::HttpStore,
+    answer::Answer, body_channel::BodyChannel, describe, payload::Payload, question::Question, refusal, stat,
+    store::HttpStore,
 };
 
 /// The pauses before each look for what is left of an upload that broke off.
@@ -70,15 +71,16 @@ impl Put {
         self.accepted(answer, size).await
     }
 
-    /// Sends what comes out of `conduit`.
-    pub(super) async fn stream(&self, conduit: &Arc<Conduit>) -> Result<Metadata> {
+    /// Sends what comes out of `body_channel`.
+    pub(super) async fn stream(&self, body_channel: &Arc<BodyChannel>) -> Result<Metadata> {
         if self.options.parents {
             self.make_parents().await?;
         }
-        let mut question = self.question(Payload::Stream(Arc::clone(conduit)), &Digests::new(), self.options.mtime_ns);
+        let mut question =
+            self.question(Payload::Stream(Arc::clone(body_channel)), &Digests::new(), self.options.mtime_ns);
         question.prompt = false;
         let answer = self.ask(&question).await?;
-        self.accepted(answer, conduit.taken_bytes()).await
+        self.accepted(answer, body_channel.taken_bytes()).await
     }
 
     pub(super) async fn ask(&self, question: &Question) -> Result<Answer> {

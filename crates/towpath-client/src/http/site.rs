@@ -23,7 +23,7 @@ use towpath_store::{
 
 use super::{
     answer::Answer,
-    conduit::Conduit,
+    body_channel::BodyChannel,
     facts::{self, Facts},
     payload::Payload,
     place::{Place, is_loopback},
@@ -358,10 +358,10 @@ impl Site {
             format!("waiting for {root}, which has not answered {} for {} s", question.method, waited.as_secs())
         };
         let sent = match &question.payload {
-            Payload::Stream(conduit) => {
-                self.hear_continue(&mut request, conduit);
+            Payload::Stream(body_channel) => {
+                self.hear_continue(&mut request, body_channel);
                 let sending = connection.sender.try_send_request(request);
-                self.send_stream(sending, conduit).await
+                self.send_stream(sending, body_channel).await
             }
             _ => {
                 let answered = timeout(question.wait, connection.sender.try_send_request(request));
@@ -388,29 +388,29 @@ impl Site {
     }
 
     /// Lets the body flow when the server says 'continue'.
-    pub(super) fn hear_continue(&self, request: &mut Request<Payload>, conduit: &Arc<Conduit>) {
+    pub(super) fn hear_continue(&self, request: &mut Request<Payload>, body_channel: &Arc<BodyChannel>) {
         if !request.headers().contains_key(header::EXPECT) {
-            return conduit.go();
+            return body_channel.go();
         }
-        let (facts, conduit) = (Arc::clone(&self.facts), Arc::clone(conduit));
+        let (facts, body_channel) = (Arc::clone(&self.facts), Arc::clone(body_channel));
         hyper::ext::on_informational(request, move |informational| {
             if informational.status() == StatusCode::CONTINUE {
                 facts.says_continue.learn(true);
-                conduit.go();
+                body_channel.go();
             }
         });
     }
 
     /// The answer to an upload; none if nothing moved for too long, and it was not the writer who made it wait.
-    async fn send_stream<T>(&self, sending: impl Future<Output = T>, conduit: &Conduit) -> Option<T> {
+    async fn send_stream<T>(&self, sending: impl Future<Output = T>, body_channel: &BodyChannel) -> Option<T> {
         let mut sending = std::pin::pin!(sending);
         let longest = if self.facts.says_continue.certain() { self.options.stall } else { CONTINUE_WAIT };
         tokio::select! {
             answer = &mut sending => return Some(answer),
-            () = conduit.started() => {}
+            () = body_channel.started() => {}
             () = sleep(longest) => {
                 self.facts.says_continue.learn(false);
-                conduit.go();
+                body_channel.go();
             }
         }
         let mut taken = 0;
@@ -419,12 +419,12 @@ impl Site {
             if let Ok(answer) = timeout(self.options.stall, &mut sending).await {
                 return Some(answer);
             }
-            let now_taken = conduit.taken_bytes();
-            let moves = now_taken > taken || conduit.waits_for_writer();
+            let now_taken = body_channel.taken_bytes();
+            let moves = now_taken > taken || body_channel.waits_for_writer();
             stalled = if moves { Duration::ZERO } else { stalled + self.options.stall };
             taken = now_taken;
             // With all bytes there, the storage may still have to write, verify and move them.
-            let limit = if conduit.is_drained() { self.options.patience } else { self.options.stall };
+            let limit = if body_channel.is_drained() { self.options.patience } else { self.options.stall };
             if stalled >= limit {
                 return None;
             }
@@ -528,10 +528,10 @@ mod tests {
     async fn a_site_that_redirects_uploads_late_is_waited_for_from_then_on() {
         let (site, place) = site();
         site.facts.says_continue.learn(false);
-        let conduit = Arc::new(Conduit::new(None, vec!["taken".into(), "waits".into()]));
-        conduit.go();
-        std::future::poll_fn(|context| conduit.poll_piece(context)).await;
-        let question = Question { payload: Payload::Stream(conduit), ..Question::new(&site, Method::PUT) };
+        let body_channel = Arc::new(BodyChannel::new(None, vec!["taken".into(), "waits".into()]));
+        body_channel.go();
+        std::future::poll_fn(|context| body_channel.poll_piece(context)).await;
+        let question = Question { payload: Payload::Stream(body_channel), ..Question::new(&site, Method::PUT) };
         let elsewhere = Failure::Redirect(place.redirected(b"/elsewhere").unwrap());
         site.recover(&mut site.retry_state(&place), elsewhere, &question).await.unwrap_err();
         assert!(site.facts.says_continue.certain());

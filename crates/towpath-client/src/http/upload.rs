@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 use towpath_store::{Error, Expectation, Fault, FileKind, Kind, Metadata, Overwrite, Result, WriteHandle};
 
-use super::{conduit::Conduit, put::Put};
+use super::{body_channel::BodyChannel, put::Put};
 
 /// What is gathered before a PUT starts: files up to here go in one request that can be sent again.
 const GATHERED_BYTES: usize = 1 << 20;
@@ -43,7 +43,7 @@ enum Stage {
 /// A PUT underway.
 #[derive(Debug)]
 struct Sending {
-    conduit: Arc<Conduit>,
+    body_channel: Arc<BodyChannel>,
     task: AbortOnDropHandle<Result<Metadata>>,
 }
 
@@ -51,7 +51,7 @@ struct Sending {
 enum Accepted {
     Yes,
     /// There must be room first.
-    Full(Arc<Conduit>),
+    Full(Arc<BodyChannel>),
 }
 
 impl Upload {
@@ -101,7 +101,7 @@ impl Upload {
     fn waits_for_writer(&self) -> bool {
         match &self.state().stage {
             Stage::Gathering { .. } | Stage::Finished => true,
-            Stage::Sending(sending) => sending.conduit.waits_for_writer(),
+            Stage::Sending(sending) => sending.body_channel.waits_for_writer(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Upload {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end < u64::MAX);
         let end = end.ok_or_else(|| Error::new(Fault::TooLarge, "no file can be that large"))?;
         if let Stage::Sending(sending) = &state.stage
-            && sending.conduit.length().is_some_and(|length| end > length)
+            && sending.body_channel.length().is_some_and(|length| end > length)
         {
             return Err(Error::new(Fault::InvalidArgument, "the file is longer than was said when it was created"));
         }
@@ -122,8 +122,8 @@ impl Upload {
             Stage::Finished => return Err(finished()),
             Stage::Gathering { pieces } => pieces.push(data.clone()),
             Stage::Sending(sending) => {
-                if !sending.conduit.offer(data)? {
-                    return Ok(Accepted::Full(Arc::clone(&sending.conduit)));
+                if !sending.body_channel.offer(data)? {
+                    return Ok(Accepted::Full(Arc::clone(&sending.body_channel)));
                 }
             }
         }
@@ -134,23 +134,23 @@ impl Upload {
             let pieces = std::mem::take(pieces);
             // A file that is longer than was said is sent without a length.
             let length = self.put.options.size_hint.filter(|size| *size >= end);
-            state.stage = Stage::Sending(self.start(Conduit::new(length, pieces)));
+            state.stage = Stage::Sending(self.start(BodyChannel::new(length, pieces)));
         }
         drop(state);
         self.next.send_replace(end);
         Ok(Accepted::Yes)
     }
 
-    fn start(&self, conduit: Conduit) -> Sending {
-        let (put, conduit) = (Arc::clone(&self.put), Arc::new(conduit));
-        let sent = Arc::clone(&conduit);
+    fn start(&self, body_channel: BodyChannel) -> Sending {
+        let (put, body_channel) = (Arc::clone(&self.put), Arc::new(body_channel));
+        let sent = Arc::clone(&body_channel);
         let task = tokio::spawn(async move {
             let outcome = put.stream(&sent).await;
             // Whoever writes more hears why nobody takes it.
             sent.fail(outcome.as_ref().err().cloned().unwrap_or_else(finished));
             outcome
         });
-        Sending { conduit, task: AbortOnDropHandle::new(task) }
+        Sending { body_channel, task: AbortOnDropHandle::new(task) }
     }
 
     /// Takes what there is, so that nothing more can be written; none if that has been done before.
@@ -174,11 +174,11 @@ impl Upload {
             }
             Stage::Sending(sending) => {
                 if self.put.options.size_hint.is_some_and(|promised| promised != size)
-                    && sending.conduit.length().is_some()
+                    && sending.body_channel.length().is_some()
                 {
                     return Err(Error::new(Fault::Truncated, "the file is shorter than was said when it was created"));
                 }
-                sending.conduit.complete();
+                sending.body_channel.complete();
                 let outcome = sending.task.await;
                 outcome.unwrap_or_else(|error| {
                     Err(Error::new(Fault::Internal, format!("the upload's task ended: {error}")))
@@ -205,7 +205,7 @@ impl CleanUp {
     /// Ends what is underway of an upload that is given up.
     fn after(put: &Arc<Put>, stage: Stage) -> Self {
         let sent_bytes = match stage {
-            Stage::Sending(sending) => Some(sending.conduit.close()),
+            Stage::Sending(sending) => Some(sending.body_channel.close()),
             Stage::Gathering { .. } | Stage::Finished => None,
         };
         Self { put: Arc::clone(put), sent_bytes }
@@ -256,7 +256,7 @@ impl WriteHandle for Upload {
         loop {
             match self.accept(offset, &data).map_err(located)? {
                 Accepted::Yes => return Ok(()),
-                Accepted::Full(conduit) => conduit.room(data.len()).await,
+                Accepted::Full(body_channel) => body_channel.room(data.len()).await,
             }
         }
     }

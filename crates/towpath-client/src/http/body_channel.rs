@@ -1,7 +1,7 @@
-//! From a writer to the body of a PUT that is underway, with back-pressure.
+//! A bounded channel from a writer to the body of a PUT in flight, with backpressure.
 //!
-//! The last piece is held back until [`Conduit::complete`]: a server must not find the upload whole before the writer has
-//! checked what was promised and commits. And nothing flows before [`Conduit::go`], because a server may refuse or redirect an
+//! The last piece is held back until [`BodyChannel::complete`]: a server must not find the upload whole before the writer has
+//! checked what was promised and commits. And nothing flows before [`BodyChannel::go`], because a server may refuse or redirect an
 //! upload by its header alone (`Expect: 100-continue`).
 
 use std::{
@@ -14,18 +14,18 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use towpath_store::{Error, Result};
 
-/// What may wait here for the connection: two pieces of a copier, so that one is sent while the next is checked. A piece that is
-/// larger goes in when nothing else is here.
+/// Bytes buffered for the connection: two pieces of the mover, so that one is sent while the next is checked. A larger piece is
+/// accepted when the buffer is empty.
 const WAITING_BYTES: usize = 4 << 20;
 
-/// What flows from a writer to a connection.
+/// The channel of one upload.
 #[derive(Debug)]
-pub(super) struct Conduit {
+pub(super) struct BodyChannel {
     length: Option<u64>,
     state: Mutex<State>,
-    /// Told when space is freed, and when nothing more is taken.
+    /// Notified when space is freed, and when the channel is closed.
     room: Notify,
-    /// The server wants the body.
+    /// Notified when the server accepts the body (`100 Continue`).
     started: Notify,
 }
 
@@ -41,20 +41,20 @@ struct State {
     connection: Option<Waker>,
 }
 
-impl Conduit {
-    /// A conduit for `length` bytes, if that is known, which starts with `pieces`.
+impl BodyChannel {
+    /// Creates a channel for `length` bytes, if that is known, which starts with `pieces`.
     pub(super) fn new(length: Option<u64>, pieces: Vec<Bytes>) -> Self {
         let waiting_bytes = pieces.iter().map(Bytes::len).sum();
         let state = State { pieces: pieces.into(), waiting_bytes, ..State::default() };
         Self { length, state: Mutex::new(state), room: Notify::new(), started: Notify::new() }
     }
 
-    /// How long the whole body will be.
+    /// Returns the length of the whole body in bytes, if it is known.
     pub(super) fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Puts a piece in, if there is room. Empty pieces vanish.
+    /// Adds a piece, if there is space. Empty pieces are dropped.
     ///
     /// # Errors
     /// Those of [`Self::fail`].
@@ -74,7 +74,7 @@ impl Conduit {
         Ok(true)
     }
 
-    /// Waits until a piece of `bytes` may fit.
+    /// Waits until there is space for a piece of `bytes`.
     pub(super) async fn room(&self, bytes: usize) {
         loop {
             let mut changed = std::pin::pin!(self.room.notified());
@@ -91,14 +91,14 @@ impl Conduit {
         state.closed || state.failed.is_some() || has_room(&state, bytes)
     }
 
-    /// No more pieces will come; the last one may go.
+    /// Ends the body: the last piece may be sent.
     pub(super) fn complete(&self) {
         let mut state = self.state();
         state.complete = true;
         wake(state);
     }
 
-    /// Nothing more flows, and nobody waits for room. The bytes that the connection has taken.
+    /// Closes the channel and wakes all writers. Returns the number of bytes that the connection has taken.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.state();
         state.closed = true;
@@ -108,13 +108,13 @@ impl Conduit {
         taken_bytes
     }
 
-    /// The connection takes no more; writers hear why.
+    /// Fails the channel: writers get `error`.
     pub(super) fn fail(&self, error: Error) {
         self.state().failed.get_or_insert(error);
         self.room.notify_waiters();
     }
 
-    /// The server wants the body.
+    /// Lets the body be sent: the server accepts it.
     pub(super) fn go(&self) {
         let mut state = self.state();
         state.flows = true;
@@ -129,24 +129,24 @@ impl Conduit {
         }
     }
 
-    /// Bytes that the connection has taken.
+    /// Returns the number of bytes that the connection has taken.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.state().taken_bytes
     }
 
-    /// Whether it is the writer's turn: the connection has taken all that it may.
+    /// Whether the connection waits for the writer: it has taken all pieces that may be sent.
     pub(super) fn waits_for_writer(&self) -> bool {
         let state = self.state();
         !state.complete && state.pieces.len() <= 1
     }
 
-    /// Whether the connection has taken everything, to the end.
+    /// Whether the connection has taken the whole body.
     pub(super) fn is_drained(&self) -> bool {
         let state = self.state();
         state.complete && state.pieces.is_empty()
     }
 
-    /// The next piece for the connection; none at the end.
+    /// Polls for the next piece to send; none at the end.
     pub(super) fn poll_piece(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.state();
         let may_go = state.flows && !state.closed && (state.complete || state.pieces.len() > 1);
@@ -192,51 +192,51 @@ mod tests {
         vec![7; bytes].into()
     }
 
-    async fn next(conduit: &Conduit) -> Option<Bytes> {
-        std::future::poll_fn(|context| conduit.poll_piece(context)).await
+    async fn next(body_channel: &BodyChannel) -> Option<Bytes> {
+        std::future::poll_fn(|context| body_channel.poll_piece(context)).await
     }
 
     #[tokio::test]
     async fn the_last_piece_waits_for_the_end() {
-        let conduit = Conduit::new(None, vec![piece(1), piece(2)]);
-        assert!(next(&conduit).now_or_never().is_none(), "nothing flows before the server wants it");
-        conduit.go();
-        assert_eq!(next(&conduit).await, Some(piece(1)));
-        assert!(next(&conduit).now_or_never().is_none());
-        assert!(conduit.waits_for_writer());
-        conduit.complete();
-        assert_eq!(next(&conduit).await, Some(piece(2)));
-        assert_eq!(next(&conduit).await, None);
-        assert_eq!(conduit.taken_bytes(), 3);
+        let body_channel = BodyChannel::new(None, vec![piece(1), piece(2)]);
+        assert!(next(&body_channel).now_or_never().is_none(), "nothing flows before the server wants it");
+        body_channel.go();
+        assert_eq!(next(&body_channel).await, Some(piece(1)));
+        assert!(next(&body_channel).now_or_never().is_none());
+        assert!(body_channel.waits_for_writer());
+        body_channel.complete();
+        assert_eq!(next(&body_channel).await, Some(piece(2)));
+        assert_eq!(next(&body_channel).await, None);
+        assert_eq!(body_channel.taken_bytes(), 3);
     }
 
     #[tokio::test]
     async fn a_full_conduit_makes_the_writer_wait() {
-        let conduit = Conduit::new(None, vec![piece(WAITING_BYTES), piece(1)]);
-        conduit.go();
-        assert!(!conduit.offer(&piece(5)).unwrap());
-        assert!(conduit.room(5).now_or_never().is_none());
-        next(&conduit).await;
-        conduit.room(5).await;
-        assert!(conduit.offer(&piece(5)).unwrap());
+        let body_channel = BodyChannel::new(None, vec![piece(WAITING_BYTES), piece(1)]);
+        body_channel.go();
+        assert!(!body_channel.offer(&piece(5)).unwrap());
+        assert!(body_channel.room(5).now_or_never().is_none());
+        next(&body_channel).await;
+        body_channel.room(5).await;
+        assert!(body_channel.offer(&piece(5)).unwrap());
     }
 
     #[tokio::test]
     async fn nobody_waits_for_room_in_what_is_closed() {
-        let conduit = Conduit::new(None, vec![piece(WAITING_BYTES), piece(1)]);
-        let mut waits = std::pin::pin!(conduit.room(5));
+        let body_channel = BodyChannel::new(None, vec![piece(WAITING_BYTES), piece(1)]);
+        let mut waits = std::pin::pin!(body_channel.room(5));
         assert!(waits.as_mut().now_or_never().is_none());
-        conduit.close();
+        body_channel.close();
         waits.now_or_never().expect("it is closed");
-        conduit.room(5).now_or_never().expect("it is closed");
+        body_channel.room(5).now_or_never().expect("it is closed");
     }
 
     #[tokio::test]
     async fn writers_hear_why_nothing_is_taken() {
-        let conduit = Conduit::new(None, vec![piece(WAITING_BYTES), piece(1)]);
-        let waits = conduit.room(5);
-        conduit.fail(Error::new(Fault::NoSpace, "full"));
+        let body_channel = BodyChannel::new(None, vec![piece(WAITING_BYTES), piece(1)]);
+        let waits = body_channel.room(5);
+        body_channel.fail(Error::new(Fault::NoSpace, "full"));
         waits.await;
-        assert_eq!(conduit.offer(&piece(5)).unwrap_err().fault(), Fault::NoSpace);
+        assert_eq!(body_channel.offer(&piece(5)).unwrap_err().fault(), Fault::NoSpace);
     }
 }
