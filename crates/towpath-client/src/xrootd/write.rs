@@ -5,12 +5,12 @@
 //! with the close what was promised, and compares before it shows the file; another one is asked afterwards for size and digest, and
 //! what does not hold is removed.
 //!
-//! A large file goes over all connections of the site ([`lanes`]), and the loss of one costs nothing. A write handle does not survive the loss of
+//! A large file goes over all connections of the site ([`streams`]), and the loss of one costs nothing. A write handle does not survive the loss of
 //! the last one: the server gives the file up (it is opened with persist-on-successful-close), so writes end with `Unavailable` and the upload has
 //! to start again. With a key ([`CreateOptions::resume`]) our own server keeps what came, and tells with the answer to the next open what that is.
 
-mod lanes;
 mod pieces;
+mod streams;
 mod tail;
 mod target;
 
@@ -44,7 +44,7 @@ use super::{
     site::Site,
     store::XrootdStore,
 };
-use lanes::Lanes;
+use streams::UploadStreams;
 use tail::Tail;
 use target::Target;
 
@@ -57,7 +57,7 @@ pub(super) struct Upload {
     target: Target,
     site: Arc<Site>,
     handle: FileHandle,
-    lanes: Lanes,
+    streams: UploadStreams,
     /// What names the file within the server, once that was asked.
     id: OnceCell<u64>,
     /// What was there when it began.
@@ -172,7 +172,7 @@ impl Upload {
         let present = reply.present.unwrap_or_default();
         let are_apart = present.is_sorted_by(|one, next| one.end() < next.offset());
         let upload = Self {
-            lanes: Lanes::new(Arc::clone(&target.file)),
+            streams: UploadStreams::new(Arc::clone(&target.file)),
             target,
             site,
             handle: reply.handle,

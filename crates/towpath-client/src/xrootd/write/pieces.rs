@@ -12,7 +12,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, ByteRange, Error, Fault, Result};
 
-use super::{Upload, lanes::Lane, not_open, target::Target};
+use super::{Upload, not_open, streams::UploadStream, target::Target};
 use crate::xrootd::{
     connection::{Answer, Exchange, Failure, Finished, Payload},
     session::OpenFile,
@@ -25,29 +25,29 @@ impl Upload {
     /// Writes at most [`super::MAX_REQUEST_BYTES`], over another connection if the one that was chosen is lost.
     pub(super) async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
         let _room = self.site.room(data.len()).await?;
-        let mut lane = self.lane(offset, data.len()).await;
+        let mut stream = self.stream_for(offset, data.len()).await;
         loop {
-            let failure = match self.send(&mut lane, offset, &data).await {
+            let failure = match self.send(&mut stream, offset, &data).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
-            let other = failure.is_loss().then(|| self.lanes.alive(Some(&lane.file))).flatten();
-            let Some(other) = other else { return Err(self.error(&lane.file, failure)) };
+            let other = failure.is_loss().then(|| self.streams.alive(Some(&stream.file))).flatten();
+            let Some(other) = other else { return Err(self.error(&stream.file, failure)) };
             tracing::debug!(path = %self.target.path, offset, ?failure, "a piece goes over another connection");
-            lane = self.lane_of(other, data.len());
+            stream = self.stream_of(other, data.len());
         }
     }
 
     /// Sends a piece once.
-    async fn send(&self, lane: &mut Lane, offset: u64, data: &Bytes) -> Result<(), Failure> {
-        let place = lane.place.take();
-        let Lane { file, handle, .. } = &*lane;
+    async fn send(&self, stream: &mut UploadStream, offset: u64, data: &Bytes) -> Result<(), Failure> {
+        let place = stream.place.take();
+        let UploadStream { file, handle, .. } = &*stream;
         if !self.site.wants_pages(&file.session) {
             return self.ask(file, place, || plain(*handle, offset, data)).await.map(drop);
         }
         let range = ByteRange { offset, length: data.len() };
-        for page in self.pages(lane, place, range, data, PageFlags::NONE).await? {
-            self.resend(lane, page, range, data).await?;
+        for page in self.pages(stream, place, range, data, PageFlags::NONE).await? {
+            self.resend(stream, page, range, data).await?;
         }
         Ok(())
     }
@@ -55,13 +55,13 @@ impl Upload {
     /// Sends a range as pages; the pages that arrived damaged.
     async fn pages(
         &self,
-        lane: &Lane,
+        stream: &UploadStream,
         place: Option<OwnedSemaphorePermit>,
         range: ByteRange,
         data: &Bytes,
         flags: PageFlags,
     ) -> Result<Vec<Page>, Failure> {
-        let Lane { file, handle, .. } = lane;
+        let UploadStream { file, handle, .. } = stream;
         let checksums = checksums(range.offset, data);
         let exchange = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
         let finished = self.ask(file, place, exchange).await?;
@@ -76,8 +76,8 @@ impl Upload {
         ending: Ending,
     ) -> Result<Bytes, Failure> {
         let room = self.site.room(data.len()).await.map_err(Failure::Fatal)?;
-        let lane = self.lane_of(Arc::clone(&target.file), data.len());
-        let Lane { file, handle, .. } = &lane;
+        let stream = self.stream_of(Arc::clone(&target.file), data.len());
+        let UploadStream { file, handle, .. } = &stream;
         let write = match self.site.wants_pages(&file.session) {
             true => paged(*handle, offset, &data, checksums(offset, &data), PageFlags::NONE),
             false => plain(*handle, offset, &data),
@@ -99,8 +99,8 @@ impl Upload {
     }
 
     /// Sends one page of `data` again until it arrives whole.
-    async fn resend(&self, lane: &Lane, page: Page, range: ByteRange, data: &Bytes) -> Result<(), Failure> {
-        let file = &lane.file;
+    async fn resend(&self, stream: &UploadStream, page: Page, range: ByteRange, data: &Bytes) -> Result<(), Failure> {
+        let file = &stream.file;
         let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
         let end = start.map(|start| start.saturating_add(page.length)).filter(|end| *end <= data.len());
         let (Some(start), Some(end)) = (start, end) else {
@@ -110,7 +110,7 @@ impl Upload {
         let host = &file.session.host;
         for _ in 0..PAGE_RETRIES {
             tracing::warn!(host = &**host, path = %self.target.path, offset = page.offset, "damaged page");
-            if self.pages(lane, None, range, &data.slice(start..end), PageFlags::retry).await?.is_empty() {
+            if self.pages(stream, None, range, &data.slice(start..end), PageFlags::retry).await?.is_empty() {
                 return Ok(());
             }
         }

@@ -1,10 +1,10 @@
-//! The connections that carry one upload: the one that began it, and others in whose sessions the file is open once more.
+//! The streams of one upload: the connection that began it, and others in whose sessions the file is opened again.
 //!
-//! Our own server gives further handles of an upload to whoever can name one (`towpath.share`), and they are all alike: the loss of a
-//! connection costs what was under way on it, and that goes over another one. XRootD's own server takes a second `open` of the same name
-//! by force; there the file stands under its name from the beginning, so that it is the same one can be seen. (`bind` would be
-//! the protocol's way, but its servers do not get it right for writes, as its own client says, and a lost connection takes the whole session with it.)
-//! Where it is refused, the upload goes on over the connection that began it.
+//! A towpath server returns further handles of an upload to a client that names one (`towpath.share`). All handles are equal: if a
+//! connection is lost, the data in flight on it are sent over another one. An XRootD server accepts a second `open` of the same name
+//! with `force`; there the upload is visible under its name, so the client can check that both opens are of one file. (`bind` is
+//! the protocol's own way, but XRootD's servers handle writes on bound connections incorrectly, as the comments of its client say, and a
+//! lost connection ends the whole session.) If a further open is refused, the upload continues over its first connection.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -29,40 +29,39 @@ use crate::{
     },
 };
 
-/// What lies before this offset goes over the connection that began the upload: further opens do not pay off for small files.
+/// Offset in bytes up to which data are sent over the first connection: further opens do not pay off for small files.
 const SPREAD_FROM: u64 = 8 << 20;
 
-/// How often one upload is opened once more, at most: each lane may be lost a few times.
-const MOST_OPENS: usize = 4 * MAX_LANES;
+/// Maximum number of further opens of one upload: each connection may be lost a few times.
+const MAX_OPENS: usize = 4 * MAX_LANES;
 
-/// The opens of one upload.
+/// The streams of one upload.
 ///
-/// A piece is bound to one of them when that can send it, not before: what waits in one queue behind a slow connection would be missing
-/// elsewhere.
+/// A piece is assigned to a stream when that can send it, not before, so that no piece queues behind a slow connection.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    /// The first is the one that began it.
+pub(super) struct UploadStreams {
+    /// The open files; the first one began the upload.
     opens: Mutex<Vec<Arc<OpenFile>>>,
-    /// How often it may still be opened.
+    /// Number of further opens that are left.
     left: AtomicUsize,
-    /// Whose piece is bound next.
+    /// Held while a piece is assigned, so that pieces are assigned in order.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// The open that a piece goes to.
+/// The stream that a piece is assigned to.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct UploadStream {
     pub(super) file: Arc<OpenFile>,
     pub(super) handle: FileHandle,
-    /// Its place among the pieces that wait to be sent.
+    /// Permit for one of the pieces that are queued to be sent.
     pub(super) place: Option<OwnedSemaphorePermit>,
     _load: Load,
 }
 
-impl Lanes {
-    /// The upload is open in one session.
+impl UploadStreams {
+    /// Creates the streams of an upload that is open in one session.
     pub(super) fn new(first: Arc<OpenFile>) -> Self {
-        Self { opens: Mutex::new(vec![first]), left: AtomicUsize::new(MOST_OPENS), turn: tokio::sync::Mutex::default() }
+        Self { opens: Mutex::new(vec![first]), left: AtomicUsize::new(MAX_OPENS), turn: tokio::sync::Mutex::default() }
     }
 
     fn opens(&self) -> MutexGuard<'_, Vec<Arc<OpenFile>>> {
@@ -94,12 +93,12 @@ impl Lanes {
         Some(file)
     }
 
-    /// The upload is not opened again.
+    /// Stops further opens of the upload.
     fn stay(&self) {
         self.left.store(0, Ordering::Release);
     }
 
-    /// Sends the closes of all opens but `file`, and gives those that were sent.
+    /// Sends the closes of all open files but `file`. Returns those that were sent.
     fn start_close(&self, file: &Arc<OpenFile>) -> Vec<Closing> {
         let opens = self.opens();
         let others = opens.iter().filter(|other| !Arc::ptr_eq(other, file));
@@ -108,30 +107,30 @@ impl Lanes {
 }
 
 impl Upload {
-    /// Where `bytes` for `offset` are to go.
-    pub(super) async fn lane(&self, offset: u64, bytes: usize) -> Lane {
+    /// Returns the stream for a piece of `bytes` at `offset`.
+    pub(super) async fn stream_for(&self, offset: u64, bytes: usize) -> UploadStream {
         if offset >= SPREAD_FROM
-            && let Some(lane) = self.another(bytes).await
+            && let Some(stream) = self.another(bytes).await
         {
-            return lane;
+            return stream;
         }
-        let file = self.lanes.alive(None).unwrap_or_else(|| Arc::clone(&self.target.file));
-        self.lane_of(file, bytes)
+        let file = self.streams.alive(None).unwrap_or_else(|| Arc::clone(&self.target.file));
+        self.stream_of(file, bytes)
     }
 
-    /// That of an open that was answered.
-    pub(super) fn lane_of(&self, file: Arc<OpenFile>, bytes: usize) -> Lane {
+    /// Returns the stream of an open that was answered.
+    pub(super) fn stream_of(&self, file: Arc<OpenFile>, bytes: usize) -> UploadStream {
         let load = file.session.loaded(bytes);
         // Of one that is closed, or lost, the session says what is wrong.
         let handle = file.open_handle().unwrap_or(self.handle);
-        Lane { file, handle, place: None, _load: load }
+        UploadStream { file, handle, place: None, _load: load }
     }
 
-    /// The lane of the first session that can send a piece; none if the upload cannot be opened there.
-    async fn another(&self, bytes: usize) -> Option<Lane> {
+    /// Returns the stream of the first session that can send a piece; none if the upload cannot be opened there.
+    async fn another(&self, bytes: usize) -> Option<UploadStream> {
         let (session, place) = {
-            let _turn = self.lanes.turn.lock().await;
-            if self.lanes.left.load(Ordering::Acquire) == 0 {
+            let _turn = self.streams.turn.lock().await;
+            if self.streams.left.load(Ordering::Acquire) == 0 {
                 return None;
             }
             let sessions = self.site.sessions().ok()?;
@@ -140,21 +139,21 @@ impl Upload {
             (Arc::clone(sessions.get(number)?), place)
         };
         let load = session.loaded(bytes);
-        let file = self.lanes.open_in(&session, |known| self.open_again(&session, known))?;
+        let file = self.streams.open_in(&session, |known| self.open_again(&session, known))?;
         match file.opened().await {
             Ok(reply) if self.is_same(&file, &reply).await => {
-                Some(Lane { handle: reply.handle, file, place, _load: load })
+                Some(UploadStream { handle: reply.handle, file, place, _load: load })
             }
             Ok(_) | Err(Failure::Refused(_) | Failure::Redirect { .. } | Failure::Fatal(_)) => {
                 tracing::debug!(host = &*session.host, path = %self.target.path, "the upload stays on its connection");
-                self.lanes.stay();
+                self.streams.stay();
                 None
             }
             Err(_) => None,
         }
     }
 
-    /// Sends a further open of what `known` is an open of.
+    /// Sends a further open of the file that `known` has open.
     fn open_again(&self, session: &Arc<Session>, known: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         let Target { path, place, .. } = &self.target;
         let (options, cgi, parting) = match self.site.sharing(&known.session)? {
@@ -182,9 +181,9 @@ impl Upload {
         matches!((first, &reply.stat), (Ok(first), Some(stat)) if *first == stat.id && stat.id != 0)
     }
 
-    /// What is to be closed in the end, or given up: the open that began the upload, or one that outlived it.
+    /// Returns the open file to close or abort in the end: the first one, or another one if that is lost.
     pub(super) fn remaining(&self) -> Target {
-        let file = self.lanes.alive(None).unwrap_or_else(|| Arc::clone(&self.target.file));
+        let file = self.streams.alive(None).unwrap_or_else(|| Arc::clone(&self.target.file));
         Target { file, ..self.target.clone() }
     }
 
@@ -198,7 +197,7 @@ impl Upload {
             return Ok(());
         }
         let mut refused = Ok(());
-        for closing in self.lanes.start_close(&target.file) {
+        for closing in self.streams.start_close(&target.file) {
             if let Err(failure @ Failure::Refused(_)) = closing.done().await {
                 refused = Err(failure);
             }
