@@ -23,6 +23,7 @@
 
 mod answer;
 mod body_channel;
+mod concurrency;
 mod describe;
 mod digest;
 mod facts;
@@ -32,7 +33,6 @@ mod namespace;
 mod parts;
 mod payload;
 mod place;
-mod places;
 mod pool;
 mod probe;
 mod put;

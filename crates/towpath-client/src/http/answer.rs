@@ -68,8 +68,9 @@ impl Answer {
         answer
     }
 
-    /// Gives back its place at the site, for a question that has to be answered before this answer is of use: else all places could wait for each other.
-    pub(super) fn release_place(&mut self) {
+    /// Releases its permit, for a further request that must be answered before this response can be used: otherwise all permits could wait for
+    /// each other.
+    pub(super) fn release_permit(&mut self) {
         self.permit = None;
     }
 

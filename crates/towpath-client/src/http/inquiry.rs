@@ -118,7 +118,7 @@ impl Sites {
     pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
         let place = place_of(url)?;
         let site = self.at(&place.endpoint);
-        // It may be read for ever, and so takes none of the places for what is read at once.
+        // It may be read without end, so it holds no permit of those for short responses.
         let question = Question { prompt: false, ..question(&site, inquiry) };
         let mut retry_state = site.retry_state(&place).for_at_most(inquiry.patience);
         let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &question, inquiry)).await;

@@ -17,8 +17,8 @@ pub(super) struct Question {
     pub(super) wait: Duration,
     /// Whether asking twice does the same as asking once.
     pub(super) repeatable: bool,
-    /// Whether its answer is read at once, and so may take one of the site's few places. One that waits for others (an upload for
-    /// its writer, a listing for its reader) must not, or all places could wait for each other.
+    /// Whether its response is read at once, so that it may hold one of the site's permits. A request that waits for others (an upload for
+    /// its writer, a listing for its reader) must not, or all permits could wait for each other.
     pub(super) prompt: bool,
     /// What it is about is a file: a redirect to the same path with a slash says that it is not.
     pub(super) of_file: bool,

@@ -362,7 +362,7 @@ impl Fetch<'_> {
     /// the answer to that shows it.
     async fn judge_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
         let Some(pinned) = self.file.pinned.get() else {
-            answer.release_place();
+            answer.release_permit();
             return self.file.pin_by_stat().await.map(|_| Use::Again);
         };
         let is_other = stat::size_without_range(answer).is_some_and(|size| size != pinned.metadata.size);
@@ -386,7 +386,7 @@ impl Fetch<'_> {
             (Some(size), _) => size,
             (None, Some(pinned)) => pinned.metadata.size,
             (None, None) => {
-                answer.release_place();
+                answer.release_permit();
                 return self.file.pin_by_stat().await.map(|_| Use::Again);
             }
         };
@@ -417,7 +417,7 @@ impl Fetch<'_> {
         let facts = &self.file.site.facts;
         if self.first.is_some() && facts.dav.possible() && !answer.headers.contains_key(header::ETAG) {
             // It may be the page that shows a directory.
-            answer.release_place();
+            answer.release_permit();
             self.file.pin_by_stat().await?;
         }
         let size = match (answer.remaining_bytes(), self.file.pinned.get()) {
@@ -429,7 +429,7 @@ impl Fetch<'_> {
             }
             (None, Some(pinned)) => pinned.metadata.size,
             (None, None) => {
-                answer.release_place();
+                answer.release_permit();
                 self.file.pin_by_stat().await?.metadata.size
             }
         };

@@ -24,10 +24,10 @@ use towpath_store::{
 use super::{
     answer::Answer,
     body_channel::BodyChannel,
+    concurrency::ConcurrencyLimit,
     facts::{self, Facts},
     payload::Payload,
     place::{Place, is_loopback},
-    places::Places,
     pool::{Connection, Pool, Pools},
     question::Question,
     refusal,
@@ -108,7 +108,7 @@ pub(super) struct Site {
     /// Held while the site is told that an upload ended.
     pub(super) farewells: Arc<RwLock<()>>,
     pub(super) pools: Arc<Pools>,
-    places: Places,
+    concurrency: ConcurrencyLimit,
     /// What signs its requests, in place of a token.
     signer: Option<Arc<Signer>>,
 }
@@ -144,7 +144,7 @@ impl Site {
             facts: Arc::default(),
             pools: Arc::clone(pools),
             signer: None,
-            places: Places::new(Arc::clone(is_nice)),
+            concurrency: ConcurrencyLimit::new(Arc::clone(is_nice)),
         }
     }
 
@@ -195,14 +195,14 @@ impl Site {
             let failure = match self.attempt(caller, retry_state.place(), question).await {
                 Ok(answer) => {
                     if question.prompt {
-                        self.places.more();
+                        self.concurrency.increase();
                     }
                     return Ok(answer);
                 }
                 Err(failure) => failure,
             };
             if question.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
-                self.places.fewer();
+                self.concurrency.decrease();
             }
             self.recover(retry_state, failure, question).await?;
         }
@@ -258,7 +258,7 @@ impl Site {
             signer.sign(&place.endpoint, &mut request).await.map_err(Failure::Fatal)?;
         }
         let permit = match question.prompt {
-            true => self.places.take().await,
+            true => self.concurrency.acquire().await,
             false => None,
         };
         let pool = self.pools.of(&place.endpoint);

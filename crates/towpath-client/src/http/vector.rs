@@ -214,7 +214,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
         StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST => None,
         _ => return Err(file.refused(answer).await),
     };
-    answer.release_place();
+    answer.release_permit();
     let size = file.pin().await?.metadata.size;
     file.site.facts.many_ranges.learn(parts.is_some());
     let Some(boundary) = parts else { return Ok(()) };
