@@ -20,11 +20,12 @@ use towpath_store::{
 use self::commit::commit;
 pub(crate) use self::commit::{ask_destination, ask_source};
 use crate::{
-    Job, Mover, Place, again, clash, extents,
+    Job, Mover, Place, clash, extents,
     mover::FILE_BYTES,
     progress::Part,
     replicas::Identity,
-    stage::{Stage, Stay},
+    retry,
+    stage::{Stage, StageGuard},
     verified::Verified,
     window::{Room, Turn},
 };
@@ -168,7 +169,7 @@ pub(crate) async fn copy(
     let held = FILE_BYTES + first_bytes(job);
     // What a file brings whose size nobody knows is counted when it is known.
     mover.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;
-    let mut stay = mover.stages.enter(Stage::Open, held);
+    let mut stage = mover.stages.enter(Stage::Open, held);
     let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
     let explain = |error: Error| {
@@ -182,7 +183,7 @@ pub(crate) async fn copy(
         Ok(metadata) => metadata,
         Err(error) => {
             let stream = ContentStream::instead_of(error, &*source).await.map_err(explain)?;
-            drop((room, stay));
+            drop((room, stage));
             return mover.copy_stream(job, part, stream).await.map_err(Failure::Final);
         }
     };
@@ -199,7 +200,7 @@ pub(crate) async fn copy(
     }
     let options = create_options(job, mover, &metadata);
     let may_go_on = options.resume.is_some();
-    let target = beside(begin(job, mover, &mut stay, options), first.as_mut()).await;
+    let target = beside(begin(job, mover, &mut stage, options), first.as_mut()).await;
     // Of a file that may go on nobody knows yet what is there of it.
     let target = match target {
         Err(error) if !may_go_on => return Err(explained(job, metadata.size, error).await.into()),
@@ -220,14 +221,14 @@ pub(crate) async fn copy(
         part.begin(job, metadata.size, metadata.size - missing_bytes);
         let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
         let head = async {
-            stay.pass(Stage::Read);
+            stage.pass(Stage::Read);
             first.as_mut().await;
             let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
-            stay.pass(Stage::Write);
+            stage.pass(Stage::Write);
             if present.is_empty() {
                 put(job, &*target, 0, data, next).await?;
             }
-            drop(stay);
+            drop(stage);
             match is_small {
                 true => small = Some(room),
                 false => {
@@ -252,7 +253,7 @@ pub(crate) async fn copy(
         let needed_bytes = if stays { part.left_bytes() } else { metadata.size };
         return Err(match explained(job, needed_bytes, error).await {
             error if error.fault() == Fault::Changed => Failure::Changed(error),
-            error if (stays || is_destinations) && again::is_loss(&error) => {
+            error if (stays || is_destinations) && retry::is_loss(&error) => {
                 Failure::BrokenOff { error, missing_bytes }
             }
             error => Failure::Final(error),
@@ -311,7 +312,12 @@ async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata:
 
 /// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
 /// do, is waited for.
-async fn begin(job: &Job, mover: &Mover, stay: &mut Stay<'_>, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+async fn begin(
+    job: &Job,
+    mover: &Mover,
+    stage: &mut StageGuard<'_>,
+    options: CreateOptions,
+) -> Result<Arc<dyn WriteHandle>> {
     let to = &job.to;
     if options.resume.is_some() {
         mover.progress.proves();
@@ -322,7 +328,7 @@ async fn begin(job: &Job, mover: &Mover, stay: &mut Stay<'_>, options: CreateOpt
         match to.store.create(&to.caller, &to.path, options.clone()).await {
             Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < give_up => {
                 if !is_told {
-                    stay.pass(Stage::Wait);
+                    stage.pass(Stage::Wait);
                     let seconds = IN_USE_WAIT.as_secs();
                     mover.progress.waits(job);
                     tracing::warn!(path = %to, %error, "the destination cannot begin yet: waiting for up to {seconds} s");
@@ -331,7 +337,7 @@ async fn begin(job: &Job, mover: &Mover, stay: &mut Stay<'_>, options: CreateOpt
                 sleep(IN_USE_PAUSE).await;
             }
             outcome => {
-                stay.pass(Stage::Open);
+                stage.pass(Stage::Open);
                 return outcome;
             }
         }
@@ -422,13 +428,13 @@ async fn move_rest(
         })
         .try_for_each_concurrent(None, |(piece, room)| async move {
             let length = piece.end - piece.start;
-            let mut stay = mover.stages.enter(Stage::Read, length);
+            let mut stage = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
-            stay.pass(Stage::Write);
+            stage.pass(Stage::Write);
             put(job, target, piece.start, data, length).await?;
             part.moved(length);
             room.leave();
-            drop(stay);
+            drop(stage);
             Ok(())
         })
         .await

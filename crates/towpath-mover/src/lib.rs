@@ -5,7 +5,6 @@
 //! What was not copied comes as [`Missed`], with its error; the others go on.
 
 mod account;
-mod again;
 mod clash;
 mod compare;
 mod existing;
@@ -23,6 +22,7 @@ pub mod probe;
 mod progress;
 mod removal;
 mod replicas;
+mod retry;
 mod stage;
 mod sync;
 mod third_party;

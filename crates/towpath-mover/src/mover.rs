@@ -24,13 +24,14 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Jobs, Missed, again, existing,
+    Job, Jobs, Missed, existing,
     file::{self, Copied},
     ledger::Look,
     limit::Limit,
     pace::{self, Pace},
     paths,
     progress::{Observer, Part, Progress},
+    retry,
     stage::{Stage, Stages},
     third_party::{self, ThirdParty},
     window::{Room, Turn, Window},
@@ -241,7 +242,7 @@ impl Mover {
     /// Copies a file through this machine.
     async fn stream(&self, job: &Job, part: &Part, room: Room) -> Result<Copied> {
         self.note_ends([job.from.is_remote(), job.to.is_remote()]);
-        let copied = again::copy(job, part, self, room).await;
+        let copied = retry::copy(job, part, self, room).await;
         self.note_end();
         copied
     }

@@ -1,35 +1,35 @@
-//! Where the bytes in flight are: the stages that a file passes, and how much was in each over time.
+//! The stages of a copy and the bytes in flight in each stage over time.
 //!
-//! Work gathers before whatever is slow. So the stage that holds more bytes than their way through it takes by itself is the one that the
-//! others wait for; [`crate::account`] makes of it what a copy spent its time on.
+//! Bytes queue in front of the bottleneck: a stage that holds more bytes than its own latency explains is the one that the other
+//! stages wait for. [`crate::account`] derives from it where a copy spent its time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use towpath_store::sys::clock::{self, Instant};
 
-/// What is being waited for.
+/// A stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// A file is opened at its source and made at its destination.
+    /// Opening the file at the source and creating it at the destination.
     Open,
-    /// The destination still holds an earlier upload of a file.
+    /// Waiting for the destination to release an earlier upload of the file.
     Wait,
-    /// Bytes come from the source.
+    /// Reading from the source.
     Read,
-    /// Bytes go to the destination.
+    /// Writing to the destination.
     Write,
-    /// A file is whole, and is being shown under its name.
+    /// Committing a complete file.
     Commit,
-    /// One of the ends computes a digest, which the other one is compared with.
+    /// Computing a digest at one end to compare it with the other.
     Check,
-    /// Two sites copy a file between themselves.
+    /// Third-party copy between two sites.
     Elsewhere,
 }
 
-/// So many stages there are.
+/// Number of stages.
 const STAGES: usize = 7;
 
-/// Bytes in each stage.
+/// Counts the bytes in each stage.
 #[derive(Debug)]
 pub(crate) struct Stages(Mutex<State>);
 
@@ -37,35 +37,35 @@ pub(crate) struct Stages(Mutex<State>);
 struct State {
     at: Instant,
     bytes: [u64; STAGES],
-    /// Bytes times seconds until then.
+    /// Byte-seconds in each stage until `at`.
     area: Occupancy,
 }
 
-/// Byte seconds in each stage; divided by a time, the bytes that were there on average.
+/// Byte-seconds in each stage; divided by a duration, the mean number of bytes in the stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Occupancy([f64; STAGES]);
 
-/// Bytes in a stage, until it is dropped.
+/// Counts bytes in a stage until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Stay<'a> {
+pub(crate) struct StageGuard<'a> {
     stages: &'a Stages,
     stage: Stage,
     bytes: u64,
 }
 
 impl Stages {
-    /// Nothing anywhere.
+    /// Creates counters without any bytes.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(State { at: clock::now(), bytes: [0; STAGES], area: Occupancy::default() }))
     }
 
-    /// `bytes` come to a stage.
-    pub(crate) fn enter(&self, stage: Stage, bytes: u64) -> Stay<'_> {
+    /// Adds `bytes` to a stage until the guard is dropped.
+    pub(crate) fn enter(&self, stage: Stage, bytes: u64) -> StageGuard<'_> {
         self.state().add(stage, bytes);
-        Stay { stages: self, stage, bytes }
+        StageGuard { stages: self, stage, bytes }
     }
 
-    /// What was in each stage since the beginning.
+    /// Returns the byte-seconds in each stage since the start.
     pub(crate) fn area(&self) -> Occupancy {
         let mut state = self.state();
         state.integrate();
@@ -98,8 +98,8 @@ impl State {
     }
 }
 
-impl Stay<'_> {
-    /// They go on to another stage.
+impl StageGuard<'_> {
+    /// Moves the bytes to another stage.
     pub(crate) fn pass(&mut self, stage: Stage) {
         let mut state = self.stages.state();
         state.take(self.stage, self.bytes);
@@ -108,25 +108,25 @@ impl Stay<'_> {
     }
 }
 
-impl Drop for Stay<'_> {
+impl Drop for StageGuard<'_> {
     fn drop(&mut self) {
         self.stages.state().take(self.stage, self.bytes);
     }
 }
 
 impl Occupancy {
-    /// Of one stage.
+    /// Returns the byte-seconds of one stage.
     pub(crate) fn of(&self, stage: Stage) -> f64 {
         self.0[stage as usize]
     }
 
-    /// One that has so much in one stage.
+    /// Sets the byte-seconds of one stage.
     pub(crate) fn with(mut self, stage: Stage, byte_seconds: f64) -> Self {
         self.0[stage as usize] = byte_seconds;
         self
     }
 
-    /// What came since `earlier`.
+    /// Returns the difference to `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|stage| self.0[stage] - earlier.0[stage]))
     }

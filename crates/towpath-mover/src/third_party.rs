@@ -49,7 +49,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
     }
     clash::refuse_itself(job, &source).await?;
     let _place = mover.third_party_places.acquire().await;
-    let mut stay = mover.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
+    let mut stage = mover.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
     part.begin(job, source.size, 0);
     let written = AtomicU64::new(0);
     let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
@@ -62,7 +62,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
                 advance(source.size);
                 let route = if way == Way::Pull { Route::Pulled } else { Route::Pushed };
                 tracing::info!(from = %job.from, to = %job.to, %way, "third-party copy");
-                stay.pass(Stage::Check);
+                stage.pass(Stage::Check);
                 return verify(job, mover, &source, route).await.map(Some);
             }
             Err(error) if is_final(&error) => return Err(error),

@@ -6,7 +6,7 @@ use towpath_proto::checksum::{Digest, Digests};
 use towpath_store::{Blame, Error, Expectation, Fault, Metadata, ReadHandle, Result, WriteHandle};
 
 use super::{Copied, Failure, Route, first_bytes, keep_promise};
-use crate::{DigestOrigin, Job, Mover, again, mover::FILE_BYTES, replicas, stage::Stage, verified::verified};
+use crate::{DigestOrigin, Job, Mover, mover::FILE_BYTES, replicas, retry, stage::Stage, verified::verified};
 
 /// Has the destination check and show what was written. If an earlier run left a part of it, `proof` is the digest by which that part was found.
 ///
@@ -32,13 +32,13 @@ pub(super) async fn commit(
         return Err(failure);
     }
     let expected = Expectation { size: Some(size), digests: digests.clone(), mtime_ns };
-    let stay = mover.stages.enter(Stage::Commit, held);
-    let mut arrived = target.commit(expected).await.map_err(|error| match again::is_loss(&error) {
+    let stage = mover.stages.enter(Stage::Commit, held);
+    let mut arrived = target.commit(expected).await.map_err(|error| match retry::is_loss(&error) {
         // Whether it is shown nobody knows; who begins anew finds out.
         true => Failure::BrokenOff { error: error.at(&job.to.path), missing_bytes: size },
         false => judged(job, error, digests.clone()),
     })?;
-    drop(stay);
+    drop(stage);
     let read_back = ask_destination(job, mover, held, &digests, &mut arrived.digests).await.map_err(Failure::Final)?;
     let source_origin = |digest: &Digest| match from.replicas() {
         Some(replicas) => replicas.origin(digest),
@@ -64,7 +64,7 @@ pub(crate) async fn ask_source(job: &Job, mover: &Mover, bytes: u64, digests: &m
     let Some(algorithm) = mover.options.checksum.filter(|algorithm| digests.get(*algorithm).is_none()) else {
         return Ok(None);
     };
-    let _stay = mover.stages.enter(Stage::Check, bytes);
+    let _stage = mover.stages.enter(Stage::Check, bytes);
     let from = &job.from;
     let promised = from.store.digest(&from.caller, &from.path, algorithm, &|_| {}).await?;
     digests.insert(promised);
@@ -86,7 +86,7 @@ pub(crate) async fn ask_destination(
     let Some(promised) = promised.filter(|promised| arrived.get(promised.algorithm()).is_none()) else {
         return Ok(None);
     };
-    let _stay = mover.stages.enter(Stage::Check, bytes);
+    let _stage = mover.stages.enter(Stage::Check, bytes);
     let found = insist(job, &promised).await?;
     arrived.insert(found);
     Ok(Some(found))

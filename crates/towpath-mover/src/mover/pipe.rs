@@ -23,7 +23,7 @@ use super::{FILE_BYTES, Mover};
 use crate::{
     Copied, DigestOrigin, Job, Part, Place, Route, Verified, extents,
     file::{FIRST_BYTES, PIECE_BYTES, ask_destination, ask_source, resized},
-    stage::{Stage, Stay},
+    stage::{Stage, StageGuard},
     verified::verified,
     window::{Room, Turn},
 };
@@ -35,7 +35,7 @@ const COMPUTED: Algorithm = Algorithm::Crc32c;
 struct Piece<'a> {
     data: Bytes,
     room: Room,
-    stay: Stay<'a>,
+    stage: StageGuard<'a>,
 }
 
 impl Mover {
@@ -136,16 +136,16 @@ impl Mover {
     ) -> Result<()> {
         stream::try_unfold(input, |mut input| async move {
             let room = self.room(PIECE_BYTES, Turn::Piece).await;
-            let stay = self.stages.enter(Stage::Read, PIECE_BYTES);
+            let stage = self.stages.enter(Stage::Read, PIECE_BYTES);
             let piece = read_piece(&mut input).await.map_err(unreadable)?;
             self.limit.pass(piece.len() as u64).await;
-            Ok((!piece.is_empty()).then_some(((piece, room, stay), input)))
+            Ok((!piece.is_empty()).then_some(((piece, room, stage), input)))
         })
-        .try_for_each_concurrent(None, |(piece, room, mut stay)| {
+        .try_for_each_concurrent(None, |(piece, room, mut stage)| {
             let (offset, length) = (passed.bytes(), piece.len() as u64);
             passed.update(&piece);
             async move {
-                stay.pass(Stage::Write);
+                stage.pass(Stage::Write);
                 target.write(offset, piece).await?;
                 part.expect(length);
                 part.moved(length);
@@ -169,14 +169,14 @@ impl Mover {
         self.recall(from.at(), "").await;
         self.note_ends([from.is_remote(), false]);
         let room = self.room(FIRST_BYTES, Turn::File).await;
-        let mut stay = self.stages.enter(Stage::Open, FIRST_BYTES);
+        let mut stage = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
         let (metadata, first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
             Ok(begun) => begun,
             Err(error) => {
                 let stream = ContentStream::instead_of(error, &*source).await?;
-                drop((room, stay));
+                drop((room, stage));
                 return self.drain_stream(from, stream, put).await;
             }
         };
@@ -185,7 +185,7 @@ impl Mover {
             return Err(resized().at(&from.path).into());
         }
         self.limit.pass(first.len() as u64).await;
-        stay.pass(Stage::Write);
+        stage.pass(Stage::Write);
         let part = self.progress.find(Some(size));
         let mut passed = Hasher::new(promised.algorithms());
         // Not bounded: each piece has its room.
@@ -193,7 +193,7 @@ impl Mover {
         let reading = async {
             let sender = sender;
             let mut rest = pin!(self.rest_of(&*source, size, first.len() as u64));
-            let mut next = Some(Piece { data: first, room, stay });
+            let mut next = Some(Piece { data: first, room, stage });
             while let Some(piece) = next {
                 if sender.send(piece).is_err() {
                     break;
@@ -203,7 +203,7 @@ impl Mover {
             Ok(())
         };
         let putting = async {
-            while let Some(Piece { data, room, stay: _stay }) = arrived.recv().await {
+            while let Some(Piece { data, room, stage: _stage }) = arrived.recv().await {
                 let length = data.len() as u64;
                 passed.update(&data);
                 put(data).await?;
@@ -268,11 +268,11 @@ impl Mover {
             })
             .map(move |(range, room)| async move {
                 let length = range.end - range.start;
-                let mut stay = self.stages.enter(Stage::Read, length);
+                let mut stage = self.stages.enter(Stage::Read, length);
                 let data = source.read(range.start, length as usize).await?;
                 // From now on it waits for its turn.
-                stay.pass(Stage::Write);
-                if data.len() as u64 == length { Ok(Piece { data, room, stay }) } else { Err(resized()) }
+                stage.pass(Stage::Write);
+                if data.len() as u64 == length { Ok(Piece { data, room, stage }) } else { Err(resized()) }
             })
             .buffered(usize::MAX)
     }

@@ -1,0 +1,198 @@
+//! Retries of a copy: resuming after a lost connection, restarting if nothing was kept or the source changed, and once more if the data arrived corrupted.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use towpath_proto::checksum::Digests;
+use towpath_store::{Error, Fault, Result};
+
+use crate::{
+    Copied, Job, Mover,
+    file::{self, Failure},
+    progress::Part,
+    window::Room,
+};
+
+/// Backoff in seconds before each retry after a loss, one minute in all. It retry over after an attempt that made progress.
+const BACKOFF_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
+
+/// Maximum number of restarts because the source changed.
+const MAX_SOURCE_CHANGES: u32 = 3;
+
+/// Maximum number of restarts because one version of the source arrived corrupted.
+const MAX_CORRUPTIONS: u32 = 1;
+
+/// The retry state of one copy.
+#[derive(Debug, Default)]
+struct CopyRetry {
+    /// Restarts because the source changed.
+    source_changes: u32,
+    /// Consecutive attempts that lost a connection without progress.
+    losses: usize,
+    /// Bytes that were missing when the last attempt that lost a connection began to transfer.
+    missing_bytes: Option<u64>,
+    /// Restarts because the data arrived corrupted.
+    corruptions: u32,
+    /// Digests that the source promised of the data that arrived corrupted.
+    promised: Digests,
+}
+
+/// Copies one file as [`file::copy`] does, with retries as long as they make progress.
+pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut room: Room) -> Result<Copied> {
+    let mut retry = CopyRetry::default();
+    loop {
+        let replicas = job.from.replicas();
+        let failure = match file::copy(job, part, mover, room, &retry.promised).await {
+            Ok(copied) => {
+                replicas.inspect(|replicas| replicas.note_arrival());
+                return Ok(copied);
+            }
+            Err(failure) => failure,
+        };
+        let (backoff, error) = match replicas.is_some_and(|replicas| replicas.may_do_better(&failure)) {
+            true => retry.after_source_failure(failure),
+            false => retry.after(failure)?,
+        };
+        let seconds = backoff.as_secs();
+        tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "a copy retry again");
+        sleep(backoff).await;
+        room = mover.first_room(job).await;
+    }
+}
+
+impl CopyRetry {
+    /// Returns the backoff before the next attempt, and the error that it follows.
+    ///
+    /// # Errors
+    /// The error of the copy if it is not retried.
+    fn after(&mut self, failure: Failure) -> Result<(Duration, Error)> {
+        match failure {
+            Failure::Changed(error) if self.source_changes < MAX_SOURCE_CHANGES => {
+                *self = Self { source_changes: self.source_changes + 1, ..Self::default() };
+                Ok((Duration::ZERO, error))
+            }
+            Failure::BrokenOff { error, missing_bytes } => {
+                if self.missing_bytes.is_none_or(|before| missing_bytes < before) {
+                    self.losses = 0;
+                }
+                self.missing_bytes = Some(missing_bytes);
+                self.backoff(error)
+            }
+            Failure::NotBegun(error) if self.missing_bytes.is_some() && is_loss(&error) => self.backoff(error),
+            Failure::Unlike { error, promised } if self.corruptions < MAX_CORRUPTIONS => {
+                self.corruptions += 1;
+                self.promised = promised;
+                Ok((Duration::ZERO, error))
+            }
+            failure => Err(self.explain_existing(failure.into())),
+        }
+    }
+
+    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests promised of the file still hold.
+    fn after_source_failure(&mut self, failure: Failure) -> (Duration, Error) {
+        let mut promised = std::mem::take(&mut self.promised);
+        if let Failure::Unlike { promised: digests, .. } = &failure {
+            digests.iter().for_each(|digest| promised.insert(*digest));
+        }
+        *self = Self { promised, ..Self::default() };
+        (Duration::ZERO, failure.into())
+    }
+
+    /// Returns `error`, which ends the copy. If the destination exists it says whether an earlier attempt may have created it.
+    fn explain_existing(&self, error: Error) -> Error {
+        if error.fault() != Fault::AlreadyExists || self.missing_bytes.is_none() {
+            return error;
+        }
+        let message = format!("{}: this copy may have made it when its connection was lost", error.message());
+        let explained = Error::new(error.fault(), message).blamed_on(error.blame());
+        match error.path() {
+            Some(path) => explained.at(path),
+            None => explained,
+        }
+    }
+
+    /// Returns the backoff after the loss of a connection.
+    ///
+    /// # Errors
+    /// `error` if there have been too many losses in a row.
+    fn backoff(&mut self, error: Error) -> Result<(Duration, Error)> {
+        let Some(seconds) = BACKOFF_S.get(self.losses) else { return Err(error) };
+        self.losses += 1;
+        Ok((Duration::from_secs(*seconds), error))
+    }
+}
+
+/// Whether an error is a loss of the network or the storage that may be temporary.
+pub(crate) fn is_loss(error: &Error) -> bool {
+    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::checksum::{Algorithm, Hasher};
+
+    use super::*;
+
+    fn error(fault: Fault) -> Error {
+        Error::new(fault, "as it was")
+    }
+
+    fn broken_off(missing_bytes: u64) -> Failure {
+        Failure::BrokenOff { error: error(Fault::Unavailable), missing_bytes }
+    }
+
+    /// Returns the backoff in seconds before the next attempt; none if there is no further attempt.
+    fn after(retry: &mut CopyRetry, failure: Failure) -> Option<u64> {
+        retry.after(failure).ok().map(|(backoff, _)| backoff.as_secs())
+    }
+
+    #[test]
+    fn a_copy_is_retried_as_long_as_attempts_make_progress() {
+        let mut retry = CopyRetry::default();
+        for missing_bytes in (0..100).rev() {
+            assert_eq!(after(&mut retry, broken_off(missing_bytes)), Some(1));
+        }
+        let lost = || Failure::NotBegun(error(Fault::TimedOut));
+        let backoffs = [broken_off(0), lost(), broken_off(0), lost(), lost()].map(|failure| after(&mut retry, failure));
+        assert_eq!(backoffs, [2, 4, 8, 16, 30].map(Some));
+        assert_eq!(after(&mut retry, lost()), None);
+    }
+
+    #[test]
+    fn a_copy_that_has_not_begun_is_not_retried() {
+        assert_eq!(after(&mut CopyRetry::default(), Failure::NotBegun(error(Fault::Unavailable))), None);
+        let mut retry = CopyRetry::default();
+        after(&mut retry, broken_off(10));
+        assert_eq!(after(&mut retry, Failure::NotBegun(error(Fault::PermissionDenied))), None);
+        assert_eq!(after(&mut retry, Failure::Final(error(Fault::Unavailable))), None);
+    }
+
+    #[test]
+    fn an_existing_file_after_a_loss_may_be_the_copy_itself() {
+        let exists = |retry: &mut CopyRetry| retry.after(Failure::NotBegun(error(Fault::AlreadyExists))).unwrap_err();
+        let mut retry = CopyRetry::default();
+        assert_eq!(exists(&mut retry).message(), "as it was");
+        after(&mut retry, broken_off(10));
+        assert!(exists(&mut retry).message().contains("this copy may have made it"));
+    }
+
+    #[test]
+    fn a_source_may_change_three_times_and_arrive_corrupted_once() {
+        let mut retry = CopyRetry::default();
+        let unlike = || Failure::Unlike {
+            error: error(Fault::ChecksumMismatch),
+            promised: Hasher::digest_of(Algorithm::Crc32c, b"a").into(),
+        };
+        assert_eq!([unlike(), unlike()].map(|failure| after(&mut retry, failure)), [Some(0), None]);
+        let damaged = || Failure::Unlike { error: error(Fault::ChecksumMismatch), promised: Digests::default() };
+        assert_eq!([damaged(), damaged()].map(|failure| after(&mut retry, failure)), [None, None]);
+        retry = CopyRetry::default();
+        assert_eq!([damaged(), damaged()].map(|failure| after(&mut retry, failure)), [Some(0), None]);
+        let changed = || Failure::Changed(error(Fault::Changed));
+        for _ in 0..3 {
+            assert_eq!(after(&mut retry, changed()), Some(0));
+            assert!(retry.promised.is_empty(), "another version has another digest");
+        }
+        assert_eq!(after(&mut retry, changed()), None);
+    }
+}
