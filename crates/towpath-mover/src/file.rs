@@ -27,7 +27,7 @@ use crate::{
     retry,
     stage::{Stage, StageGuard},
     verified::Verified,
-    window::{Room, Turn},
+    window::{Permit, Priority},
 };
 
 /// Bytes of one piece, unless the source is asked for more at once.
@@ -162,7 +162,7 @@ pub(crate) async fn copy(
     job: &Job,
     part: &Part,
     mover: &Mover,
-    room: Room,
+    permit: Permit,
     promised: &Digests,
 ) -> Result<Copied, Failure> {
     let Job { from, .. } = job;
@@ -183,7 +183,7 @@ pub(crate) async fn copy(
         Ok(metadata) => metadata,
         Err(error) => {
             let stream = ContentStream::instead_of(error, &*source).await.map_err(explain)?;
-            drop((room, stage));
+            drop((permit, stage));
             return mover.copy_stream(job, part, stream).await.map_err(Failure::Final);
         }
     };
@@ -230,10 +230,10 @@ pub(crate) async fn copy(
             }
             drop(stage);
             match is_small {
-                true => small = Some(room),
+                true => small = Some(permit),
                 false => {
                     part.moved(next);
-                    room.leave();
+                    permit.complete();
                 }
             }
             Ok(())
@@ -260,9 +260,9 @@ pub(crate) async fn copy(
         });
     }
     let copied = commit(job, mover, &*source, promised, proof, &*target).await?;
-    if let Some(room) = small {
+    if let Some(permit) = small {
         part.moved(copied.bytes);
-        room.leave();
+        permit.complete();
     }
     Ok(copied)
 }
@@ -410,7 +410,7 @@ fn piece_bytes(job: &Job, mover: &Mover) -> u64 {
     (mover.window_bytes() / LEAST_PIECES).min(longest).max(PIECE_BYTES)
 }
 
-/// Moves pieces, as many at once as the window has room for.
+/// Transfers pieces, as many in flight as the window permits.
 async fn move_rest(
     job: &Job,
     source: &dyn ReadHandle,
@@ -422,18 +422,18 @@ async fn move_rest(
     stream::iter(pieces)
         .then(|piece| async move {
             let length = piece.end - piece.start;
-            let room = mover.room(length, Turn::Piece).await;
+            let permit = mover.acquire(length, Priority::Piece).await;
             mover.limit.pass(length).await;
-            Ok((piece, room))
+            Ok((piece, permit))
         })
-        .try_for_each_concurrent(None, |(piece, room)| async move {
+        .try_for_each_concurrent(None, |(piece, permit)| async move {
             let length = piece.end - piece.start;
             let mut stage = mover.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stage.pass(Stage::Write);
             put(job, target, piece.start, data, length).await?;
             part.moved(length);
-            room.leave();
+            permit.complete();
             drop(stage);
             Ok(())
         })

@@ -34,7 +34,7 @@ use crate::{
     retry,
     stage::{Stage, Stages},
     third_party::{self, ThirdParty},
-    window::{Room, Turn, Window},
+    window::{Permit, Priority, Window},
 };
 
 /// What a file takes of the window beside its bytes: requests and answers are not free either.
@@ -87,9 +87,9 @@ pub enum Outcome {
 #[derive(Debug)]
 struct Admitted {
     /// For what its destination holds of it, until it has come to its end.
-    gathered: Option<Room>,
+    gathered: Option<Permit>,
     /// For its first bytes.
-    room: Room,
+    permit: Permit,
 }
 
 /// Copies files.
@@ -146,8 +146,8 @@ impl Mover {
     /// # Errors
     /// Those of both stores; `ChecksumMismatch` and `Changed` if what arrived is not what the source has.
     pub async fn copy(&self, job: &Job) -> Result<Option<Copied>> {
-        let Admitted { room, gathered: _gathered } = self.admitted(job).await;
-        self.copy_in(job, room).await
+        let Admitted { permit, gathered: _gathered } = self.admitted(job).await;
+        self.copy_in(job, permit).await
     }
 
     /// Copies many files, as many at once as the window has room for, each in a task of its own. Outcomes come as files end.
@@ -168,12 +168,12 @@ impl Mover {
     }
 
     async fn outcome(self: Arc<Self>, admitted: Result<(Job, Admitted), Missed>) -> Outcome {
-        let (mut job, Admitted { room, gathered }) = match admitted {
+        let (mut job, Admitted { permit, gathered }) = match admitted {
             Ok(admitted) => admitted,
             Err(missed) => return Outcome::Failed(missed),
         };
         let copying = tokio::spawn(async move {
-            let copied = self.copy_in(&job, room).await;
+            let copied = self.copy_in(&job, permit).await;
             drop(gathered);
             // However long the outcome is kept: nothing more is put into its directory, and it has ended.
             (job.filling, job.part) = (None, None);
@@ -196,9 +196,9 @@ impl Mover {
         self.recall(job.from.at(), job.to.at()).await;
         let gathered = match job.to.store.capabilities().write_any_order {
             true => None,
-            false => Some(self.gathered.room(self.gathered_bytes(job), Turn::File).await),
+            false => Some(self.gathered.acquire(self.gathered_bytes(job), Priority::File).await),
         };
-        Admitted { gathered, room: self.first_room(job).await }
+        Admitted { gathered, permit: self.first_permit(job).await }
     }
 
     /// What a file takes of what may be gathered.
@@ -208,19 +208,19 @@ impl Mover {
         file::gathered_bytes(job).max(share)
     }
 
-    /// Room for what a file begins with.
-    pub(crate) async fn first_room(&self, job: &Job) -> Room {
-        self.room(FILE_BYTES + file::first_bytes(job), Turn::File).await
+    /// Waits for a permit for the first bytes of a file.
+    pub(crate) async fn first_permit(&self, job: &Job) -> Permit {
+        self.acquire(FILE_BYTES + file::first_bytes(job), Priority::File).await
     }
 
-    /// Room for `bytes` in flight, once there is.
-    pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
-        let room = self.window.room(bytes, turn).await;
+    /// Waits for a permit for `bytes` in flight.
+    pub(crate) async fn acquire(&self, bytes: u64, priority: Priority) -> Permit {
+        let permit = self.window.acquire(bytes, priority).await;
         self.pace.adapt(&self.window, self.progress.ahead());
-        room
+        permit
     }
 
-    async fn copy_in(&self, job: &Job, room: Room) -> Result<Option<Copied>> {
+    async fn copy_in(&self, job: &Job, permit: Permit) -> Result<Option<Copied>> {
         if self.options.skip_existing {
             let _stay = self.stages.enter(Stage::Open, FILE_BYTES);
             if existing::is_there(job).await? {
@@ -231,7 +231,7 @@ impl Mover {
         let part = job.part.clone().unwrap_or_else(|| self.progress.find(job.size));
         let copied = match third_party::copy(job, &part, self).await? {
             Some(copied) => copied,
-            None => self.stream(job, &part, room).await?,
+            None => self.stream(job, &part, permit).await?,
         };
         if !copied.verified.is_empty() {
             self.progress.verified(copied.bytes);
@@ -240,9 +240,9 @@ impl Mover {
     }
 
     /// Copies a file through this machine.
-    async fn stream(&self, job: &Job, part: &Part, room: Room) -> Result<Copied> {
+    async fn stream(&self, job: &Job, part: &Part, permit: Permit) -> Result<Copied> {
         self.note_ends([job.from.is_remote(), job.to.is_remote()]);
-        let copied = retry::copy(job, part, self, room).await;
+        let copied = retry::copy(job, part, self, permit).await;
         self.note_end();
         copied
     }

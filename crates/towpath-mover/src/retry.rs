@@ -10,7 +10,7 @@ use crate::{
     Copied, Job, Mover,
     file::{self, Failure},
     progress::Part,
-    window::Room,
+    window::Permit,
 };
 
 /// Backoff in seconds before each retry after a loss, one minute in all. It retry over after an attempt that made progress.
@@ -38,11 +38,11 @@ struct CopyRetry {
 }
 
 /// Copies one file as [`file::copy`] does, with retries as long as they make progress.
-pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut room: Room) -> Result<Copied> {
+pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut permit: Permit) -> Result<Copied> {
     let mut retry = CopyRetry::default();
     loop {
         let replicas = job.from.replicas();
-        let failure = match file::copy(job, part, mover, room, &retry.promised).await {
+        let failure = match file::copy(job, part, mover, permit, &retry.promised).await {
             Ok(copied) => {
                 replicas.inspect(|replicas| replicas.note_arrival());
                 return Ok(copied);
@@ -56,7 +56,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut room: Room) 
         let seconds = backoff.as_secs();
         tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "a copy retry again");
         sleep(backoff).await;
-        room = mover.first_room(job).await;
+        permit = mover.first_permit(job).await;
     }
 }
 

@@ -1,7 +1,7 @@
-//! The bytes in flight that all files of a copy together may have: the only bound on how much is done at once.
+//! The limit of bytes in flight of all files of a copy together. No other limit bounds the concurrency of a copy.
 //!
-//! Room is given in the order in which it was asked for, but for one rule: a file that is under way goes before one that has not begun. So
-//! large files are copied a few at a time, as many as fill the window, and small files fill what is left.
+//! Permits are granted in the order of the requests, except that pieces of files in progress have priority over files that have not begun. So
+//! a few large files are copied at a time, as many as fill the window, and small files fill the rest.
 
 use std::{
     collections::VecDeque,
@@ -10,16 +10,16 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Who asks for room.
+/// The priority of a request for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Priority {
     /// A piece of a file that is being copied.
     Piece,
     /// A file that has not begun.
     File,
 }
 
-/// A bound on the bytes in flight, which may change at any time.
+/// A limit of the bytes in flight, which may change at any time.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     state: Arc<Mutex<State>>,
@@ -29,7 +29,7 @@ pub(crate) struct Window {
 struct State {
     limit: u64,
     used: u64,
-    /// Bytes for which there was room, and which have arrived.
+    /// Bytes of completed permits.
     moved: u64,
     pieces: VecDeque<Waiter>,
     files: VecDeque<Waiter>,
@@ -38,98 +38,98 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     bytes: u64,
-    granted: oneshot::Sender<Room>,
+    granted: oneshot::Sender<Permit>,
 }
 
-/// Bytes that count as in flight until it is dropped.
+/// Counts bytes as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Permit {
     window: Window,
     bytes: u64,
 }
 
 impl Window {
-    /// A window of `limit` bytes.
+    /// Creates a window of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         let state = State { limit, used: 0, moved: 0, pieces: VecDeque::new(), files: VecDeque::new() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Changes the bound. What is in flight stays so.
+    /// Changes the limit. Permits that are held stay valid.
     pub(crate) fn set_limit(&self, limit: u64) {
         self.state().limit = limit;
         self.grant();
     }
 
-    /// The bound.
+    /// Returns the limit in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.state().limit
     }
 
-    /// Bytes whose room was left because they arrived ([`Room::leave`]).
+    /// Returns the bytes of completed permits ([`Permit::complete`]).
     pub(crate) fn moved(&self) -> u64 {
         self.state().moved
     }
 
-    /// Room for `bytes`, once there is. What is larger than the window gets it when nothing else is in flight.
-    pub(crate) async fn room(&self, bytes: u64, turn: Turn) -> Room {
-        self.ask(bytes, turn).await.expect("whoever waits is never dropped but with the window")
+    /// Waits for a permit for `bytes`. A request larger than the window is granted when nothing else is in flight.
+    pub(crate) async fn acquire(&self, bytes: u64, priority: Priority) -> Permit {
+        self.request(bytes, priority).await.expect("a waiting request is dropped only with the window")
     }
 
-    /// Joins the line.
-    fn ask(&self, bytes: u64, turn: Turn) -> oneshot::Receiver<Room> {
-        let (granted, room) = oneshot::channel();
-        self.state().line(turn).push_back(Waiter { bytes, granted });
+    /// Queues a request.
+    fn request(&self, bytes: u64, priority: Priority) -> oneshot::Receiver<Permit> {
+        let (granted, permit) = oneshot::channel();
+        self.state().queue(priority).push_back(Waiter { bytes, granted });
         self.grant();
-        room
+        permit
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets in whom there is room for.
+    /// Grants permits to waiting requests in priority order while capacity remains.
     fn grant(&self) {
         loop {
             let Some(next) = self.state().admit() else { return };
-            // Somebody who stops waiting at this moment gives it back at once.
-            let _ = next.granted.send(Room { window: self.clone(), bytes: next.bytes });
+            // A request that is cancelled at this moment releases it at once.
+            let _ = next.granted.send(Permit { window: self.clone(), bytes: next.bytes });
         }
     }
 }
 
 impl State {
-    fn line(&mut self, turn: Turn) -> &mut VecDeque<Waiter> {
-        match turn {
-            Turn::Piece => &mut self.pieces,
-            Turn::File => &mut self.files,
+    fn queue(&mut self, priority: Priority) -> &mut VecDeque<Waiter> {
+        match priority {
+            Priority::Piece => &mut self.pieces,
+            Priority::File => &mut self.files,
         }
     }
 
-    /// Takes the room for the next one, if there is room for it.
+    /// Takes the next request from its queue, if it fits into the window.
     fn admit(&mut self) -> Option<Waiter> {
-        for line in [&mut self.pieces, &mut self.files] {
-            while line.pop_front_if(|waiter| waiter.granted.is_closed()).is_some() {}
+        for queue in [&mut self.pieces, &mut self.files] {
+            while queue.pop_front_if(|waiter| waiter.granted.is_closed()).is_some() {}
         }
-        let turn = if self.pieces.is_empty() { Turn::File } else { Turn::Piece };
-        let bytes = self.line(turn).front()?.bytes;
+        let priority = if self.pieces.is_empty() { Priority::File } else { Priority::Piece };
+        let bytes = self.queue(priority).front()?.bytes;
         if self.used > 0 && self.used.saturating_add(bytes) > self.limit {
             return None;
         }
         self.used = self.used.saturating_add(bytes);
-        self.line(turn).pop_front()
+        self.queue(priority).pop_front()
     }
 }
 
-impl Room {
-    /// Gives it back, because the bytes have arrived. One that is only dropped was of no use, and tells nothing of the path.
-    pub(crate) fn leave(self) {
+impl Permit {
+    /// Releases the permit of bytes that have arrived. They count as [`Window::moved`]; those of a permit that is only dropped do not.
+    pub(crate) fn complete(self) {
         let mut state = self.window.state();
         state.moved = state.moved.saturating_add(self.bytes);
     }
 }
 
-impl Drop for Room {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.window.state();
         state.used = state.used.saturating_sub(self.bytes);
@@ -146,151 +146,154 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_comes_in_order_but_pieces_go_before_files() {
+    fn permits_are_granted_in_order_and_to_pieces_before_files() {
         let window = Window::new(100);
-        let first = window.room(60, Turn::File).now_or_never().unwrap();
-        let mut file = Box::pin(window.room(60, Turn::File));
+        let first = window.acquire(60, Priority::File).now_or_never().unwrap();
+        let mut file = Box::pin(window.acquire(60, Priority::File));
         assert!((&mut file).now_or_never().is_none());
-        let mut piece = Box::pin(window.room(50, Turn::Piece));
-        assert!((&mut piece).now_or_never().is_none(), "there is no room yet");
+        let mut piece = Box::pin(window.acquire(50, Priority::Piece));
+        assert!((&mut piece).now_or_never().is_none(), "there is no permit yet");
         drop(first);
         let piece = piece.now_or_never().unwrap();
-        assert!((&mut file).now_or_never().is_none(), "the piece has the room");
+        assert!((&mut file).now_or_never().is_none(), "the piece has the permit");
         drop(piece);
         file.now_or_never().unwrap();
     }
 
     #[test]
-    fn what_is_larger_than_the_window_goes_alone() {
+    fn a_request_larger_than_the_window_is_granted_alone() {
         let window = Window::new(100);
-        let small = window.room(1, Turn::Piece).now_or_never().unwrap();
-        let mut large = Box::pin(window.room(1000, Turn::Piece));
+        let small = window.acquire(1, Priority::Piece).now_or_never().unwrap();
+        let mut large = Box::pin(window.acquire(1000, Priority::Piece));
         assert!((&mut large).now_or_never().is_none());
         drop(small);
         let large = large.now_or_never().unwrap();
-        assert!(window.room(1, Turn::Piece).now_or_never().is_none());
+        assert!(window.acquire(1, Priority::Piece).now_or_never().is_none());
         drop(large);
-        assert!(window.room(1, Turn::Piece).now_or_never().is_some());
+        assert!(window.acquire(1, Priority::Piece).now_or_never().is_some());
     }
 
     #[test]
-    fn who_gives_up_waiting_holds_nothing() {
+    fn a_cancelled_request_holds_nothing() {
         let window = Window::new(100);
-        let held = window.room(100, Turn::File).now_or_never().unwrap();
-        let mut given_up = Box::pin(window.room(100, Turn::File));
+        let held = window.acquire(100, Priority::File).now_or_never().unwrap();
+        let mut given_up = Box::pin(window.acquire(100, Priority::File));
         assert!((&mut given_up).now_or_never().is_none());
         drop(given_up);
         drop(held);
-        assert!(window.room(100, Turn::File).now_or_never().is_some());
+        assert!(window.acquire(100, Priority::File).now_or_never().is_some());
     }
 
     #[test]
-    fn a_wider_window_lets_in_who_waits() {
+    fn a_larger_limit_grants_waiting_requests() {
         let window = Window::new(10);
-        let _held = window.room(10, Turn::File).now_or_never().unwrap();
-        let mut next = Box::pin(window.room(10, Turn::File));
+        let _held = window.acquire(10, Priority::File).now_or_never().unwrap();
+        let mut next = Box::pin(window.acquire(10, Priority::File));
         assert!((&mut next).now_or_never().is_none());
         window.set_limit(20);
         assert!(next.now_or_never().is_some());
     }
 
-    /// What may happen to a window.
+    /// An event at a window.
     #[derive(Debug, Clone)]
     enum Event {
-        Ask(Turn, u64),
-        /// One of those that have room leaves it.
-        Leave(usize),
-        /// One of those that wait does so no longer.
-        GiveUp(usize),
+        Request(Priority, u64),
+        /// A permit is completed.
+        Complete(usize),
+        /// A request is cancelled.
+        Cancel(usize),
         Limit(u64),
     }
 
     fn event() -> impl Strategy<Value = Event> {
-        let turn = prop_oneof![Just(Turn::Piece), Just(Turn::File)];
+        let priority = prop_oneof![Just(Priority::Piece), Just(Priority::File)];
         prop_oneof![
-            4 => (turn, 1..150_u64).prop_map(|(turn, bytes)| Event::Ask(turn, bytes)),
-            3 => any::<usize>().prop_map(Event::Leave),
-            1 => any::<usize>().prop_map(Event::GiveUp),
+            4 => (priority, 1..150_u64).prop_map(|(priority, bytes)| Event::Request(priority, bytes)),
+            3 => any::<usize>().prop_map(Event::Complete),
+            1 => any::<usize>().prop_map(Event::Cancel),
             1 => (1..200_u64).prop_map(Event::Limit),
         ]
     }
 
-    /// One that waits.
-    struct Asking {
-        turn: Turn,
+    /// A waiting request.
+    struct Waiting {
+        priority: Priority,
         bytes: u64,
-        room: oneshot::Receiver<Room>,
+        permit: oneshot::Receiver<Permit>,
     }
 
-    /// Who waits, in the order in which they came, and who has room.
+    /// Waiting requests in their order, and permits that are held.
     #[derive(Default)]
-    struct Crowd {
-        waiting: Vec<Asking>,
-        held: Vec<Room>,
+    struct Requests {
+        waiting: Vec<Waiting>,
+        held: Vec<Permit>,
     }
 
-    impl Crowd {
-        /// Takes those that were let in out of the line, and looks whether it was their turn.
-        fn let_in(&mut self, window: &Window) {
-            let mut came_in = Vec::new();
-            for mut asking in std::mem::take(&mut self.waiting) {
-                match asking.room.try_recv() {
-                    Ok(room) => {
-                        assert!(!self.is_waiting(asking.turn), "one that came earlier still waits");
-                        came_in.push(asking.turn);
-                        self.held.push(room);
+    impl Requests {
+        /// Removes granted requests from the queue, and checks that they were granted in order.
+        fn check_grants(&mut self, window: &Window) {
+            let mut granted = Vec::new();
+            for mut request in std::mem::take(&mut self.waiting) {
+                match request.permit.try_recv() {
+                    Ok(permit) => {
+                        assert!(!self.is_waiting(request.priority), "an earlier request still waits");
+                        granted.push(request.priority);
+                        self.held.push(permit);
                     }
-                    Err(_) => self.waiting.push(asking),
+                    Err(_) => self.waiting.push(request),
                 }
             }
             let (limit, is_alone) = (window.limit(), self.held.len() == 1);
-            let used: u64 = self.held.iter().map(|room| room.bytes).sum();
-            assert!(came_in.is_empty() || used <= limit || is_alone, "{used} of {limit}");
-            assert!(!came_in.contains(&Turn::File) || !self.is_waiting(Turn::Piece), "a piece goes before a file");
-            let first = |turn| self.waiting.iter().find(|asking| asking.turn == turn);
-            let next = first(Turn::Piece).or_else(|| first(Turn::File));
-            assert!(next.is_none_or(|next| used > 0 && used + next.bytes > limit), "there is room for the next one");
+            let used: u64 = self.held.iter().map(|permit| permit.bytes).sum();
+            assert!(granted.is_empty() || used <= limit || is_alone, "{used} of {limit}");
+            assert!(
+                !granted.contains(&Priority::File) || !self.is_waiting(Priority::Piece),
+                "a piece has priority over a file"
+            );
+            let first = |priority| self.waiting.iter().find(|request| request.priority == priority);
+            let next = first(Priority::Piece).or_else(|| first(Priority::File));
+            assert!(next.is_none_or(|next| used > 0 && used + next.bytes > limit), "there is permit for the next one");
         }
 
-        fn is_waiting(&self, turn: Turn) -> bool {
-            self.waiting.iter().any(|asking| asking.turn == turn)
+        fn is_waiting(&self, priority: Priority) -> bool {
+            self.waiting.iter().any(|request| request.priority == priority)
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_happens_room_is_given_in_turn_and_to_everybody(
+        fn permits_are_granted_in_order_and_to_every_request(
             limit in 1..200_u64,
             events in prop::collection::vec(event(), 0..60),
         ) {
             let window = Window::new(limit);
-            let (mut crowd, mut left_bytes) = (Crowd::default(), 0);
+            let (mut requests, mut completed_bytes) = (Requests::default(), 0);
             for event in events {
                 match event {
-                    Event::Ask(turn, bytes) => {
-                        crowd.waiting.push(Asking { turn, bytes, room: window.ask(bytes, turn) });
+                    Event::Request(priority, bytes) => {
+                        requests.waiting.push(Waiting { priority, bytes, permit: window.request(bytes, priority) });
                     }
-                    Event::Leave(which) => {
-                        let Some(which) = which.checked_rem(crowd.held.len()) else { continue };
-                        let room = crowd.held.swap_remove(which);
-                        left_bytes += room.bytes;
-                        room.leave();
+                    Event::Complete(which) => {
+                        let Some(which) = which.checked_rem(requests.held.len()) else { continue };
+                        let permit = requests.held.swap_remove(which);
+                        completed_bytes += permit.bytes;
+                        permit.complete();
                     }
-                    Event::GiveUp(which) => {
-                        let Some(which) = which.checked_rem(crowd.waiting.len()) else { continue };
-                        drop(crowd.waiting.remove(which));
-                        // Who comes behind is let in when something else happens: somebody has room.
+                    Event::Cancel(which) => {
+                        let Some(which) = which.checked_rem(requests.waiting.len()) else { continue };
+                        drop(requests.waiting.remove(which));
+                        // Requests behind it are granted with the next event: a permit is held.
                         continue;
                     }
                     Event::Limit(limit) => window.set_limit(limit),
                 }
-                crowd.let_in(&window);
+                requests.check_grants(&window);
             }
-            prop_assert_eq!(window.moved(), left_bytes);
-            while !crowd.waiting.is_empty() {
-                prop_assert!(!crowd.held.is_empty(), "they wait for nobody");
-                crowd.held.clear();
-                crowd.let_in(&window);
+            prop_assert_eq!(window.moved(), completed_bytes);
+            while !requests.waiting.is_empty() {
+                prop_assert!(!requests.held.is_empty(), "no permit is held");
+                requests.held.clear();
+                requests.check_grants(&window);
             }
         }
     }

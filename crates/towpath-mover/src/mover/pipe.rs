@@ -25,7 +25,7 @@ use crate::{
     file::{FIRST_BYTES, PIECE_BYTES, ask_destination, ask_source, resized},
     stage::{Stage, StageGuard},
     verified::verified,
-    window::{Room, Turn},
+    window::{Permit, Priority},
 };
 
 /// What is computed of bytes that nobody has promised anything of.
@@ -34,7 +34,7 @@ const COMPUTED: Algorithm = Algorithm::Crc32c;
 /// A piece of a file, with what it holds until it has been given away.
 struct Piece<'a> {
     data: Bytes,
-    room: Room,
+    permit: Permit,
     stage: StageGuard<'a>,
 }
 
@@ -135,13 +135,13 @@ impl Mover {
         part: &Part,
     ) -> Result<()> {
         stream::try_unfold(input, |mut input| async move {
-            let room = self.room(PIECE_BYTES, Turn::Piece).await;
+            let permit = self.acquire(PIECE_BYTES, Priority::Piece).await;
             let stage = self.stages.enter(Stage::Read, PIECE_BYTES);
             let piece = read_piece(&mut input).await.map_err(unreadable)?;
             self.limit.pass(piece.len() as u64).await;
-            Ok((!piece.is_empty()).then_some(((piece, room, stage), input)))
+            Ok((!piece.is_empty()).then_some(((piece, permit, stage), input)))
         })
-        .try_for_each_concurrent(None, |(piece, room, mut stage)| {
+        .try_for_each_concurrent(None, |(piece, permit, mut stage)| {
             let (offset, length) = (passed.bytes(), piece.len() as u64);
             passed.update(&piece);
             async move {
@@ -149,7 +149,7 @@ impl Mover {
                 target.write(offset, piece).await?;
                 part.expect(length);
                 part.moved(length);
-                room.leave();
+                permit.complete();
                 Ok(())
             }
         })
@@ -168,7 +168,7 @@ impl Mover {
         let start = clock::now();
         self.recall(from.at(), "").await;
         self.note_ends([from.is_remote(), false]);
-        let room = self.room(FIRST_BYTES, Turn::File).await;
+        let permit = self.acquire(FIRST_BYTES, Priority::File).await;
         let mut stage = self.stages.enter(Stage::Open, FIRST_BYTES);
         // With the checksums of its pages, if it has them: who reads the pipe gets nothing that is known to be damaged.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
@@ -176,7 +176,7 @@ impl Mover {
             Ok(begun) => begun,
             Err(error) => {
                 let stream = ContentStream::instead_of(error, &*source).await?;
-                drop((room, stage));
+                drop((permit, stage));
                 return self.drain_stream(from, stream, put).await;
             }
         };
@@ -188,12 +188,12 @@ impl Mover {
         stage.pass(Stage::Write);
         let part = self.progress.find(Some(size));
         let mut passed = Hasher::new(promised.algorithms());
-        // Not bounded: each piece has its room.
+        // Unbounded: each piece holds its permit.
         let (sender, mut arrived) = mpsc::unbounded_channel();
         let reading = async {
             let sender = sender;
             let mut rest = pin!(self.rest_of(&*source, size, first.len() as u64));
-            let mut next = Some(Piece { data: first, room, stage });
+            let mut next = Some(Piece { data: first, permit, stage });
             while let Some(piece) = next {
                 if sender.send(piece).is_err() {
                     break;
@@ -203,12 +203,12 @@ impl Mover {
             Ok(())
         };
         let putting = async {
-            while let Some(Piece { data, room, stage: _stage }) = arrived.recv().await {
+            while let Some(Piece { data, permit, stage: _stage }) = arrived.recv().await {
                 let length = data.len() as u64;
                 passed.update(&data);
                 put(data).await?;
                 part.moved(length);
-                room.leave();
+                permit.complete();
             }
             Ok::<_, E>(())
         };
@@ -262,17 +262,17 @@ impl Mover {
         stream::iter(extents::pieces(extents::missing(size, &[]), first_bytes, || PIECE_BYTES))
             .then(move |range| async move {
                 let length = range.end - range.start;
-                let room = self.room(length, Turn::Piece).await;
+                let permit = self.acquire(length, Priority::Piece).await;
                 self.limit.pass(length).await;
-                (range, room)
+                (range, permit)
             })
-            .map(move |(range, room)| async move {
+            .map(move |(range, permit)| async move {
                 let length = range.end - range.start;
                 let mut stage = self.stages.enter(Stage::Read, length);
                 let data = source.read(range.start, length as usize).await?;
                 // From now on it waits for its turn.
                 stage.pass(Stage::Write);
-                if data.len() as u64 == length { Ok(Piece { data, room, stage }) } else { Err(resized()) }
+                if data.len() as u64 == length { Ok(Piece { data, permit, stage }) } else { Err(resized()) }
             })
             .buffered(usize::MAX)
     }

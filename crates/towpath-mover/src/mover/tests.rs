@@ -121,7 +121,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     assert_eq!(counted.proofs.load(Relaxed), 0, "of small files nothing was left");
 }
 
-/// The room must last until the bytes are written.
+/// The permit must last until the bytes are written.
 #[tokio::test]
 async fn no_more_is_in_flight_than_the_window_holds() {
     let from = memory();
@@ -154,9 +154,9 @@ async fn no_more_files_are_under_way_than_what_is_gathered_of_them_permits() {
     let mover = Mover::new(Options { window_bytes: 8 << 20, ..options() }, Arc::new(Nobody));
     let job = Job { size: Some(3 << 20), ..Job::new(place(&memory(), "/file"), to) };
     let admitted = || mover.admitted(&job).now_or_never();
-    let Admitted { room, gathered } = admitted().unwrap();
+    let Admitted { permit, gathered } = admitted().unwrap();
     let _other = admitted().unwrap();
-    drop(room);
+    drop(permit);
     assert!(admitted().is_none(), "its first bytes were written, but it has not come to its end");
     drop(gathered);
     admitted().unwrap();
