@@ -1,7 +1,7 @@
 //! The command line, as clap reads it.
 
+mod copy_options;
 mod filters;
-mod manner;
 mod probe;
 
 use std::{
@@ -14,8 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
 
+pub(crate) use copy_options::{CopyOptions, paths_file};
 pub(crate) use filters::Filters;
-pub(crate) use manner::{Manner, paths_file};
 pub(crate) use probe::Probe;
 
 use crate::output::quoted;
@@ -167,7 +167,7 @@ pub(crate) struct Copy {
     pub trust_metalink: bool,
     /// How files are copied.
     #[command(flatten)]
-    pub manner: Manner,
+    pub options: CopyOptions,
     /// Copy what a file lists that `--failed-to` wrote, in place of sources and a destination.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "no_target_directory"])]
     pub retry_from: Option<PathBuf>,
@@ -201,7 +201,7 @@ pub(crate) struct Sync {
     pub dry_run: bool,
     /// How files are copied.
     #[command(flatten)]
-    pub manner: Manner,
+    pub options: CopyOptions,
     /// What of the trees is looked at.
     #[command(flatten)]
     pub filters: Filters,

@@ -10,9 +10,9 @@ use towpath_proto::http::range::{RangeRequest, Resolution};
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, MakeDirectory, Manner, Move, Paths, Ping, Sum},
+    args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally},
-    location::{Places, shown},
+    location::{StoreResolver, shown},
     output::{self, Described},
 };
 
@@ -26,7 +26,7 @@ const QUESTIONS: usize = 64;
 /// Does `one` for each path; an error is printed, and the others are still done.
 pub(crate) async fn for_each<'a>(
     paths: &'a [OsString],
-    places: &'a Places,
+    places: &'a StoreResolver,
     mut one: impl AsyncFnMut(&'a OsString, Place) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut failed = Tally::default();
@@ -55,7 +55,7 @@ pub(crate) async fn refuse_slash_of_file(place: &Place) -> Result<(), Failure> {
 /// As [`for_each`], with many questions underway at once; the answers are shown in the order of the paths.
 async fn ask_each<T>(
     paths: &[OsString],
-    places: &Places,
+    places: &StoreResolver,
     ask: impl AsyncFn(Place) -> Result<T, Failure>,
     mut show: impl FnMut(&OsString, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
 }
 
 /// `towpath stat`.
-pub(crate) async fn stat(arguments: &Paths, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn stat(arguments: &Paths, places: &StoreResolver) -> Result<(), Failure> {
     let ask = async |place: Place| {
         refuse_slash_of_file(&place).await?;
         Ok(place.store.stat(&place.caller, &place.path).await?)
@@ -114,9 +114,9 @@ fn paragraph(described: Described) -> String {
 }
 
 /// `towpath cat`. A whole file is compared with the digests that its storage knows.
-pub(crate) async fn cat(arguments: &Cat, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn cat(arguments: &Cat, places: &StoreResolver) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
-    let mover = Mover::new(Manner::default().options(Overwrite::Refuse, false, places), Arc::new(Nobody));
+    let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, places), Arc::new(Nobody));
     for_each(&arguments.paths, places, async |_, place| {
         refuse_slash_of_file(&place).await?;
         // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
@@ -165,7 +165,7 @@ fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
 }
 
 /// `towpath sum`.
-pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn sum(arguments: &Sum, places: &StoreResolver) -> Result<(), Failure> {
     let ask = async |place: Place| {
         refuse_slash_of_file(&place).await?;
         Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?)
@@ -185,7 +185,7 @@ pub(crate) async fn sum(arguments: &Sum, places: &Places) -> Result<(), Failure>
 }
 
 /// `towpath mkdir`.
-pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |_, place| {
         Ok(place.store.make_directory(&place.caller, &place.path, arguments.parents, None).await?)
     })
@@ -193,7 +193,7 @@ pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &Places)
 }
 
 /// `towpath mv`.
-pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn rename(arguments: &Move, places: &StoreResolver) -> Result<(), Failure> {
     let (from, to) = (places.place(&arguments.from)?, places.place(&arguments.to)?);
     if !std::sync::Arc::ptr_eq(&from.store, &to.store) {
         return Err(Failure::Usage("mv renames inside one storage; to move to another one, use cp and then rm".into()));
@@ -208,7 +208,7 @@ pub(crate) async fn rename(arguments: &Move, places: &Places) -> Result<(), Fail
 }
 
 /// `towpath df`.
-pub(crate) async fn space(arguments: &Paths, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn space(arguments: &Paths, places: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |typed, place| {
         let space = place.store.space(&place.caller, &place.path).await?;
         let path = shown(typed);
@@ -223,7 +223,7 @@ pub(crate) async fn space(arguments: &Paths, places: &Places) -> Result<(), Fail
 }
 
 /// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the connection.
-pub(crate) async fn ping(arguments: &Ping, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn ping(arguments: &Ping, places: &StoreResolver) -> Result<(), Failure> {
     let place = places.place(&arguments.url)?;
     let mut times = Vec::new();
     for _ in 0..=arguments.count.max(1) {

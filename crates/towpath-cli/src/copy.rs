@@ -18,13 +18,14 @@ use towpath_proto::checksum::{Algorithm, Algorithms};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
 use crate::{
-    args::{Copy, Manner},
-    audience::Audience,
+    args::{Copy, CopyOptions},
     explain,
     failure::{Failure, complain, is_out_of_reach, may_succeed_later},
-    location::Places,
-    missed::{Misses, once_more},
-    output, umask,
+    failures::{FailureList, once_more},
+    location::StoreResolver,
+    output,
+    reporter::Reporter,
+    umask,
 };
 
 /// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
@@ -70,7 +71,7 @@ pub(crate) struct Total {
     pub(crate) bytes: u64,
     pub(crate) verified: Verification,
     pub(crate) skipped: u64,
-    pub(crate) misses: Misses,
+    pub(crate) failures: FailureList,
     /// What the time was spent on; none if nobody watched.
     pub(crate) account: Option<Account>,
 }
@@ -84,21 +85,21 @@ pub(crate) struct Verification {
 }
 
 /// Runs `towpath cp`.
-pub(crate) async fn run(arguments: &Copy, places: &Places, resumption: &Resumption) -> Result<(), Failure> {
-    let manner = &arguments.manner;
-    let mut audience = Audience::new(manner, "cp")?;
+pub(crate) async fn run(arguments: &Copy, places: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
+    let options = &arguments.options;
+    let mut reporter = Reporter::new(options, "cp")?;
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
     let request = arguments::read(arguments, places).await?;
-    let mover = Mover::new(manner.options(overwrite, arguments.skip_existing, places), audience.observer());
-    let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
+    let mover = Mover::new(options.mover_options(overwrite, arguments.skip_existing, places), reporter.observer());
+    let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match request {
         arguments::Request::ToStream(from, to) => {
             let copying = streams::to_stream(&mover, &from, &to, arguments.force);
-            run_pipe(&mover, copying, &mut audience, &mut total).await?;
+            run_pipe(&mover, copying, &mut reporter, &mut total).await?;
         }
         arguments::Request::FromStream(from, to) => {
-            run_pipe(&mover, streams::from_stream(&mover, &from, &to), &mut audience, &mut total).await?;
+            run_pipe(&mover, streams::from_stream(&mover, &from, &to), &mut reporter, &mut total).await?;
         }
         arguments::Request::Files(source, is_exact) => {
             resumption.set(arguments.recursive && is_exact);
@@ -111,15 +112,15 @@ pub(crate) async fn run(arguments: &Copy, places: &Places, resumption: &Resumpti
                 arguments::Source::Listed(pairs) => (jobs_of(rest.of(pairs), trees, mover.progress()), false),
             };
             let rest = (!is_walked).then_some(rest);
-            run_jobs(manner, &mover, (jobs, rest), &mut audience, &mut total).await?;
+            run_jobs(options, &mover, (jobs, rest), &mut reporter, &mut total).await?;
             total.skipped += mover.progress().now().skipped_files;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    total.misses.close_list();
-    audience.end(|| summary(&total, seconds))?;
-    report(manner, &total, seconds)?;
-    total.misses.finish(total.files + total.skipped, |list| match list {
+    total.failures.close_list();
+    reporter.end(|| summary(&total, seconds))?;
+    report(options, &total, seconds)?;
+    total.failures.finish(total.files + total.skipped, |list| match list {
         Some(list) => again(arguments, places, list),
         None => resumption.command(),
     })
@@ -144,7 +145,7 @@ impl Resumption {
 
 /// What came of all, for programs.
 fn summary(total: &Total, seconds: f64) -> Value {
-    let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.misses.tally.count, "seconds": seconds});
+    let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failures.tally.count, "seconds": seconds});
     total.verified.note(&mut line);
     if let Some(account) = &total.account {
         line["explained"] = explain::to_json(account);
@@ -153,10 +154,10 @@ fn summary(total: &Total, seconds: f64) -> Value {
 }
 
 /// Says what came of all, and why it took so long.
-fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
-    if manner.json {
+fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Failure> {
+    if options.json {
         writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
-    } else if !manner.quiet && total.files + total.skipped > 0 {
+    } else if !options.quiet && total.files + total.skipped > 0 {
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
         let (files, bytes) = (total.files, output::size(total.bytes));
@@ -165,17 +166,17 @@ fn report(manner: &Manner, total: &Total, seconds: f64) -> Result<(), Failure> {
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
     }
     if let Some(account) = &total.account {
-        explain::tell(account, manner.explain, manner.quiet || manner.json);
+        explain::tell(account, options.explain, options.quiet || options.json);
     }
     Ok(())
 }
 
 /// The command that tries again what was missed and is in `list`.
-fn again(arguments: &Copy, places: &Places, list: &str) -> String {
+fn again(arguments: &Copy, places: &StoreResolver, list: &str) -> String {
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
-    words.extend(arguments.manner.flags());
+    words.extend(arguments.options.flags());
     words.extend(arguments.filters.words.iter().cloned());
     words.extend(places.flags().iter().cloned());
     words.push(format!("--retry-from {list} --failed-to {list}"));
@@ -186,11 +187,11 @@ fn again(arguments: &Copy, places: &Places, list: &str) -> String {
 async fn run_pipe(
     mover: &Arc<Mover>,
     copying: impl Future<Output = Result<Copied, Failure>>,
-    audience: &mut Audience,
+    reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
     let watch = Watch::begin(mover);
-    let outcome = audience.during(mover.progress(), copying).await?;
+    let outcome = reporter.during(mover.progress(), copying).await?;
     mover.remember().await;
     total.account = Some(watch.account());
     match outcome {
@@ -198,7 +199,7 @@ async fn run_pipe(
         Err(failure) if failure.is_broken_pipe() => return Err(failure),
         Err(failure) => {
             failure.print();
-            total.misses.tally.add(failure.exit_code());
+            total.failures.tally.add(failure.exit_code());
         }
     }
     Ok(())
@@ -206,19 +207,19 @@ async fn run_pipe(
 
 /// Copies files, and tells what became of each. When a storage is out of reach the rest is given up, and told if there is a [`Rest`] that knows it.
 pub(crate) async fn run_jobs(
-    manner: &Manner,
+    options: &CopyOptions,
     mover: &Arc<Mover>,
     (jobs, rest): (Jobs, Option<Rest>),
-    audience: &mut Audience,
+    reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
-    let generation = manner.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
+    let generation = options.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
     let watch = Watch::begin(mover);
     let jobs = if let Some(rest) = &rest { rest.of(jobs) } else { jobs };
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
-    while let Some(outcome) = audience.during(mover.progress(), outcomes.next()).await? {
-        audience.outcome(&outcome)?;
+    while let Some(outcome) = reporter.during(mover.progress(), outcomes.next()).await? {
+        reporter.outcome(&outcome)?;
         match &outcome {
             Outcome::Failed(missed) if is_out_of_reach(&missed.error) => out_of_reach += 1,
             _ => out_of_reach = 0,
@@ -229,9 +230,9 @@ pub(crate) async fn run_jobs(
                 "{out_of_reach} files in a row failed because a storage is out of reach: the rest is not tried"
             );
             complain(&message);
-            audience.notice("out_of_reach", &message);
+            reporter.notice("out_of_reach", &message);
             let Some(rest) = &rest else {
-                total.misses.cut_off();
+                total.failures.cut_off();
                 break;
             };
             rest.give_up();
@@ -249,7 +250,7 @@ impl Total {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
             Outcome::Copied(_, copied) => self.add_copied(copied),
-            Outcome::Failed(missed) => self.misses.add(missed),
+            Outcome::Failed(missed) => self.failures.add(missed),
         }
     }
 

@@ -7,7 +7,6 @@
 mod alto;
 pub mod alto_client;
 mod args;
-mod audience;
 mod commands;
 mod config;
 mod copy;
@@ -15,16 +14,17 @@ mod descriptors;
 mod events;
 mod explain;
 mod failure;
+mod failures;
 mod interrupt;
 mod list;
 mod location;
-mod missed;
 mod notify;
 mod order;
 mod output;
 mod probe;
 mod progress;
 mod remove;
+mod reporter;
 mod screen;
 mod serve;
 mod sync;
@@ -37,7 +37,7 @@ use clap::Parser as _;
 use copy::Resumption;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
-use location::Places;
+use location::StoreResolver;
 use rustix::fs::Mode;
 use tokio::time::timeout;
 use tracing_subscriber::EnvFilter;
@@ -102,7 +102,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Wan(arguments) => return wan::run(arguments).await,
         command => command,
     };
-    let places = Places::new(&cli.remote);
+    let places = StoreResolver::new(&cli.remote);
     // None for a command that leaves nothing incomplete.
     let resumed_by = match &command {
         Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Said("")),
@@ -139,8 +139,8 @@ enum Resumed {
     ByCopy,
 }
 
-/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`Places::cleaned_up`] returns.
-async fn run_client(command: Command, places: &Places, resumption: &Resumption) -> Result<(), Failure> {
+/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`StoreResolver::cleaned_up`] returns.
+async fn run_client(command: Command, places: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     match command {
         Command::Cp(arguments) => copy::run(&arguments, places, resumption).await,
         Command::Sync(arguments) => sync::run(&arguments, places).await,

@@ -19,7 +19,7 @@ use crate::{
     args::List,
     commands::for_each,
     failure::{Failure, Tally},
-    location::{Places, shown},
+    location::{StoreResolver, shown},
     output::{self, Described},
 };
 
@@ -30,7 +30,7 @@ const PRINT_BYTES: usize = 64 << 10;
 const MAX_SORTED_BYTES: usize = 64 << 20;
 
 /// Runs `towpath ls`.
-pub(crate) async fn list(arguments: &List, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn list(arguments: &List, places: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |typed, place| {
         let mut out = BufWriter::with_capacity(PRINT_BYTES, io::stdout().lock());
         let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };

@@ -39,7 +39,7 @@ type Site = (Endpoint, Option<String>, Option<String>, Option<Vec<u8>>);
 /// Makes stores from what the user typed; one store for each site, so that its connections are shared.
 /// Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct StoreResolver {
     client: Arc<Client>,
     local: Arc<Mutex<Option<Arc<dyn Store>>>>,
     remote: Arc<Mutex<HashMap<Site, Arc<dyn Store>>>>,
@@ -48,7 +48,7 @@ pub(crate) struct Places {
     afterwards: TaskTracker,
 }
 
-impl Places {
+impl StoreResolver {
     /// Reaches remote storages as `remote` says.
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions {
@@ -261,8 +261,14 @@ mod tests {
         assert_eq!(normal(Path::new("/..")).unwrap(), b"/");
     }
 
-    fn places() -> Places {
-        Places::new(&Remote { ca_file: None, s3_endpoint: None, s3_region: None, s3_addressing: None, verbose: 0 })
+    fn places() -> StoreResolver {
+        StoreResolver::new(&Remote {
+            ca_file: None,
+            s3_endpoint: None,
+            s3_region: None,
+            s3_addressing: None,
+            verbose: 0,
+        })
     }
 
     #[tokio::test]
@@ -285,7 +291,8 @@ mod tests {
             ("/f.meta4", "https://host/f", true),
         ] {
             let (metalink, url): (Place, Url) = (places.place(OsStr::new(metalink)).unwrap(), url.parse().unwrap());
-            let is_asked_by_nobody = |places: &Places| places.source_in(&metalink, &url).unwrap().caller.is_nobody;
+            let is_asked_by_nobody =
+                |places: &StoreResolver| places.source_in(&metalink, &url).unwrap().caller.is_nobody;
             assert_eq!(is_asked_by_nobody(&places), is_nobody, "{url}");
             assert!(!is_asked_by_nobody(&places.trusting_metalinks(true)), "{url}");
         }

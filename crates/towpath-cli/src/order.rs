@@ -27,14 +27,14 @@ use crate::{
     alto_client::{AltoClient, AltoTrouble, Judge, PATIENCE, Search},
     config,
     failure::{Failure, complain},
-    location::{Places, shown},
+    location::{StoreResolver, shown},
 };
 
 /// The most hosts without an address that are named.
 const MAX_NAMED: usize = 5;
 
 /// Runs `towpath order`.
-pub(crate) async fn run(arguments: &Order, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Order, places: &StoreResolver) -> Result<(), Failure> {
     let statement = arguments.by.parse::<Statement>().map_err(|error| Failure::Usage(format!("--by: {error}")))?;
     let configuration = arguments.config.as_deref().map(configuration).transpose()?.unwrap_or_default();
     let directory = directory(arguments, &configuration)?;
@@ -75,7 +75,7 @@ async fn survey(
     statement: &Statement,
     hosts: &Hosts,
     arguments: &Order,
-    places: &Places,
+    places: &StoreResolver,
 ) -> Result<(Survey, Statement), AltoTrouble> {
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
@@ -91,7 +91,7 @@ async fn survey(
 }
 
 /// A server that the DNS has. It is told, because nobody asked for it by its name.
-async fn found(arguments: &Order, places: &Places) -> Result<AltoClient, AltoTrouble> {
+async fn found(arguments: &Order, places: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
     let Order { domain, client: address, dns, .. } = arguments;
     let search = Search { domain: domain.clone(), address: *address, dns: *dns };
     let found = AltoClient::discover(places.client(), &search, PATIENCE).await;

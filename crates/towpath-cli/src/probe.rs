@@ -23,7 +23,7 @@ use towpath_store::{Error, Fault, ListOptions};
 use crate::{
     args,
     failure::Failure,
-    location::{Places, shown},
+    location::{StoreResolver, shown},
 };
 use legs::Legs;
 
@@ -34,7 +34,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 const SWEEP: [usize; 4] = [1, 2, 4, 8];
 
 /// Runs `towpath probe`.
-pub(crate) async fn run(arguments: &args::Probe, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &args::Probe, places: &StoreResolver) -> Result<(), Failure> {
     let url = remote(&arguments.url)?;
     let place = places.remote(&url)?;
     let mut trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
@@ -77,7 +77,7 @@ fn length(arguments: &args::Probe) -> Duration {
 }
 
 /// The legs over the network alone.
-async fn network(arguments: &args::Probe, places: &Places, url: &Url, legs: &mut Legs) {
+async fn network(arguments: &args::Probe, places: &StoreResolver, url: &Url, legs: &mut Legs) {
     if url.scheme().family() == Family::S3 {
         let error = Error::new(Fault::Unsupported, "a bucket answers no probes: only towpath servers do");
         return legs.skip("network", error);
@@ -96,7 +96,7 @@ async fn network(arguments: &args::Probe, places: &Places, url: &Url, legs: &mut
 /// Those in one direction. An error ends them.
 async fn one_way(
     arguments: &args::Probe,
-    places: &Places,
+    places: &StoreResolver,
     url: &Url,
     direction: Direction,
     legs: &mut Legs,
@@ -123,7 +123,7 @@ async fn one_way(
 }
 
 /// As many as copies over this path have found to be best; none if it is not remembered.
-fn remembered_connections(places: &Places, url: &Url, direction: Direction) -> Option<usize> {
+fn remembered_connections(places: &StoreResolver, url: &Url, direction: Direction) -> Option<usize> {
     let (far, here) = (places.remote(url).ok()?, places.place(OsStr::new(".")).ok()?);
     let job = match direction {
         Direction::Down => Job::new(far, here),
@@ -138,7 +138,7 @@ fn is_hopeless(error: &Error) -> bool {
 }
 
 /// The legs that have the far storage in them.
-async fn storage(arguments: &args::Probe, places: &Places, place: &Place, legs: &mut Legs) {
+async fn storage(arguments: &args::Probe, places: &StoreResolver, place: &Place, legs: &mut Legs) {
     match place.store.stat(&place.caller, &place.path).await {
         Ok(metadata) if metadata.is_directory() => {
             legs.skip("storage read", Error::new(Fault::IsDirectory, "name a large file to have it read"));

@@ -7,11 +7,11 @@ use crate::{
     args::Remove,
     commands::{for_each, refuse_slash_of_file},
     failure::{Failure, Tally},
-    location::Places,
+    location::StoreResolver,
 };
 
 /// Runs `towpath rm`.
-pub(crate) async fn run(arguments: &Remove, places: &Places) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Remove, places: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, places, async |_, place| {
         if place.path.is_root() {
             return Err(Failure::Usage(format!("{place}: the root of a storage is not removed")));

@@ -15,14 +15,15 @@ use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
     args::Sync,
-    audience::Audience,
     copy::{Total, run_jobs},
     events::Events,
     explain,
     failure::{Failure, complain},
-    location::Places,
-    missed::{Misses, once_more},
-    output, screen, umask,
+    failures::{FailureList, once_more},
+    location::StoreResolver,
+    output,
+    reporter::Reporter,
+    screen, umask,
 };
 
 /// What was done beside copying.
@@ -49,36 +50,36 @@ struct Teller {
 }
 
 /// Runs `towpath sync`.
-pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure> {
-    let manner = &arguments.manner;
+pub(crate) async fn run(arguments: &Sync, places: &StoreResolver) -> Result<(), Failure> {
+    let options = &arguments.options;
     let ends = Job::new(places.place(&arguments.source)?, places.place(&arguments.destination)?);
-    let mut audience = Audience::new(manner, "sync")?;
+    let mut reporter = Reporter::new(options, "sync")?;
     let start = clock::now();
     let teller = Teller {
         counts: Arc::default(),
         root: ends.to.path.clone(),
-        json: manner.json,
-        prints: arguments.dry_run && !manner.prints_events(),
-        events: audience.events().cloned(),
+        json: options.json,
+        prints: arguments.dry_run && !options.prints_events(),
+        events: reporter.events().cloned(),
         is_dry: arguments.dry_run,
         deletes: arguments.dry_run,
     };
-    let options = SyncOptions {
+    let sync_options = SyncOptions {
         compare: arguments.compare.into(),
-        checksum: manner.checksum,
+        checksum: options.checksum,
         filter: arguments.filters.filter.clone(),
         delete: arguments.delete,
         dry_run: arguments.dry_run,
         umask: umask(),
     };
-    let sync = towpath_mover::Sync::new(ends, options)?;
-    let mover = Mover::new(manner.options(Overwrite::Replace, false, places), audience.observer());
-    let mut total = Total { misses: Misses::new(manner.failed_to.as_deref())?, ..Total::default() };
+    let sync = towpath_mover::Sync::new(ends, sync_options)?;
+    let mover = Mover::new(options.mover_options(Overwrite::Replace, false, places), reporter.observer());
+    let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
         true => teller.tell_all(sync.copying(mover.progress()), &mut total).await?,
         false => {
             let jobs = teller.jobs(sync.copying(mover.progress()));
-            run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
+            run_jobs(options, &mover, (jobs, None), &mut reporter, &mut total).await?;
         }
     }
     let extras = teller.counts.extras.load(Relaxed);
@@ -89,27 +90,27 @@ pub(crate) async fn run(arguments: &Sync, places: &Places) -> Result<(), Failure
     if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
         let deleting = Teller { deletes: true, ..teller.clone() };
         let jobs = deleting.jobs(sync.deleting(mover.progress()));
-        total.misses.begin_deleting();
-        run_jobs(manner, &mover, (jobs, None), &mut audience, &mut total).await?;
+        total.failures.begin_deleting();
+        run_jobs(options, &mover, (jobs, None), &mut reporter, &mut total).await?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    total.misses.close_list();
-    audience.end(|| teller.summary(&total, seconds))?;
-    teller.tell_total(&total, seconds, manner.quiet)?;
+    total.failures.close_list();
+    reporter.end(|| teller.summary(&total, seconds))?;
+    teller.tell_total(&total, seconds, options.quiet)?;
     if let Some(account) = &total.account {
-        explain::tell(account, manner.explain, manner.quiet || manner.json);
+        explain::tell(account, options.explain, options.quiet || options.json);
     }
     let others = total.files + teller.counts.same.load(Relaxed);
     // What is the same by then is left alone.
-    total.misses.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
+    total.failures.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
 }
 
 /// Whether `extras` may go.
 fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> Result<(), Failure> {
     let refused = |message: String| Err(Error::new(Fault::InvalidArgument, message).into());
-    if total.misses.tally.count > 0 {
+    if total.failures.tally.count > 0 {
         complain("nothing is deleted, because not all of the above went well");
-        return total.misses.tally.outcome();
+        return total.failures.tally.outcome();
     }
     if source_entries == 0 && !arguments.allow_empty_source {
         return refused("nothing is deleted, because the source is empty; --allow-empty-source means it".into());
@@ -151,7 +152,7 @@ impl Teller {
                     }
                     self.tell(&step)?;
                 }
-                Err(missed) => total.misses.add(&missed),
+                Err(missed) => total.failures.add(&missed),
             }
             if let Some(events) = &self.events {
                 events.deliver()?;
@@ -220,7 +221,7 @@ impl Teller {
         let [same, touched, directories, deleted] = self.counts();
         let mut line = json!({
             "files": total.files, "bytes": total.bytes, "same": same, "touched": touched, "directories": directories,
-            "deleted": deleted, "failed": total.misses.tally.count, "seconds": seconds, "dry_run": self.is_dry,
+            "deleted": deleted, "failed": total.failures.tally.count, "seconds": seconds, "dry_run": self.is_dry,
         });
         total.verified.note(&mut line);
         if let Some(account) = &total.account {

@@ -7,11 +7,11 @@ use towpath_proto::metalink;
 use towpath_store::{Error, Fault, OpenOptions};
 
 use crate::{
-    args::{Copy, Manner, WhenThirdParty},
+    args::{Copy, CopyOptions, WhenThirdParty},
     commands::refuse_slash_of_file,
     failure::Failure,
-    location::{End, Places},
-    missed,
+    failures,
+    location::{End, StoreResolver},
 };
 
 /// What `cp` was asked to do.
@@ -41,10 +41,10 @@ pub(super) enum Source {
 }
 
 /// Reads the arguments. Only what decides the destination's names is asked of the stores here; sources are opened when their turn comes.
-pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, Failure> {
+pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Request, Failure> {
     let places = &places.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
-        return Ok(Request::Files(Source::Listed(missed::read(list, places).await?), false));
+        return Ok(Request::Files(Source::Listed(failures::read(list, places).await?), false));
     }
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("name a source and a destination".into()));
@@ -62,10 +62,10 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
     }
     let to = match (to, from.as_slice()) {
         (End::Place(to), sources) if sources.iter().all(|source| matches!(source, End::Place(_))) => to,
-        (End::Standard, _) if arguments.manner.json => {
+        (End::Standard, _) if arguments.options.json => {
             return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
         }
-        (End::Standard, _) if arguments.manner.prints_events() => {
+        (End::Standard, _) if arguments.options.prints_events() => {
             return Err(Failure::Usage("--events - would end up among the data: name a file".into()));
         }
         _ if needs_two_files(arguments) => {
@@ -122,7 +122,7 @@ pub(super) async fn read(arguments: &Copy, places: &Places) -> Result<Request, F
 }
 
 /// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any other that is found there.
-async fn end(arguments: &Copy, places: &Places, typed: &OsStr) -> Result<End, Failure> {
+async fn end(arguments: &Copy, places: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
     match arguments.recursive || !arguments.sources.is_empty() {
         true => places.end(typed),
         false => places.end_of_copy(typed).await,
@@ -131,7 +131,7 @@ async fn end(arguments: &Copy, places: &Places, typed: &OsStr) -> Result<End, Fa
 
 /// Whether something was asked for that a pipe cannot give.
 fn needs_two_files(arguments: &Copy) -> bool {
-    let Manner { checksum, failed_to, third_party, .. } = &arguments.manner;
+    let CopyOptions { checksum, failed_to, third_party, .. } = &arguments.options;
     let goes_elsewhere = *third_party != WhenThirdParty::Never;
     checksum.is_some() || failed_to.is_some() || goes_elsewhere || arguments.skip_existing || arguments.recursive
 }
@@ -143,7 +143,7 @@ fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> 
         () if arguments.sources.is_empty() => return Ok(()),
         () if !is_one => "--source names other places of one source: name one file, and no `-`",
         () if arguments.recursive => "--source is for one file: no -r",
-        () if arguments.manner.third_party != WhenThirdParty::Never => {
+        () if arguments.options.third_party != WhenThirdParty::Never => {
             "with --source all bytes come through here: no --third-party"
         }
         () => return Ok(()),
@@ -152,7 +152,7 @@ fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> 
 }
 
 /// One file from several places.
-fn of_several(arguments: &Copy, places: &Places, first: &Place, to: &Place, into: bool) -> Result<Job, Failure> {
+fn of_several(arguments: &Copy, places: &StoreResolver, first: &Place, to: &Place, into: bool) -> Result<Job, Failure> {
     let mut sources = vec![first.clone()];
     for source in &arguments.sources {
         sources.push(places.place(source)?);
@@ -172,7 +172,7 @@ fn is_metalink(place: &Place) -> bool {
 }
 
 /// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was given elsewhere.
-async fn of_metalink(from: &Place, to: &Place, into: bool, places: &Places) -> Result<Vec<Job>, Failure> {
+async fn of_metalink(from: &Place, to: &Place, into: bool, places: &StoreResolver) -> Result<Vec<Job>, Failure> {
     let file = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
     let size = file.metadata().await?.size;
     if size > metalink::LIMITS.bytes as u64 {

@@ -13,7 +13,7 @@ use towpath_store::{Error, Fault};
 use crate::{
     args,
     failure::{Failure, complain},
-    location::Places,
+    location::StoreResolver,
 };
 
 /// How large single files are whose cost is measured.
@@ -100,7 +100,7 @@ impl Legs {
     }
 
     /// Reads a file at the server.
-    pub(super) async fn read(&mut self, places: &Places, file: &Place, length: Duration) {
+    pub(super) async fn read(&mut self, places: &StoreResolver, file: &Place, length: Duration) {
         match probe::read(&places.client(), file, self.effort(Direction::Down, length)).await {
             Ok(line) => self.far_read = Some(line),
             Err(error) => self.skip("storage read", error),
@@ -112,7 +112,7 @@ impl Legs {
     pub(super) async fn write(
         &mut self,
         arguments: &args::Probe,
-        places: &Places,
+        places: &StoreResolver,
         above: Option<Place>,
         length: Duration,
     ) {
@@ -138,7 +138,7 @@ impl Legs {
     }
 
     /// Writes into a directory here, and reads it from the disk again.
-    pub(super) async fn disk(&mut self, places: &Places, above: &Place, length: Duration) {
+    pub(super) async fn disk(&mut self, places: &StoreResolver, above: &Place, length: Duration) {
         let scratch = match Scratch::new(above, places.afterwards()).await {
             Ok(scratch) => scratch,
             Err(error) => return self.skip("own disk", error),
@@ -158,7 +158,7 @@ impl Legs {
         scratch.remove().await;
     }
 
-    fn note_round_trip(&mut self, places: &Places) {
+    fn note_round_trip(&mut self, places: &StoreResolver) {
         let seen = places.client().connections().into_iter().map(|connection| connection.info.min_rtt);
         let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.round_trip).min();
         self.round_trip = least;

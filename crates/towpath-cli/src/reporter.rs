@@ -12,7 +12,7 @@ use towpath_mover::{Active, Advance, Job, Missed, Observer, Outcome, Progress, S
 use towpath_store::{Kind, sys::clock};
 
 use crate::{
-    args::Manner,
+    args::CopyOptions,
     copy,
     events::Events,
     failure::{Failure, complain},
@@ -32,7 +32,7 @@ const NAMED_FILES: usize = 8;
 
 /// Who is told.
 #[derive(Debug)]
-pub(crate) struct Audience {
+pub(crate) struct Reporter {
     is_watched: bool,
     prints_json: bool,
     events: Option<Arc<Events>>,
@@ -41,27 +41,27 @@ pub(crate) struct Audience {
     meter: Meter,
 }
 
-impl Audience {
-    /// Those whom `manner` names; events begin, with the name of the `command`.
+impl Reporter {
+    /// Creates the reporter that `options` ask for, and writes the first event, with the name of the `command`.
     ///
     /// # Errors
     /// Events cannot be written there.
-    pub(crate) fn new(manner: &Manner, command: &str) -> Result<Self, Failure> {
-        if manner.json && manner.prints_events() {
+    pub(crate) fn new(options: &CopyOptions, command: &str) -> Result<Self, Failure> {
+        if options.json && options.prints_events() {
             return Err(Failure::Usage("--json and --events - would both write to the standard output".into()));
         }
-        let events = manner.events.as_deref().map(Events::open).transpose()?.map(Arc::new);
+        let events = options.events.as_deref().map(Events::open).transpose()?.map(Arc::new);
         if let Some(events) = &events {
             let (version, time) = (env!("CARGO_PKG_VERSION"), output::time(clock::unix_ns()));
             events.note("begin", json!({"command": command, "towpath": version, "time": time}));
         }
-        let is_watched = !manner.quiet && screen::is_there();
+        let is_watched = !options.quiet && screen::is_there();
         let ticks = (is_watched || events.is_some()).then(|| {
             let mut ticks = interval_at(clock::now() + LOOK, LOOK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        Ok(Self { is_watched, prints_json: manner.json, events, ticks, looks: 0, meter: Meter::new(clock::now()) })
+        Ok(Self { is_watched, prints_json: options.json, events, ticks, looks: 0, meter: Meter::new(clock::now()) })
     }
 
     /// What a mover is to tell.

@@ -1,4 +1,4 @@
-//! What was not copied: told as it happens, counted by what happened, and kept in a list from which it can be tried again.
+//! The failures of a command: printed as they happen, counted by fault, and written to a failure list from which they can be retried.
 //!
 //! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is `{"at": "root://host/", "path": "/a"}`,
 //! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
@@ -27,35 +27,35 @@ use towpath_store::{
 
 use crate::{
     failure::{Failure, Tally, complain, fault_of, is_hopeless, print_error},
-    location::Places,
+    location::StoreResolver,
     output::quoted,
 };
 
-/// So many are printed; of the rest it is only said how many they are.
+/// Maximum number of failures printed; the rest is only counted.
 const PRINTED: usize = 100;
 
-/// The longest line of a list: as many paths as a file may have sources, in hexadecimal, and a message.
+/// Maximum length of a line of a list in bytes: as many paths as a file may have sources, in hexadecimal, and a message.
 const LINE_BYTES: u64 = 2 << 20;
 
-/// What was not copied.
+/// The failures of one command.
 #[derive(Debug, Default)]
-pub(crate) struct Misses {
+pub(crate) struct FailureList {
     pub(crate) tally: Tally,
     faults: BTreeMap<&'static str, u64>,
     list: Option<List>,
-    /// The list, once it has its name.
+    /// The path of the list once it is complete.
     listed: Option<PathBuf>,
-    /// That it could not be written.
+    /// Failures to write the list.
     unwritten: Tally,
-    /// There is more that nobody looked at.
+    /// Whether the command ended before it looked at everything.
     is_cut_off: bool,
-    /// What is missed now should have been deleted.
+    /// Whether failures are those of deletions now.
     is_deleting: bool,
-    /// Some of it may succeed another time, or once something else is out of the way.
+    /// Whether a retry may succeed for some of them.
     has_hope: bool,
 }
 
-/// A list being written. It gets its name when it is complete, so that it may be the one that is read; dropped before, nothing of it stays.
+/// A list being written. It is renamed when it is complete, so that it may replace the list being read; if dropped before, it is removed.
 #[derive(Debug)]
 struct List {
     path: PathBuf,
@@ -96,17 +96,17 @@ struct Named {
     as_nobody: bool,
 }
 
-impl Misses {
-    /// Nothing yet; what comes is also written to the file `list`.
+impl FailureList {
+    /// Creates an empty list; failures are also written to the file `list`.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub(crate) fn new(list: Option<&Path>) -> Result<Self, Failure> {
         let list = list.map(List::create).transpose()?;
         Ok(Self { list, ..Self::default() })
     }
 
-    /// Takes note of a file or directory, and prints it unless there are many.
+    /// Adds a failure, and prints it unless there are many.
     pub(crate) fn add(&mut self, Missed { job, error }: &Missed) {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
@@ -129,17 +129,17 @@ impl Misses {
         }
     }
 
-    /// From here on nothing is copied, but deleted at destinations.
+    /// Records that failures from now on are those of deletions.
     pub(crate) fn begin_deleting(&mut self) {
         self.is_deleting = true;
     }
 
-    /// There is more, which nobody looked at.
+    /// Records that the command ended before it looked at everything.
     pub(crate) fn cut_off(&mut self) {
         self.is_cut_off = true;
     }
 
-    /// Gives the list its name: before anything is written that may fail, and end the command.
+    /// Completes and renames the list. To be called before output that may fail and end the command.
     pub(crate) fn close_list(&mut self) {
         match self.list.take().map(List::finish) {
             Some(Ok(path)) => self.listed = Some(path),
@@ -236,7 +236,7 @@ impl Line {
         }
     }
 
-    fn job(&self, places: &Places) -> Result<Job, String> {
+    fn job(&self, places: &StoreResolver) -> Result<Job, String> {
         let sources: Vec<_> = self.sources.iter().map(|source| source.place(places)).collect::<Result<_, _>>()?;
         let from = match Replicas::new(sources, self.known()?).place() {
             Some(from) => from,
@@ -274,7 +274,7 @@ impl Named {
         }
     }
 
-    fn place(&self, places: &Places) -> Result<Place, String> {
+    fn place(&self, places: &StoreResolver) -> Result<Place, String> {
         let bytes = match (&self.path, &self.path_hex) {
             (Some(path), None) => path.clone().into_bytes(),
             (None, Some(hex)) => unhexed(hex).ok_or("path_hex is not hexadecimal")?,
@@ -292,7 +292,7 @@ impl Named {
 ///
 /// # Errors
 /// The file cannot be read, or has a line that is none.
-pub(crate) async fn read(path: &Path, places: &Places) -> Result<Jobs, Failure> {
+pub(crate) async fn read(path: &Path, places: &StoreResolver) -> Result<Jobs, Failure> {
     let mut checked = self::lines(path)?;
     let mut count = 0_u64;
     while let Some(line) = next(&mut checked, places).await {
@@ -322,7 +322,7 @@ fn lines(path: &Path) -> Result<BufReader<tokio::fs::File>, Failure> {
 }
 
 /// The next pair; none at the end.
-async fn next(lines: &mut BufReader<tokio::fs::File>, places: &Places) -> Option<Result<Job, String>> {
+async fn next(lines: &mut BufReader<tokio::fs::File>, places: &StoreResolver) -> Option<Result<Job, String>> {
     let mut line = Vec::new();
     match lines.take(LINE_BYTES).read_until(b'\n', &mut line).await {
         Ok(0) => None,
@@ -331,7 +331,7 @@ async fn next(lines: &mut BufReader<tokio::fs::File>, places: &Places) -> Option
     }
 }
 
-fn job(line: &[u8], places: &Places) -> Result<Job, String> {
+fn job(line: &[u8], places: &StoreResolver) -> Result<Job, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     line.job(places)
 }
@@ -388,7 +388,7 @@ mod tests {
         disk::write(&path, &[line.as_slice(), line].join(&b'\n')).unwrap();
         let remote = Remote { ca_file: None, s3_endpoint: None, s3_region: None, s3_addressing: None, verbose: 0 };
         for (left, outcomes) in [(2, vec![None, None]), (1, vec![None, Some(Fault::Changed)])] {
-            let jobs = read(&path, &Places::new(&remote)).await.unwrap();
+            let jobs = read(&path, &StoreResolver::new(&remote)).await.unwrap();
             disk::write(&path, &vec![line.as_slice(); left].join(&b'\n')).unwrap();
             let outcomes_now: Vec<_> = jobs.map(|job| job.err().map(|missed| missed.error.fault())).collect().await;
             assert_eq!(outcomes_now, outcomes);

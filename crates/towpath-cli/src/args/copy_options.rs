@@ -9,7 +9,7 @@ use towpath_store::Overwrite;
 use towpath_wan::Rate;
 
 use super::WhenThirdParty;
-use crate::{descriptors, location::Places, umask};
+use crate::{descriptors, location::StoreResolver, umask};
 
 /// Files open at once unless told otherwise. What is in flight is bounded by bytes; this bounds what the user's other programs find open.
 const MAX_FILES: usize = 4096;
@@ -17,9 +17,9 @@ const MAX_FILES: usize = 4096;
 /// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
 const DESCRIPTORS_A_FILE: u64 = 4;
 
-/// What the user said of it.
+/// Options of the commands that copy.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Manner {
+pub(crate) struct CopyOptions {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
@@ -53,9 +53,9 @@ pub(crate) struct Manner {
     pub failed_to: Option<PathBuf>,
 }
 
-impl Manner {
-    /// What a mover is to keep to.
-    pub(crate) fn options(&self, overwrite: Overwrite, skip_existing: bool, places: &Places) -> Options {
+impl CopyOptions {
+    /// Returns the options of the mover.
+    pub(crate) fn mover_options(&self, overwrite: Overwrite, skip_existing: bool, places: &StoreResolver) -> Options {
         let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
         Options {
             overwrite,
