@@ -1,14 +1,16 @@
-//! BGP updates, and the attributes of table entries, read as routes (RFC 4271 §4.3, RFC 4760, RFC 6793, RFC 7911).
+//! Decodes BGP updates and the attributes of RIB entries into routes (RFC 4271 §4.3, RFC 4760, RFC 6793, RFC 7911).
 //!
-//! `mrt` and `bmp` find the messages; both read them here. Only what a [`Route`] has is decoded, and its [`Preference`]:
-//! prefixes, AS path, next hop, and three numbers. All other attributes are passed over, and no memory is taken for them. A
-//! message is told as a whole or not at all; one whose AS path alone is damaged withdraws what it announces (RFC 7606 §2).
+//! `mrt` and `bmp` locate the messages; both decode them here. Only the fields of [`Route`] and [`Preference`] are
+//! decoded: prefixes, AS path, next hop and three numbers. All other attributes are skipped without allocating
+//! memory. A message is decoded completely or not at all; if only its AS path is damaged, the announced prefixes are
+//! treated as withdrawn (RFC 7606 §2).
 //!
-//! `bgpkit-parser` reads updates too, but guesses whether prefixes come with path identifiers: of `0.0.0.0/0 10.0.0.0/16
-//! 11.0.0.0/8` it tells the last alone, and takes what is before for an identifier. Here a `Session` says whether they do.
-//! It also decodes each attribute into memory of its own, communities and all.
+//! `bgpkit-parser` also parses updates, but guesses whether prefixes carry path identifiers: of `0.0.0.0/0
+//! 10.0.0.0/16 11.0.0.0/8` it returns only the last prefix and takes the preceding bytes for an identifier. Here
+//! `Session` states whether identifiers are present. It also allocates memory for every attribute, including
+//! communities.
 //!
-//! Only unicast prefixes of IPv4 and IPv6 are told. Nothing here reads from anywhere, and no input makes it panic.
+//! Only unicast prefixes of IPv4 and IPv6 are decoded. This module does no I/O, and no input makes it panic.
 
 mod attributes;
 mod wire;
@@ -24,89 +26,91 @@ use crate::{
     route::{AsPath, Route},
 };
 
-/// Which of a router's tables of routes (routing information bases, RFC 4271 §3.2).
+/// A routing information base of a router (RFC 4271 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rib {
-    /// What a peer told, before any policy (Adj-RIB-In). All that MRT dumps tell.
+    /// Routes as received from a peer, before policy (Adj-RIB-In). MRT dumps contain only this table.
     PrePolicy,
-    /// What policy left of it (RFC 7854 §4.2, flag L).
+    /// Routes that remain after policy (RFC 7854 §4.2, flag L).
     PostPolicy,
-    /// What the monitored router itself has chosen (Loc-RIB, RFC 9069).
+    /// Routes selected by the monitored router itself (Loc-RIB, RFC 9069).
     Local,
 }
 
-/// Who told the routes, as a collector or a monitored router knows its peers. Peers that differ in anything have routes of their own.
+/// The source of routes, as identified by a collector or a monitored router. Peers that differ in any field have
+/// separate route tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
-    /// Its address. Of [`Rib::Local`], which has none, the BGP identifier of the monitored router.
+    /// Address of the peer. [`Rib::Local`] has no peer; there it is the BGP identifier of the monitored router.
     pub address: IpAddr,
-    /// Its autonomous system.
+    /// Autonomous system number of the peer.
     pub as_number: u32,
-    /// Parts peers of one address in different VPNs (RFC 7854 §4.2); zero of all others, and in MRT.
+    /// Distinguishes peers with the same address in different VPNs (RFC 7854 §4.2). Zero otherwise, and always zero
+    /// in MRT.
     pub distinguisher: u64,
-    /// Where the routes are.
+    /// The table that contains the routes.
     pub rib: Rib,
 }
 
 impl Peer {
-    /// The peer of a collector.
+    /// Returns a peer of a collector.
     pub(crate) fn of_collector(address: IpAddr, as_number: u32) -> Self {
         Self { address, as_number, distinguisher: 0, rib: Rib::PrePolicy }
     }
 }
 
-/// What routers weigh routes to one prefix by, before they look at the next hop (RFC 4271 §9.1).
+/// Attributes by which routers compare routes to the same prefix before they consider the next hop (RFC 4271 §9.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preference {
-    /// `LOCAL_PREF`, of which more is better. Peers of other systems tell none: then 100, as all routers take it.
+    /// `LOCAL_PREF`; higher is better. External peers do not send it; the default is then 100, as in all routers.
     pub local_pref: u32,
-    /// How many hops the AS path has, with what is prepended; a set is one.
+    /// Number of hops in the AS path, including prepended ones. A set counts as one hop.
     pub path_length: u16,
-    /// `ORIGIN`: 0 of an interior protocol, 1 of an exterior one, 2 where it is not known or not told.
+    /// `ORIGIN`: 0 for an interior protocol, 1 for an exterior one, 2 if unknown or absent.
     pub origin: u8,
-    /// `MULTI_EXIT_DISC`, which says something among routes of one neighbouring system; 0 if it is not told.
+    /// `MULTI_EXIT_DISC`, comparable only between routes from the same neighboring system; 0 if absent.
     pub med: u32,
 }
 
-/// What changed in the routes of a router.
+/// A change in a router's routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It has this route now, instead of an earlier one of the same prefix and path identifier.
+    /// The router announced this route, replacing any earlier route with the same prefix and path identifier.
     Route {
-        /// Who has it.
+        /// The router that announced the route.
         router: Peer,
-        /// Tells several routes to one prefix apart, where the session has ADD-PATH (RFC 7911).
+        /// Distinguishes several routes to one prefix if the session uses ADD-PATH (RFC 7911).
         path_id: Option<u32>,
-        /// What it is chosen by among several.
+        /// Attributes for choosing between several routes.
         preference: Preference,
-        /// The route. Its prefix has no bits behind its length.
+        /// The route. Its prefix has no host bits set.
         route: Route,
     },
-    /// It has this route no more.
+    /// The router withdrew this route.
     Withdraw {
-        /// Who had it.
+        /// The router that withdrew the route.
         router: Peer,
-        /// As of the route.
+        /// Path identifier of the withdrawn route.
         path_id: Option<u32>,
-        /// Whereto it led.
+        /// Prefix of the withdrawn route.
         prefix: IpNet,
     },
-    /// Its session ended: it has no routes any more.
+    /// The router's session ended; all its routes are invalid.
     Lost {
-        /// Who had them.
+        /// The router whose routes are invalid.
         router: Peer,
     },
-    /// It has told all its routes of a family once since its session began (End-of-RIB, RFC 4724 §2).
+    /// The router has sent all routes of a family once since its session began (End-of-RIB, RFC 4724 §2).
     EndOfRib {
-        /// Who has told them.
+        /// The router that sent the marker.
         router: Peer,
-        /// Which.
+        /// The address family that is complete.
         family: AddressType,
     },
 }
 
 impl Event {
-    /// Of whom it is.
+    /// Returns the router that this event belongs to.
     pub(crate) fn router_mut(&mut self) -> &mut Peer {
         match self {
             Self::Route { router, .. }
@@ -117,23 +121,23 @@ impl Event {
     }
 }
 
-/// What a message tells.
+/// The decoded content of one message.
 #[derive(Debug, Default)]
 pub(crate) struct Update {
     pub(crate) events: Vec<Event>,
-    /// Why what it announces is withdrawn, if it is.
+    /// Reason why the announced prefixes are withdrawn, if they are.
     pub(crate) damage: Option<Damage>,
 }
 
-/// What a whole BGP message tells of `router`. Messages other than updates tell nothing.
+/// Decodes a complete BGP message from `router`. Messages other than updates have no events.
 ///
 /// # Errors
-/// If it is damaged; then none of it is told.
+/// If the message is damaged; then it has no events.
 pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<Update, Damage> {
     const HEADER_BYTES: usize = 19;
     const UPDATE: u8 = 2;
     let mut wire = Wire(message);
-    wire.take(16, "BGP header")?; // The marker tells nothing, and in old dumps it can be anything.
+    wire.take(16, "BGP header")?; // The marker is ignored: in old dumps it can have any value.
     let length = usize::from(wire.u16("BGP header")?);
     let kind = wire.u8("BGP header")?;
     let length = length.checked_sub(HEADER_BYTES).ok_or("its BGP message is shorter than a header")?;
@@ -141,10 +145,10 @@ pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<U
     if kind == UPDATE { Telling { router, session, events: Vec::new() }.update(body) } else { Ok(Update::default()) }
 }
 
-/// The route that an entry of a table tells by its attributes, and what it is chosen by.
+/// Decodes the route and preference from the attributes of a RIB entry.
 ///
 /// # Errors
-/// If they are damaged, or have no AS path.
+/// If the attributes are damaged or contain no AS path.
 pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> Result<(Route, Preference), Damage> {
     let attributes = Attributes::read(attributes)?;
     let next_hop = match prefix {
@@ -155,7 +159,7 @@ pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> R
     Ok((Route { prefix, next_hop, as_path }, preference))
 }
 
-/// An update on its way to events.
+/// Converts one update to events.
 struct Telling {
     router: Peer,
     session: Session,
@@ -169,7 +173,7 @@ impl Telling {
         let told = wire.sized("path attributes")?;
         let attributes = Attributes::read(told)?;
         let announced = wire.rest();
-        // First what goes: a prefix that is in both is announced (RFC 4271 §4.3).
+        // Withdrawals come first: a prefix in both lists is announced (RFC 4271 §4.3).
         self.withdraw(Family::Ipv4, withdrawn)?;
         let unreach = attributes.unreach()?;
         if let Some((family, prefixes)) = unreach {
@@ -190,7 +194,8 @@ impl Telling {
         Ok(Update { events: self.events, damage })
     }
 
-    /// An update of no prefix, with these attributes: nothing at all is the mark of IPv4, that nothing is withdrawn the one of its family.
+    /// Handles an update without prefixes: no attributes at all mark the end of IPv4, an empty `MP_UNREACH_NLRI` the
+    /// end of its family.
     fn end_of_rib(&mut self, attributes: &[u8], withdrawn: Option<Family>) {
         if let Some(family) = withdrawn.or_else(|| attributes.is_empty().then_some(Family::Ipv4)) {
             self.events.push(Event::EndOfRib { router: self.router, family: family.address_type() });
@@ -202,7 +207,7 @@ impl Telling {
         self.each(family, prefixes, |path_id, prefix| Event::Withdraw { router, path_id, prefix })
     }
 
-    /// Announces prefixes, or withdraws them if there is no path.
+    /// Announces the prefixes, or withdraws them if there is no path.
     fn announce(
         &mut self,
         family: Family,

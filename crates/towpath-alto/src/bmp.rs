@@ -1,20 +1,22 @@
-//! The BGP Monitoring Protocol, version 3 (RFC 7854): what a router says of its own routes and of those that its peers tell it.
+//! The BGP Monitoring Protocol, version 3 (RFC 7854): a router reports its own routes and those received from its
+//! peers.
 //!
-//! [`Stream`] takes the bytes of one connection, however they are cut, and gives [`BmpEvent`]s. It has no I/O: who listens feeds
-//! it, and takes all events before feeding it more.
+//! [`Stream`] takes the bytes of one connection in chunks of any size and returns [`BmpEvent`]s. It does no I/O: the
+//! caller feeds it and takes all events before feeding more.
 //!
 //! ```text
-//! feed(bytes) -> next() -> event, event, .. None -> feed(bytes) -> ..        an error: close the connection
+//! feed(bytes) -> next() -> event, event, .. None -> feed(bytes) -> ..        on error: close the connection
 //! ```
 //!
-//! Routes before policy, routes after policy and the router's own choice (Loc-RIB, RFC 9069) have [`Peer`]s that differ in their
-//! [`Rib`]; a router that tells several of them tells each route as often, and who wants only some passes over the others. What
-//! the router tells others (Adj-RIB-Out, RFC 8671), statistics and mirrored messages are passed over. Whether prefixes have path
-//! identifiers is seen when a session comes up. A message that is damaged is passed over and counted, as long as its length holds.
+//! Pre-policy routes, post-policy routes and the router's own selection (Loc-RIB, RFC 9069) have [`Peer`]s that
+//! differ in their [`Rib`]. A router that reports several of these tables sends each route once per table; callers
+//! filter by `Rib`. Routes advertised to peers (Adj-RIB-Out, RFC 8671), statistics and mirrored messages are skipped.
+//! Whether prefixes carry path identifiers is determined when a session comes up. A damaged message is skipped and
+//! counted, provided its length is valid.
 //!
-//! A connection that ends without [`BmpEvent::End`] is not seen here. Either way, nobody knows any more whether the routes that it
-//! told hold. When a session comes up ([`BmpEvent::Up`]) its routes are told anew, to the end of each family
-//! ([`Event::EndOfRib`]); what is not told by then holds no more.
+//! A connection that closes without [`BmpEvent::End`] is not detected here. In either case the validity of the
+//! reported routes is unknown from then on. When a session comes up ([`BmpEvent::Up`]), its routes are sent again, up
+//! to the end of each family ([`Event::EndOfRib`]); routes not sent by then are invalid.
 
 mod message;
 mod open;
@@ -24,57 +26,58 @@ mod tests;
 pub use crate::bgp_update::{Event, Peer, Preference, Rib};
 use message::Decoder;
 
-/// The longest message. Updates have at most 64 KiB; mirrored messages and greetings may be long.
+/// Maximum size of a message. Updates have at most 64 KiB; mirrored messages and initiation messages can be longer.
 pub const MAX_MESSAGE_BYTES: u32 = 16 << 20;
 
-/// The most sessions with ADD-PATH that a router may have at once.
+/// Maximum number of concurrent ADD-PATH sessions per router.
 pub const MAX_ADD_PATH_SESSIONS: usize = 1 << 16;
 
-/// The length of the header of all messages (RFC 7854 §4.1).
+/// Size of the common header (RFC 7854 §4.1).
 const HEADER_BYTES: usize = 6;
 
-/// Memory for received bytes that is kept when they are read.
+/// Buffer capacity kept after the received bytes are consumed.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// What a router says.
+/// An event reported by a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BmpEvent {
-    /// Routes changed.
+    /// A change of routes.
     Change(Event),
-    /// A session came up: its routes are told anew.
+    /// A session came up: its routes are sent again.
     Up {
-        /// Whose.
+        /// The peer whose session came up.
         router: Peer,
     },
-    /// It greets.
+    /// The router sent its initiation message.
     Session {
-        /// How it calls itself.
+        /// The name of the router (sysName).
         name: Option<String>,
-        /// What it is.
+        /// The description of the router (sysDescr).
         description: Option<String>,
     },
-    /// It will say nothing more.
+    /// The router ends the stream.
     End {
-        /// Why, for people.
+        /// Human-readable reason.
         reason: String,
     },
 }
 
-/// Why a stream cannot be followed any further.
+/// Reason why a stream cannot be decoded any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BmpError {
-    /// It is of another version, or not BMP at all.
+    /// The stream has another BMP version or is not BMP.
     #[error("a message has version {0} of BMP; have the router send version 3 (RFC 7854)")]
     Version(u8),
-    /// A message is shorter than its header, or longer than [`MAX_MESSAGE_BYTES`].
+    /// A message is shorter than its header or longer than [`MAX_MESSAGE_BYTES`].
     #[error("a message says that it has {0} bytes; it must have {HEADER_BYTES} to {MAX_MESSAGE_BYTES}")]
     Length(u32),
-    /// There are more than [`MAX_ADD_PATH_SESSIONS`].
+    /// The router has more than [`MAX_ADD_PATH_SESSIONS`].
     #[error("the router has more than {MAX_ADD_PATH_SESSIONS} sessions with ADD-PATH")]
     Sessions,
 }
 
-/// One connection of a router. Holds at most one message, what was fed behind it, and the events of one update (at most 65,536).
+/// Decoder for one connection of a router. Buffers at most one message, the bytes fed after it, and the events of one
+/// update (at most 65,536).
 #[derive(Debug, Default)]
 pub struct Stream {
     inlet: Inlet,
@@ -82,15 +85,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes bytes that were received. [`Self::next`] must have given `None` before, or memory is taken for more than a message.
+    /// Appends received bytes. To bound memory to one message, call it only after [`Self::next`] returned `None`.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.inlet.feed(bytes);
     }
 
-    /// The next event, or `None` until more is fed.
+    /// Returns the next event, or `None` until more bytes are fed.
     ///
     /// # Errors
-    /// [`BmpError`], and the same one from then on: close the connection.
+    /// [`BmpError`]; every later call returns the same error. Close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<BmpEvent>, BmpError> {
         loop {
@@ -107,29 +110,29 @@ impl Stream {
         }
     }
 
-    /// How many messages were passed over because they are damaged.
+    /// Returns the number of damaged messages skipped.
     pub fn skipped(&self) -> u64 {
         self.decoder.skipped()
     }
 
-    /// What the first of them has.
+    /// Returns the reason why the first damaged message was skipped.
     pub fn first_skipped(&self) -> Option<&str> {
         self.decoder.first_skipped()
     }
 }
 
-/// A message as it came.
+/// An undecoded message.
 #[derive(Debug, Clone, Copy)]
 struct Message<'a> {
     kind: u8,
     body: &'a [u8],
 }
 
-/// Bytes that came, cut into messages.
+/// Splits received bytes into messages.
 #[derive(Debug, Default)]
 struct Inlet {
     buffer: Vec<u8>,
-    /// How many of them are read.
+    /// Number of bytes already consumed.
     read_bytes: usize,
 }
 
@@ -143,7 +146,7 @@ impl Inlet {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, not consumed, once all of it is there.
+    /// Returns the next complete message without consuming it.
     fn message(&self) -> Result<Option<Message<'_>>, BmpError> {
         let unread = self.buffer.get(self.read_bytes..).unwrap_or_default();
         if let Some(version) = unread.first().filter(|version| **version != 3) {

@@ -1,11 +1,13 @@
-//! Routes as a feed tells them, one change after another, kept by router.
+//! Route tables per router, maintained from a feed of changes.
 //!
-//! A [`Feed`] takes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named by its address. What it originates itself is taken for what is
-//! behind it. Of several ways to a prefix (ADD-PATH, RFC 7911) all are kept, so that one can take another's place, and the best is told.
+//! A [`Feed`] consumes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named
+//! by its address. Prefixes that it originates itself count as attached to it. All paths to a prefix (ADD-PATH, RFC
+//! 7911) are kept, so that one can replace another; the table contains the best.
 //!
-//! A router that begins anew, because its session or the connection did, loses nothing by that: what it told before holds until it has told all of a family (RFC 4724), or for so
-//! long as [`Feed::expire`] is told; then goes what was not told again. So does what an
-//! [`Earlier`] collector left. There is no clock here: who has one says when.
+//! When a session or the connection restarts, a router does not lose its routes: stale ones stay valid until the
+//! router has resent a complete family (RFC 4724), or until [`Feed::expire`] decides that the hold time is over;
+//! routes not resent by then are removed. The same applies to the routes of an [`Earlier`] collector. There is no
+//! clock here: callers pass the time.
 
 mod anew;
 mod earlier;
@@ -36,18 +38,18 @@ use crate::{
     routes::{Table, Way},
 };
 
-/// The routes of the routers that a feed speaks of.
+/// The routes of the routers in a feed.
 #[derive(Debug, Default)]
 pub struct Feed {
     routers: HashMap<Peer, Kept>,
-    /// Those that dumps tell under another number of their AS than the one by which they are known here.
+    /// Peers that occur in dumps with another AS number than the one under which they are stored.
     aliases: HashMap<Peer, Peer>,
-    /// How many routes all of them have.
+    /// Total number of routes.
     routes: usize,
 }
 
 impl Feed {
-    /// Takes one change.
+    /// Applies one change.
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Route { router, path_id, preference, route } => {
@@ -65,9 +67,10 @@ impl Feed {
         }
     }
 
-    /// Takes what a dump tells that is read `now`.
+    /// Applies an event of a dump read at the time `now`.
     ///
-    /// Some writers of tables leave a peer's AS out (0), or write AS_TRANS (RFC 6793 §9) where the number has no place; it is then taken for the peer of the same address.
+    /// Some writers of tables omit a peer's AS number (0), or write AS_TRANS (RFC 6793 §9) where it does not fit;
+    /// such a peer is identified with the known peer of the same address.
     pub fn take_dumped(&mut self, told: MrtEvent, now: Instant) {
         match told {
             MrtEvent::Change(mut event) => {
@@ -86,7 +89,7 @@ impl Feed {
         }
     }
 
-    /// The peer that `router` is taken for.
+    /// Returns the stored peer that `router` is identified with.
     fn known(&mut self, router: Peer) -> Peer {
         if self.routers.contains_key(&router) {
             return router;
@@ -114,19 +117,19 @@ impl Feed {
         }
     }
 
-    /// Whatever routers tell from here on, they tell anew.
+    /// Marks the routes of all routers as stale: they are about to resend them.
     pub fn begin(&mut self, now: Instant) {
         self.routers.values_mut().for_each(|kept| kept.anew.begin(now));
     }
 
-    /// Whatever `router` tells from here on, it tells anew.
+    /// Marks the routes of `router` as stale: it is about to resend them.
     pub fn begin_router(&mut self, router: Peer, now: Instant) {
         if let Some(kept) = self.routers.get_mut(&router) {
             kept.anew.begin(now);
         }
     }
 
-    /// Begins with what `earlier` knows of `router`, if nothing is known of it here. It stays there as well.
+    /// Copies the routes of `router` from `earlier`, unless the router is known here.
     pub fn copy(&mut self, router: Peer, earlier: &Self) {
         if self.routers.contains_key(&router) {
             return;
@@ -137,14 +140,15 @@ impl Feed {
         }
     }
 
-    /// Leaves `router` to a feed that has a copy of it: until something is told of it here again, or that feed is joined, it is not among the routers, and nobody takes it over.
+    /// Sets `router` aside in favor of a feed that has a copy of it. Until it has a new event here or that feed is
+    /// joined, the router is not listed and cannot be copied.
     pub fn set_aside(&mut self, router: Peer) {
         if let Some(kept) = self.routers.get_mut(&router) {
             kept.is_set_aside = true;
         }
     }
 
-    /// Takes over what `earlier` knows of `router`, if nothing is known of it here.
+    /// Moves the routes of `router` from `earlier`, unless the router is known here.
     fn adopt(&mut self, router: Peer, earlier: &mut Self) {
         if self.routers.contains_key(&router) {
             return;
@@ -156,7 +160,7 @@ impl Feed {
         }
     }
 
-    /// Takes over all that `ended` knows of routers of which nothing is known here. What was set aside here is among the routers again.
+    /// Moves all routers from `ended` that are not known here. Routers set aside here are listed again.
     pub fn join(&mut self, mut ended: Self) {
         self.routers.values_mut().for_each(|kept| kept.is_set_aside = false);
         ended.routers.retain(|_, kept| !kept.is_set_aside);
@@ -166,10 +170,10 @@ impl Feed {
         }
     }
 
-    /// Takes `earlier` for what `router`, of which nothing is known here, told before it began anew.
+    /// Adds `earlier` as the stale table of `router`, which must not be known here.
     fn plant(&mut self, router: Peer, earlier: &Router, began: Instant) {
         let table = earlier.routes.clone().unwrap_or_default();
-        // What it originates goes with its routes, so it has to have them.
+        // Originated prefixes are removed with their routes, so each must have one.
         let own = earlier.serves.iter().copied().filter(|prefix| table.way_to(prefix.0).is_some()).collect();
         let mut kept = Kept { table, own, ..Kept::of(router) };
         kept.anew.begin(began);
@@ -177,54 +181,55 @@ impl Feed {
         self.routers.insert(router, kept);
     }
 
-    /// Forgets what routers that began anew `hold` ago have not told again, and those that have no route then. What they told in vain, because they began
-    /// once more, has its own time.
+    /// Removes the stale routes of routers that restarted `hold` ago, and routers left without routes. Routes resent
+    /// before a further restart have their own hold time.
     pub fn expire(&mut self, now: Instant, hold: Duration) {
         self.routers.retain(|_, kept| !(kept.expire(now, hold) && kept.table.is_empty()));
         self.routes = self.routers.values().map(Kept::len).sum();
     }
 
-    /// When the first began of those that have not told all anew.
+    /// Returns the time of the earliest restart that is not complete.
     pub fn began(&self) -> Option<Instant> {
         self.routers.values().filter_map(|kept| kept.anew.began()).min()
     }
 
-    /// Whether one of them has not told all anew.
+    /// Returns whether a router has not resent all its routes.
     pub fn is_awaited(&self) -> bool {
         self.routers.values().any(|kept| kept.anew.began().is_some())
     }
 
-    /// How many routes are known, with all ways to a prefix.
+    /// Returns the number of routes, counting all paths to a prefix.
     pub fn len(&self) -> usize {
         self.routes
     }
 
-    /// Whether no route is known.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes == 0
     }
 
-    /// How many peers are known, also those of which no route is left.
+    /// Returns the number of peers, including those without routes.
     pub fn peers(&self) -> usize {
         self.routers.len()
     }
 
-    /// The routers as they are now. Of one that tells its routes before and after its policy, what it uses is taken: its own choice, else those after its policy.
+    /// Returns the current routers. If a router reports several tables, the one that it uses is taken: Loc-RIB, else
+    /// post-policy.
     pub fn routers(&self) -> BTreeMap<RouterName, Router> {
         let mut peers: Vec<(&Peer, &Kept)> = self.routers.iter().filter(|(_, kept)| !kept.is_set_aside).collect();
-        // The last of a name holds.
+        // Later entries with the same name overwrite earlier ones.
         peers.sort_unstable_by_key(|(peer, _)| (rank(peer.rib), **peer));
         peers.into_iter().map(|(peer, kept)| (name(peer), kept.router())).collect()
     }
 }
 
-/// Whether it is known of which AS a peer is.
+/// Returns whether the AS number of a peer is known.
 fn has_as_number(peer: &Peer) -> bool {
     const AS_TRANS: u32 = 23456;
     peer.as_number != 0 && peer.as_number != AS_TRANS
 }
 
-/// What is taken of several tables of one router: the highest.
+/// Ranks the tables of one router; the highest is used.
 fn rank(rib: Rib) -> u8 {
     match rib {
         Rib::PrePolicy => 0,
@@ -233,7 +238,7 @@ fn rank(rib: Rib) -> u8 {
     }
 }
 
-/// The peer's address, and its distinguisher where it has one.
+/// Returns the peer's address, with its distinguisher if it has one.
 fn name(peer: &Peer) -> RouterName {
     let text = match peer.distinguisher {
         0 => peer.address.to_string(),
@@ -242,19 +247,19 @@ fn name(peer: &Peer) -> RouterName {
     RouterName::new(&text).expect("addresses and numbers make a name")
 }
 
-/// What is known of one router.
+/// The state of one router.
 #[derive(Debug, Clone)]
 struct Kept {
     peer: Peer,
     table: Arc<Table>,
     /// The prefixes that it originates.
     own: BTreeSet<Prefix>,
-    /// All ways to those prefixes of which it tells ways with identifiers (RFC 7911); the best of each are in the table.
+    /// All paths to prefixes with path identifiers (RFC 7911); the best of each is in the table.
     paths: HashMap<IpNet, Paths>,
-    /// How many these are.
+    /// Total number of these paths.
     identified: usize,
     anew: Anew,
-    /// Whether another feed has a copy of this, and nothing was told here since.
+    /// Whether another feed has a copy of this state, and no event has arrived since.
     is_set_aside: bool,
 }
 
@@ -271,14 +276,14 @@ impl Kept {
         }
     }
 
-    /// How many routes it has.
+    /// Returns the number of routes.
     fn len(&self) -> usize {
         self.table.len() - self.paths.len() + self.identified
     }
 
     fn add(&mut self, path_id: Option<u32>, preference: Preference, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
-        // To itself there is no link.
+        // A next hop that is the router itself is not a link.
         let way = Way { next_hop: next_hop.filter(|next| *next != self.peer.address), as_path };
         let Some(id) = path_id else {
             self.forget_paths(prefix);
@@ -289,7 +294,7 @@ impl Kept {
         self.anew.note(prefix, path_id);
         let paths = self.paths.entry(prefix).or_default();
         let before = paths.len();
-        // Those of an ended session count only as long as there is room: in the new one each may have another identifier.
+        // Stale paths only fill the remaining capacity: the new session may assign different identifiers.
         let dropped = paths.insert(Path { id, preference, way }, |id| self.anew.awaits(prefix, Some(id)));
         if let Some(dropped) = dropped {
             self.anew.forget(prefix, Some(dropped));
@@ -313,7 +318,7 @@ impl Kept {
         }
     }
 
-    /// Has the table tell the best of the ways to a prefix.
+    /// Updates the table with the best path to a prefix.
     fn choose(&mut self, prefix: IpNet) {
         let best = self.paths.get(&prefix).and_then(Paths::best).map(|path| path.way.clone());
         match best {
@@ -333,7 +338,7 @@ impl Kept {
     }
 
     fn put(&mut self, prefix: IpNet, way: Way) {
-        // A table that is answered from is not copied for what it tells already, as when all is told anew.
+        // Avoids copying a shared table for an unchanged route, as happens when all routes are resent.
         if Arc::strong_count(&self.table) > 1 && self.table.way_to(prefix) == Some(&way) {
             return;
         }
@@ -353,14 +358,14 @@ impl Kept {
         }
     }
 
-    /// All of a family is told: what was not told again goes.
+    /// Removes the routes of a family that were not resent by its end.
     fn end(&mut self, family: AddressType) {
         if let Some(told) = self.anew.end(family) {
             self.sweep(family, &told);
         }
     }
 
-    /// Forgets what was not told again `hold` after a beginning. Whether there was one.
+    /// Removes the routes not resent within `hold` of a restart. Returns whether a hold time expired.
     fn expire(&mut self, now: Instant, hold: Duration) -> bool {
         let mut has_expired = false;
         while let Some((family, told)) = self.anew.expire(now, hold) {
@@ -370,7 +375,7 @@ impl Kept {
         has_expired
     }
 
-    /// Forgets all of a family but what is among `told`, and what is told since.
+    /// Removes all routes of a family except those in `told` and those received since.
     fn sweep(&mut self, family: AddressType, told: &Told) {
         let holds = |prefix, path_id| told.has(prefix, path_id) || self.anew.has(prefix, path_id);
         let mut old: Vec<(IpNet, Option<u32>)> = Vec::new();

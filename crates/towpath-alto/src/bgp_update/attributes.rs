@@ -1,4 +1,4 @@
-//! The attributes of a path (RFC 4271 §4.3), of which only those are read that a route is made of or chosen by.
+//! Path attributes (RFC 4271 §4.3). Only the attributes needed for a route or its preference are decoded.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,11 @@ use super::{
 };
 use crate::route::{AsPath, Hop};
 
-/// The longest AS path that is read, with what is prepended; a set is one hop. A segment of a path has no more (RFC 4271 §4.3).
+/// Maximum length of an AS path, including prepended hops; a set counts as one hop. Equals the maximum for one path
+/// segment (RFC 4271 §4.3).
 const MAX_HOPS: usize = 255;
 
-/// The values of the attributes that are read, each as it came.
+/// The undecoded values of the attributes in use.
 #[derive(Default)]
 pub(super) struct Attributes<'a> {
     origin: Option<&'a [u8]>,
@@ -26,7 +27,7 @@ pub(super) struct Attributes<'a> {
     as4_aggregator: Option<&'a [u8]>,
 }
 
-/// The prefixes that an attribute announces (`MP_REACH_NLRI`).
+/// The prefixes announced by `MP_REACH_NLRI`.
 pub(super) struct Reach<'a> {
     pub(super) family: Family,
     pub(super) next_hop: Option<IpAddr>,
@@ -57,19 +58,19 @@ impl<'a> Attributes<'a> {
                 18 => &mut found.as4_aggregator,
                 _ => continue,
             };
-            // Of what is there twice, the first holds (RFC 7606 §3 g).
+            // If an attribute occurs twice, the first one is used (RFC 7606 §3 g).
             place.get_or_insert(value);
         }
         Ok(found)
     }
 
-    /// `NEXT_HOP`, which is of IPv4 alone.
+    /// Returns `NEXT_HOP`, which applies to IPv4 only.
     pub(super) fn next_hop(&self) -> Option<IpAddr> {
         self.next_hop.filter(|value| value.len() == Family::Ipv4.octets()).and_then(next_hop)
     }
 
-    /// The next hop that `MP_REACH_NLRI` tells in a table. RFC 6396 §4.3.4 leaves nothing there but it and its length; some
-    /// write the whole attribute all the same, which begins with a zero, as no length of a next hop does.
+    /// Returns the next hop from `MP_REACH_NLRI` in a RIB entry. RFC 6396 §4.3.4 keeps only the next hop and its
+    /// length there. Some writers store the whole attribute, which starts with a zero, unlike any next hop length.
     pub(super) fn entry_next_hop(&self) -> Option<IpAddr> {
         let value = self.reach?;
         let value = if value.first() == Some(&0) { value.get(3..)? } else { value };
@@ -95,10 +96,10 @@ impl<'a> Attributes<'a> {
         Ok(family.map(|family| (family, wire.rest())))
     }
 
-    /// The path, with the numbers that had no place in two octets (RFC 6793 §4.2.3), and what its route is chosen by.
+    /// Returns the path, including AS numbers that do not fit in two octets (RFC 6793 §4.2.3), and the preference.
     pub(super) fn path(&self, width: AsWidth) -> Result<(AsPath, Preference), Damage> {
         let mut path = hops(self.as_path.ok_or("it has no AS_PATH")?, width)?;
-        // Only speakers that know no more than two octets send AS4_PATH, and a broken one is passed over (RFC 6793 §6).
+        // Only speakers with two-octet AS numbers send AS4_PATH; a malformed one is ignored (RFC 6793 §6).
         if let (AsWidth::Two, Some(as4_path)) = (width, self.as4_path)
             && self.as4_holds()
             && let Ok(wide) = hops(as4_path, AsWidth::Four)
@@ -111,9 +112,10 @@ impl<'a> Attributes<'a> {
         Ok((AsPath::new(path), preference))
     }
 
-    /// What a route with so many hops is chosen by. What has not the length that it must have is as if it were not told: the route itself holds.
+    /// Returns the preference of a route with `hops` hops. Attributes of the wrong length count as absent; the route
+    /// stays valid.
     fn preference(&self, hops: usize) -> Preference {
-        /// As all routers take it where nobody says something else.
+        /// The default of all routers.
         const LOCAL_PREF: u32 = 100;
         const INCOMPLETE: u8 = 2;
         let number = |value: Option<&[u8]>| <[u8; 4]>::try_from(value?).ok().map(u32::from_be_bytes);
@@ -128,7 +130,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether nobody aggregated the route without minding `AS4_PATH`, which would be of another route then (RFC 6793 §4.2.3).
+    /// Returns whether `AS4_PATH` applies. It does not if a router that ignores it aggregated the route (RFC 6793
+    /// §4.2.3).
     fn as4_holds(&self) -> bool {
         const AS_TRANS: [u8; 2] = 23456_u16.to_be_bytes();
         match (self.aggregator, self.as4_aggregator) {
@@ -138,14 +141,15 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The family of what follows, if it is unicast and of a family that is told.
+/// Reads the family and subsequent family, and returns the family if it is unicast and supported.
 fn unicast(wire: &mut Wire<'_>, what: &'static str) -> Result<Option<Family>, Damage> {
     const UNICAST: u8 = 1;
     let family = Family::of_afi(wire.u16(what)?);
     Ok(if wire.u8(what)? == UNICAST { family } else { None })
 }
 
-/// A next hop; of two, the global one (RFC 2545 §3). What a router originates itself has a zero, which is none.
+/// Decodes a next hop; of two, the global one (RFC 2545 §3). Routes originated by the router itself have the
+/// unspecified address, which is treated as no next hop.
 fn next_hop(value: &[u8]) -> Option<IpAddr> {
     let family = match value.len() {
         4 => Family::Ipv4,
@@ -155,12 +159,13 @@ fn next_hop(value: &[u8]) -> Option<IpAddr> {
     Some(family.address(value)).filter(|address| !address.is_unspecified())
 }
 
-/// The number that two or four octets are.
+/// Decodes a big-endian number of two or four octets.
 fn number(octets: &[u8]) -> u32 {
     octets.iter().fold(0_u32, |number, octet| (number << 8) | u32::from(*octet))
 }
 
-/// The hops of an AS path, repetitions and all. Confederations are inside of one AS, so theirs are left out.
+/// Decodes the hops of an AS path, including repeated ones. Confederation segments lie inside one AS and are left
+/// out.
 fn hops(path: &[u8], width: AsWidth) -> Result<Vec<Hop>, Damage> {
     const WHAT: &str = "AS path";
     const SET: u8 = 1;

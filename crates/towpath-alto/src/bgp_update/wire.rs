@@ -1,4 +1,5 @@
-//! Octets of BGP, read from the front: numbers, addresses and prefixes (RFC 4271 §4.3), as the speakers of a session write them.
+//! Reads BGP primitives from a byte slice: numbers, addresses and prefixes (RFC 4271 §4.3), encoded as the session
+//! negotiated.
 
 use std::{
     borrow::Cow,
@@ -9,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::address::AddressType;
 
-/// Why something cannot be read.
+/// Reason why a message cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Damage(Cow<'static, str>);
@@ -26,7 +27,7 @@ impl From<String> for Damage {
     }
 }
 
-/// The families of addresses that are told.
+/// The supported address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Ipv4,
@@ -34,7 +35,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// That of an address family identifier, if it is told.
+    /// Returns the family for an address family identifier, if it is supported.
     pub(crate) fn of_afi(afi: u16) -> Option<Self> {
         match afi {
             1 => Some(Self::Ipv4),
@@ -43,7 +44,7 @@ impl Family {
         }
     }
 
-    /// The same, as what is told has it.
+    /// Returns the corresponding address type.
     pub(crate) fn address_type(self) -> AddressType {
         match self {
             Self::Ipv4 => AddressType::Ipv4,
@@ -58,7 +59,7 @@ impl Family {
         }
     }
 
-    /// The address that begins with `octets`; those that it lacks are zero, those that are too many are left out.
+    /// Returns the address that starts with `octets`. Missing octets are zero, excess octets are ignored.
     pub(crate) fn address(self, octets: &[u8]) -> IpAddr {
         let mut padded = [0_u8; 16];
         padded.iter_mut().zip(octets).for_each(|(place, octet)| *place = *octet);
@@ -70,7 +71,7 @@ impl Family {
     }
 }
 
-/// How many octets an AS number has (RFC 6793).
+/// Width of AS numbers (RFC 6793).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsWidth {
     Two,
@@ -86,14 +87,14 @@ impl AsWidth {
     }
 }
 
-/// Of which families prefixes come with path identifiers (ADD-PATH, RFC 7911 §3).
+/// Families whose prefixes carry path identifiers (ADD-PATH, RFC 7911 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct AddPath {
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
 }
 
-/// What the speakers of a session agreed on, without which their updates cannot be read.
+/// Session parameters negotiated by the speakers, needed to decode their updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) as_width: AsWidth,
@@ -109,7 +110,7 @@ impl Session {
     }
 }
 
-/// Bytes that are read from the front. Each reading names, for [`Damage`], `what` it reads.
+/// A byte slice read from the front. The `what` argument of each method names the field in [`Damage`].
 #[derive(Debug)]
 pub(crate) struct Wire<'a>(pub(crate) &'a [u8]);
 
@@ -118,12 +119,12 @@ impl<'a> Wire<'a> {
         self.0.is_empty()
     }
 
-    /// The next byte, not read.
+    /// Returns the next byte without consuming it.
     pub(crate) fn first(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
-    /// All that is not read yet.
+    /// Returns all unread bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -152,7 +153,7 @@ impl<'a> Wire<'a> {
         self.array(what).map(u32::from_be_bytes)
     }
 
-    /// What follows a length of two octets.
+    /// Reads a two-octet length and returns that many bytes.
     pub(crate) fn sized(&mut self, what: &'static str) -> Result<&'a [u8], Damage> {
         let length = self.u16(what)?;
         self.take(length.into(), what)
@@ -169,7 +170,7 @@ impl<'a> Wire<'a> {
         self.take(family.octets(), what).map(|octets| family.address(octets))
     }
 
-    /// A prefix as updates have it: its length in bits, and as many octets as these need.
+    /// Reads a prefix in update encoding: its length in bits, then as many octets as needed.
     pub(crate) fn prefix(&mut self, family: Family) -> Result<IpNet, Damage> {
         let length = self.u8("prefix")?;
         let octets = self.take(usize::from(length).div_ceil(8), "prefix")?;
@@ -181,10 +182,10 @@ fn cut(what: &'static str) -> Damage {
     format!("it ends within its {what}").into()
 }
 
-/// The prefix of that length that `address` is in.
+/// Returns the prefix of the given length that contains `address`.
 ///
 /// # Errors
-/// If it is longer than the address.
+/// If the length exceeds that of the address.
 pub(crate) fn network(address: IpAddr, length: u8) -> Result<IpNet, Damage> {
     match IpNet::new(address, length) {
         Ok(prefix) => Ok(prefix.trunc()),

@@ -1,4 +1,4 @@
-//! The messages of a router, one by one (RFC 7854 §4).
+//! Decodes the individual messages of a router (RFC 7854 §4).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,10 +8,10 @@ use std::{
 use super::{BmpEvent, Event, Message, Peer, Rib, open::negotiated};
 use crate::bgp_update::{AddPath, AsWidth, Damage, Family, Session, Wire, events};
 
-/// What is known of a router, and what it said that nobody took yet.
+/// State of one router, and events not yet taken.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// Only of sessions that have it. The key is that of [`session_of`].
+    /// Only sessions with ADD-PATH, keyed by [`session_of`].
     add_path: HashMap<Peer, AddPath>,
     events: VecDeque<BmpEvent>,
     skipped: u64,
@@ -43,7 +43,7 @@ impl Decoder {
             3 => ("peer up", self.peer_up(wire)),
             4 => ("initiation", self.initiation(wire)),
             5 => ("termination", self.termination(wire)),
-            // Statistics, mirrored messages, and what nobody knows (RFC 7854 §4.1 has it ignored).
+            // Statistics, mirrored messages, and unknown types, which RFC 7854 §4.1 requires to be ignored.
             _ => return,
         };
         if let Err(damage) = decoded {
@@ -117,13 +117,14 @@ impl Decoder {
     }
 }
 
-/// The session by which `peer` tells its routes. Those before and after policy come by the same one.
+/// Returns the session that carries the routes of `peer`. Pre-policy and post-policy routes share one session.
 fn session_of(peer: Peer) -> Peer {
     let rib = if peer.rib == Rib::Local { Rib::Local } else { Rib::PrePolicy };
     Peer { rib, ..peer }
 }
 
-/// The tables that begin and end with a session. Flag L says nothing of either: they are all that its peer told.
+/// Returns the tables that start and end with a session. Flag L is irrelevant here: both tables contain only this
+/// peer's routes.
 fn tables_of(peer: Peer) -> impl Iterator<Item = Peer> {
     let ribs: &[Rib] = match peer.rib {
         Rib::Local => &[Rib::Local],
@@ -132,7 +133,7 @@ fn tables_of(peer: Peer) -> impl Iterator<Item = Peer> {
     ribs.iter().map(move |rib| Peer { rib: *rib, ..peer })
 }
 
-/// The next information that a message carries (RFC 7854 §4.4).
+/// Reads the next information TLV (RFC 7854 §4.4).
 fn information<'a>(wire: &mut Wire<'a>) -> Result<Option<(u16, &'a [u8])>, Damage> {
     if wire.is_empty() {
         return Ok(None);
@@ -145,7 +146,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// RFC 7854 §4.5.
+/// Returns the text for a termination reason code (RFC 7854 §4.5).
 fn termination_reason(code: u16) -> String {
     match code {
         0 => "administratively closed".into(),
@@ -157,7 +158,7 @@ fn termination_reason(code: u16) -> String {
     }
 }
 
-/// Of whom a message is (RFC 7854 §4.2, RFC 8671 §4, RFC 9069 §4 and §5.1).
+/// The per-peer header (RFC 7854 §4.2, RFC 8671 §4, RFC 9069 §4 and §5.1).
 struct PeerHeader {
     peer: Peer,
     as_width: AsWidth,
@@ -165,7 +166,7 @@ struct PeerHeader {
 }
 
 impl PeerHeader {
-    /// The header, or `None` if it is of a type that nobody knows.
+    /// Reads the header; returns `None` for an unknown peer type.
     fn read(wire: &mut Wire<'_>) -> Result<Option<Self>, Damage> {
         const WHAT: &str = "per-peer header";
         const LOC_RIB: u8 = 3;
@@ -174,7 +175,7 @@ impl PeerHeader {
         let address = wire.array::<16>(WHAT)?;
         let as_number = wire.u32(WHAT)?;
         let identifier = Ipv4Addr::from(wire.array::<4>(WHAT)?);
-        wire.take(8, WHAT)?; // When.
+        wire.take(8, WHAT)?; // The timestamp.
         Ok(match kind {
             0..LOC_RIB => Some(Self::of_peer(flags, distinguisher, address, as_number)),
             LOC_RIB => Some(Self {

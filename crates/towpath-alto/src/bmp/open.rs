@@ -1,29 +1,30 @@
-//! What the `OPEN` messages of a session agree on (RFC 4271 §4.2): whether prefixes have path identifiers (RFC 7911 §4).
+//! Determines from the `OPEN` messages of a session (RFC 4271 §4.2) whether prefixes carry path identifiers (RFC 7911
+//! §4).
 
 use super::Rib;
 use crate::bgp_update::{AddPath, Damage, Family, Wire};
 
-/// The `OPEN` that a message of a session going up carries (RFC 7854 §4.10).
+/// The `OPEN` messages carried by a peer up notification (RFC 7854 §4.10).
 const WHAT: &str = "OPEN message";
 
-/// Reads both `OPEN`s, the router's own first, and gives what they agree on for routes in `rib`.
+/// Reads both `OPEN` messages, the router's own first, and returns the ADD-PATH state negotiated for routes in `rib`.
 pub(super) fn negotiated(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, Damage> {
     let [sent, received] = [Offer::read(wire)?, Offer::read(wire)?];
     Ok(AddPath { ipv4: agreed(sent.ipv4, received.ipv4, rib), ipv6: agreed(sent.ipv6, received.ipv6, rib) })
 }
 
-/// Whether path identifiers come with what the router receives.
+/// Returns whether the routes received by the router carry path identifiers.
 fn agreed(sent: u8, received: u8, rib: Rib) -> bool {
     const RECEIVES: u8 = 1;
     const SENDS: u8 = 2;
     match rib {
-        // No peer is there: both messages are made up to say what the updates have (RFC 9069 §5.2).
+        // There is no peer: both messages are synthesized to describe the encoding of the updates (RFC 9069 §5.2).
         Rib::Local => sent | received != 0,
         Rib::PrePolicy | Rib::PostPolicy => sent & RECEIVES != 0 && received & SENDS != 0,
     }
 }
 
-/// What a speaker would do with path identifiers: the field Send/Receive of its capability, zero without.
+/// The Send/Receive field of a speaker's ADD-PATH capability; zero if absent.
 #[derive(Default)]
 struct Offer {
     ipv4: u8,
@@ -31,7 +32,7 @@ struct Offer {
 }
 
 impl Offer {
-    /// That of the `OPEN` in front.
+    /// Reads one `OPEN` message.
     fn read(wire: &mut Wire<'_>) -> Result<Self, Damage> {
         const HEADER_BYTES: usize = 19;
         wire.take(16, WHAT)?; // The marker.
@@ -47,12 +48,12 @@ impl Offer {
 
     fn parameters(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
         const CAPABILITIES: u8 = 2;
-        /// No parameter has this type: it says that lengths have two octets from here on (RFC 9072 §2).
+        /// A marker rather than a parameter type: the lengths that follow have two octets (RFC 9072 §2).
         const EXTENDED: u8 = 255;
-        wire.u8(WHAT)?; // The length of all, which is that of the rest.
+        wire.u8(WHAT)?; // The total length, which equals the rest.
         let is_extended = wire.first() == Some(EXTENDED);
         if is_extended {
-            wire.take(3, WHAT)?; // With the length of all again.
+            wire.take(3, WHAT)?; // Including the extended total length.
         }
         while !wire.is_empty() {
             let kind = wire.u8(WHAT)?;

@@ -1,4 +1,4 @@
-//! Streams that are put together octet by octet, as RFC 7854 §4 shows them.
+//! Streams assembled byte by byte after RFC 7854 §4.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use crate::{address::AddressType, route::Route};
 const V4: &str = "192.0.2.1";
 const V6: &str = "2001:db8::1";
 
-/// Flags of peers (RFC 7854 §4.2, RFC 8671 §4).
+/// Peer flags (RFC 7854 §4.2, RFC 8671 §4).
 const IS_IPV6: u8 = 0x80;
 const IS_POST_POLICY: u8 = 0x40;
 const HAS_TWO_OCTET_AS: u8 = 0x20;
@@ -27,7 +27,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[3_u8][..], &length.to_be_bytes(), &[kind], body].concat()
 }
 
-/// The header of a peer of AS 64500; those in VPNs have the distinguisher 5.
+/// The per-peer header of a peer in AS 64500; VPN peers have distinguisher 5.
 fn peer_of(kind: u8, flags: u8, address: &str) -> Vec<u8> {
     let octets = match address.parse::<IpAddr>().unwrap() {
         IpAddr::V4(address) => [&[0_u8; 12][..], &address.octets()].concat(),
@@ -38,7 +38,7 @@ fn peer_of(kind: u8, flags: u8, address: &str) -> Vec<u8> {
     [&[kind, flags][..], &distinguisher.to_be_bytes(), &octets[..], &as_number, &identifier, &[0_u8; 8]].concat()
 }
 
-/// A message of that peer.
+/// A message with the given per-peer header.
 fn of_peer(kind: u8, peer: &[u8], body: &[u8]) -> Vec<u8> {
     message(kind, &[peer, body].concat())
 }
@@ -60,18 +60,18 @@ fn attribute(code: u8, value: &[u8]) -> Vec<u8> {
     [&[0x40, code, u8::try_from(value.len()).unwrap()][..], value].concat()
 }
 
-/// `AS_PATH` with numbers of four octets.
+/// `AS_PATH` with four-octet AS numbers.
 fn as_path(numbers: &[u8]) -> Vec<u8> {
     let octets: Vec<u8> = numbers.iter().flat_map(|number| u32::from(*number).to_be_bytes()).collect();
     attribute(2, &[&[2, u8::try_from(numbers.len()).unwrap()][..], &octets[..]].concat())
 }
 
-/// That 10.1.0.0/16 is 7 hops away, by 192.0.2.7.
+/// Announces 10.1.0.0/16 with AS path 7 8 and next hop 192.0.2.7.
 fn announcement() -> Vec<u8> {
     update(&[], &[&as_path(&[7, 8]), &attribute(3, &[192, 0, 2, 7])], &[16, 10, 1])
 }
 
-/// The same of 2001:db8:1::/48 by 2001:db8::7, with a link-local next hop beside.
+/// Announces 2001:db8:1::/48 with next hop 2001:db8::7 and an additional link-local next hop.
 fn announcement_of_ipv6() -> Vec<u8> {
     let [global, local]: [Ipv6Addr; 2] = ["2001:db8::7".parse().unwrap(), "fe80::7".parse().unwrap()];
     let prefix = [48_u8, 0x20, 0x01, 0x0d, 0xb8, 0, 1];
@@ -79,13 +79,13 @@ fn announcement_of_ipv6() -> Vec<u8> {
     update(&[], &[&as_path(&[7]), &attribute(14, &reach)], &[])
 }
 
-/// A session going up whose `OPEN`s have these optional parameters.
+/// A peer up notification whose `OPEN` messages have these optional parameters.
 fn peer_up(peer: &[u8], sent: &[u8], received: &[u8]) -> Vec<u8> {
     let open = |parameters: &[u8]| bgp(1, &[&[4_u8, 0, 1, 0, 90, 192, 0, 2, 200][..], parameters].concat());
     of_peer(PEER_UP, peer, &[vec![0_u8; 20], open(sent), open(received)].concat())
 }
 
-/// One optional parameter: ADD-PATH for unicast of IPv4, in that direction.
+/// One optional parameter: ADD-PATH for IPv4 unicast in the given direction.
 fn add_path(direction: u8) -> Vec<u8> {
     vec![8, 2, 6, 69, 4, 0, 1, 1, direction]
 }
@@ -94,7 +94,7 @@ fn information(kind: u16, value: &[u8]) -> Vec<u8> {
     [&kind.to_be_bytes()[..], &sized(value)[..]].concat()
 }
 
-/// What a router says in a short life.
+/// A short session with one message of each type.
 fn sample() -> Vec<u8> {
     let [first, second] = [peer_of(0, 0, V4), peer_of(0, IS_IPV6, V6)];
     let unreach = attribute(15, &[0, 2, 1, 48, 0x20, 0x01, 0x0d, 0xb8, 0, 1]);
@@ -128,7 +128,7 @@ fn events(bytes: &[u8]) -> Vec<BmpEvent> {
     events
 }
 
-/// Why the only damaged message of `bytes` was passed over, and how many events there were all the same.
+/// Returns why the only damaged message in `bytes` was skipped, and the number of events decoded from the others.
 fn skipped(bytes: &[u8]) -> (String, usize) {
     let mut stream = Stream::default();
     let mut events = Vec::new();
@@ -158,7 +158,7 @@ fn lost(router: Peer) -> BmpEvent {
     BmpEvent::Change(Event::Lost { router })
 }
 
-/// That the sessions of these came up, by which they tell routes before and after policy.
+/// The `Up` events of these peers, for their pre-policy and post-policy tables.
 fn up(routers: &[Peer]) -> Vec<BmpEvent> {
     let ribs =
         |router: &Peer| [Rib::PrePolicy, Rib::PostPolicy].map(|rib| BmpEvent::Up { router: Peer { rib, ..*router } });
@@ -254,7 +254,7 @@ fn a_table_of_the_router_itself_is_lost_alone() {
     assert_eq!(events(&of_peer(PEER_DOWN, &peer_of(3, 0, "::"), &[6])), [lost(local)]);
 }
 
-/// End-of-RIB as RFC 4724 §2 has it: an update of nothing for IPv4, one that withdraws nothing for IPv6.
+/// End-of-RIB markers of RFC 4724 §2: an empty update for IPv4, an empty withdrawal for IPv6.
 const END_OF_IPV4: [u8; 23] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 23, 2, 0, 0, 0,
     0,
@@ -277,7 +277,7 @@ fn the_end_of_a_table_is_told_by_family() {
     );
     let after = router(V4, Rib::PostPolicy);
     assert_eq!(ends(&peer_of(0, IS_POST_POLICY, V4), &END_OF_IPV4), end(after, AddressType::Ipv4));
-    // As some write it: IPv4 by its attribute, and an attribute whose length has two octets.
+    // Variants seen in practice: IPv4 with an explicit attribute, and an attribute with a two-octet length.
     let unreach = attribute(15, &[0, 1, 1]);
     assert_eq!(ends(&peer_of(0, 0, V4), &update(&[], &[&unreach], &[])), end(before, AddressType::Ipv4));
     let extended = [0x90, 15, 0, 3, 0, 2, 1];
@@ -327,9 +327,9 @@ fn numbers_may_have_two_octets() {
     assert_eq!(events(&bytes), [route(router(V4, Rib::PrePolicy), "10.1.0.0/16", "192.0.2.7", "7 70000")]);
 }
 
-/// What the path identifier of 10.1.0.0/16 is told to be, after that session went up.
+/// Returns the path identifier decoded for 10.1.0.0/16 after the given peer up notification.
 fn path_id(up: &[u8], peer: &[u8]) -> Option<u32> {
-    // Without agreement, these are four default routes and 10.1.0.0/16.
+    // Without ADD-PATH, these bytes are four default routes and 10.1.0.0/16.
     let prefix = [0, 0, 0, 0, 16, 10, 1];
     let update = update(&[], &[&as_path(&[7]), &attribute(3, &[192, 0, 2, 7])], &prefix);
     let events = events(&[up.to_vec(), of_peer(ROUTE_MONITORING, peer, &update)].concat());
@@ -413,7 +413,7 @@ fn the_end_has_a_reason() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is wrong with a stream, it gives events and then either wants more or fails, however it is cut.
+    /// A damaged stream yields events and then `None` or an error, for any chunking.
     #[test]
     fn no_stream_makes_it_panic(
         changes in prop::collection::vec((0..1000_usize, any::<u8>()), 0..12),

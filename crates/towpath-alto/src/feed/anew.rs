@@ -1,6 +1,8 @@
-//! What a router has told since it began to tell its routes anew: what it told before, and not since, holds until it has told all.
+//! Tracks the routes that a router has resent since a restart. Stale routes stay valid until the router has resent
+//! all.
 //!
-//! Only what is told since is noted, so that a beginning costs nothing, and the table of before stays as it is. That is about 50 bytes a route, until the end.
+//! Only resent routes are recorded, so that a restart is free and the existing table stays unchanged. A record takes
+//! about 50 bytes per route, until the end of the family.
 
 use std::{
     collections::{BTreeMap, HashSet, btree_map::Entry},
@@ -12,14 +14,15 @@ use ipnet::IpNet;
 
 use crate::address::AddressType;
 
-/// The families of which a router has not told all since it began.
+/// The families that a router has not completely resent since a restart.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Anew(BTreeMap<AddressType, Telling>);
 
-/// A family that is told anew, perhaps once more before that came to its end.
+/// A family being resent, possibly restarted again before it was complete.
 #[derive(Debug, Clone)]
 struct Telling {
-    /// All beginnings but the last one, as long as what was told before the first of them may hold. What they told holds longer than that.
+    /// All restarts but the last one, merged, while routes from before the first one may be valid. Routes sent since
+    /// then stay valid longer.
     earlier: Option<Beginning>,
     last: Beginning,
 }
@@ -30,12 +33,13 @@ struct Beginning {
     told: Told,
 }
 
-/// Routes that were told.
+/// A set of resent routes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told(HashSet<(IpNet, u32)>);
 
 impl Told {
-    /// Whether this one was. One without path identifier counts as 0: a prefix has routes with identifiers or one without.
+    /// Returns whether the set contains a route. A missing path identifier counts as 0: a prefix has either routes
+    /// with identifiers or one route without.
     pub(super) fn has(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
         self.0.contains(&(prefix, path_id.unwrap_or_default()))
     }
@@ -48,7 +52,7 @@ impl Beginning {
 }
 
 impl Anew {
-    /// All is told anew from here on. Who begins again and again keeps nothing alive by that: what it does not tell goes in its time.
+    /// Starts a restart of all families. Repeated restarts do not extend the hold time of routes that are not resent.
     pub(super) fn begin(&mut self, now: Instant) {
         for family in AddressType::ALL {
             match self.0.entry(family) {
@@ -60,14 +64,14 @@ impl Anew {
         }
     }
 
-    /// Notes what is told.
+    /// Records a resent route.
     pub(super) fn note(&mut self, prefix: IpNet, path_id: Option<u32>) {
         if let Some(telling) = self.0.get_mut(&AddressType::of_prefix(prefix)) {
             telling.last.told.0.insert((prefix, path_id.unwrap_or_default()));
         }
     }
 
-    /// It was withdrawn since, or there was no room for it: there is nothing to keep.
+    /// Forgets a route that was withdrawn or dropped for lack of capacity.
     pub(super) fn forget(&mut self, prefix: IpNet, path_id: Option<u32>) {
         let Some(telling) = self.0.get_mut(&AddressType::of_prefix(prefix)) else { return };
         let route = (prefix, path_id.unwrap_or_default());
@@ -77,22 +81,23 @@ impl Anew {
         }
     }
 
-    /// Whether that is told since the last beginning, if its family has not ended.
+    /// Returns whether the route was resent since the last restart; false if its family is complete.
     pub(super) fn has(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
         self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| telling.last.told.has(prefix, path_id))
     }
 
-    /// Whether that is yet to be told since the last beginning, if its family has not ended.
+    /// Returns whether the route is still stale since the last restart; false if its family is complete.
     pub(super) fn awaits(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
         self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| !telling.last.told.has(prefix, path_id))
     }
 
-    /// What was told of a family that ends now; none if it did not begin.
+    /// Completes a family; returns its resent routes, or `None` if there was no restart.
     pub(super) fn end(&mut self, family: AddressType) -> Option<Told> {
         self.0.remove(&family).map(|telling| telling.last.told)
     }
 
-    /// The next family that began `hold` ago, with what was told then: what is neither in it nor told since has had its time.
+    /// Returns the next family whose restart was `hold` ago, with the routes resent since: routes neither in this set
+    /// nor received later have expired.
     pub(super) fn expire(&mut self, now: Instant, hold: Duration) -> Option<(AddressType, Told)> {
         let is_over = |telling: &Telling| now.saturating_duration_since(telling.first().at) >= hold;
         let (family, telling) = self.0.iter_mut().find(|(_, telling)| is_over(telling))?;
@@ -104,7 +109,7 @@ impl Anew {
         Some((family, told))
     }
 
-    /// When the first of them began.
+    /// Returns the time of the earliest restart.
     pub(super) fn began(&self) -> Option<Instant> {
         self.0.values().map(|telling| telling.first().at).min()
     }
@@ -122,7 +127,7 @@ impl Telling {
         }
     }
 
-    /// The first beginning that something waits for.
+    /// Returns the earliest restart that is not complete.
     fn first(&self) -> &Beginning {
         self.earlier.as_ref().unwrap_or(&self.last)
     }

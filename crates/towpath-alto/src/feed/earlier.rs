@@ -1,7 +1,10 @@
-//! What routers told a collector that is no more, of which only their names and tables are left: which peers these were is not known until they speak.
+//! Routers of a previous collector, of which only names and tables remain. Their peers are unknown until they
+//! reconnect.
 //!
-//! A peer of such a name that speaks for the first time begins with that table, as if it had told it on a connection that ended ([`Feed::begin`]): it holds until the peer has told all of a family,
-//! or for so long as [`Earlier::expire`] is told. One that has several tables (RFC 8671, RFC 9069) begins with it in each, because the last of them is what counts.
+//! A peer with such a name starts with that table at its first event, as if it had sent the table on a connection
+//! that ended ([`Feed::begin`]): the routes stay valid until the peer has resent a complete family, or until
+//! [`Earlier::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069), each
+//! starts with the earlier one, because the last of them is used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,18 +19,18 @@ use crate::{
     names::RouterName,
 };
 
-/// Routers of an earlier collector; none at first.
+/// Routers of a previous collector; empty by default.
 #[derive(Debug, Default)]
 pub struct Earlier {
-    /// None if there are none.
+    /// `None` if there are no routers.
     began: Option<Instant>,
     routers: BTreeMap<RouterName, Router>,
-    /// The families with routes of which nobody has told all since.
+    /// Families with routes that have not been completely resent.
     untold: BTreeSet<(RouterName, AddressType)>,
 }
 
 impl Earlier {
-    /// What [`Feed::routers`] told of the earlier collector; `now` is when its time begins to run out.
+    /// Creates it from the [`Feed::routers`] of the previous collector; the hold time starts at `now`.
     pub fn new(routers: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         let families = |(name, router): (&RouterName, &Router)| {
             let routes = router.routes.iter().flat_map(|table| table.routes());
@@ -38,7 +41,8 @@ impl Earlier {
         Self { began: Some(now).filter(|_| !routers.is_empty()), routers, untold }
     }
 
-    /// Hears what is about to be taken by `feed`, and has the peer begin there with its earlier table, if it speaks for the first time.
+    /// Inspects an event before `feed` takes it. If it is the first one of its peer, initializes the peer in `feed`
+    /// with the earlier table.
     pub fn hear(&mut self, event: &Event, feed: &mut Feed) {
         let Some(began) = self.began else { return };
         let (Event::Route { router, .. }
@@ -57,31 +61,31 @@ impl Earlier {
         }
     }
 
-    /// Who is down takes its routes with it.
+    /// Removes a router whose session is down, with its routes.
     fn forget(&mut self, router: &Peer) {
         let name = name(router);
         self.routers.remove(&name);
         self.untold.retain(|(untold, _)| *untold != name);
     }
 
-    /// Forgets all `hold` after the beginning.
+    /// Discards everything once `hold` has passed.
     pub fn expire(&mut self, now: Instant, hold: Duration) {
         if self.began.is_some_and(|began| now.saturating_duration_since(began) >= hold) {
             *self = Self::default();
         }
     }
 
-    /// When its time began to run out, if there is something to forget.
+    /// Returns the start of the hold time, if there are routers.
     pub fn began(&self) -> Option<Instant> {
         self.began
     }
 
-    /// The routers as they were. What a feed says of one of them holds in place of this.
+    /// Returns the routers as they were. Entries of a feed take precedence.
     pub fn routers(&self) -> &BTreeMap<RouterName, Router> {
         &self.routers
     }
 
-    /// Whether one of them has not told all anew.
+    /// Returns whether a router has not resent all its routes.
     pub fn is_awaited(&self) -> bool {
         !self.untold.is_empty()
     }

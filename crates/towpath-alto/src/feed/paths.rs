@@ -1,17 +1,18 @@
-//! The ways that one router tells to one prefix, each with an identifier (ADD-PATH, RFC 7911), and which of them is taken.
+//! Paths from one router to one prefix, with identifiers (ADD-PATH, RFC 7911), and the choice of the best.
 //!
-//! Routers choose by RFC 4271 §9.1, and what of it can be told by what they tell is done here: the highest `LOCAL_PREF`, the shortest AS path, the lowest
-//! `ORIGIN`, among those of one neighbouring system the lowest `MULTI_EXIT_DISC`, then the lowest next hop and the lowest identifier. Whether a route is of an
-//! interior session, and how far its next hop is, nobody tells; a route without a next hop ends at the router itself, and goes before others.
+//! Follows the decision process of RFC 4271 §9.1 as far as the received data allow: highest `LOCAL_PREF`, shortest AS
+//! path, lowest `ORIGIN`, lowest `MULTI_EXIT_DISC` among paths from the same neighboring system, then lowest next hop
+//! and lowest identifier. Whether a session is internal and the distance of the next hop are unknown. A path without
+//! a next hop ends at the router itself and is preferred.
 
 use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{bgp_update::Preference, route::Hop, routes::Way};
 
-/// The most ways to one prefix that are kept, by what they are chosen by. Routers send a handful, or those of all their peers.
+/// Maximum number of paths kept per prefix; the best are kept. Routers send a handful, or one per peer.
 pub(super) const MAX_PATHS: usize = 256;
 
-/// One of several ways to a prefix.
+/// One of several paths to a prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     pub(super) id: u32,
@@ -19,18 +20,19 @@ pub(super) struct Path {
     pub(super) way: Way,
 }
 
-/// All of them, the best first but for the next hop: those of one neighbouring system stand together, each system's best in front.
+/// All paths, best first except for the next hop: paths from the same neighboring system are adjacent, its best path
+/// first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Paths(Vec<Path>);
 
 impl Path {
-    /// What is compared whichever system it is of.
+    /// Returns the criteria compared across neighboring systems.
     fn rank(&self) -> (Reverse<u32>, u16, u8) {
         let Preference { local_pref, path_length, origin, .. } = self.preference;
         (Reverse(local_pref), path_length, origin)
     }
 
-    /// The system that told it, if it is known.
+    /// Returns the neighboring system that sent the path, if known.
     fn neighbour(&self) -> Option<u32> {
         match self.way.as_path.hops().first() {
             Some(Hop::As(number)) => Some(*number),
@@ -38,29 +40,30 @@ impl Path {
         }
     }
 
-    /// What decides in the end. No next hop goes before all others.
+    /// Returns the final tie-breaker. Paths without a next hop come first.
     fn tie_break(&self) -> (Option<IpAddr>, u32) {
         (self.way.next_hop, self.id)
     }
 
-    /// Its place among all.
+    /// Returns the sort key.
     fn place(&self) -> impl Ord + use<> {
         (self.rank(), self.neighbour(), self.preference.med, self.tie_break())
     }
 }
 
 impl Paths {
-    /// How many there are.
+    /// Returns the number of paths.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Their identifiers.
+    /// Returns the path identifiers.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|path| path.id)
     }
 
-    /// Adds a way, in place of an earlier one of its identifier. Of more than [`MAX_PATHS`] the last one goes that is stale, as its identifier tells, or the last of all: its identifier.
+    /// Inserts a path, replacing any path with the same identifier. If there are more than [`MAX_PATHS`], removes the
+    /// last path that `is_stale`, or else the last one, and returns its identifier.
     pub(super) fn insert(&mut self, path: Path, is_stale: impl Fn(u32) -> bool) -> Option<u32> {
         self.remove(path.id);
         let place = path.place();
@@ -73,12 +76,12 @@ impl Paths {
         Some(self.0.remove(stale.unwrap_or(MAX_PATHS)).id)
     }
 
-    /// Forgets the one of that identifier.
+    /// Removes the path with the given identifier.
     pub(super) fn remove(&mut self, id: u32) {
         self.0.retain(|path| path.id != id);
     }
 
-    /// The one that is taken. It does not depend on the order in which they were told.
+    /// Returns the best path, independent of the order of insertion.
     pub(super) fn best(&self) -> Option<&Path> {
         let rank = self.0.first()?.rank();
         let equal = self.0.partition_point(|path| path.rank() <= rank);

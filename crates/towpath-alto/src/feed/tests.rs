@@ -1,4 +1,4 @@
-//! What is left of what routers tell, in whatever order, and that nothing goes because one of them begins anew.
+//! Tests that route tables are correct for any order of events, and that no route is lost by a restart.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn peer(last: u8, rib: Rib) -> Peer {
     Peer { address: [192, 0, 2, last].into(), as_number: 64500 + u32::from(last), distinguisher: 0, rib }
 }
 
-/// That of a route of that AS path, of which nothing else is told.
+/// Default preference of a route with the given AS path.
 fn plain(as_path: &str) -> Preference {
     let hops = as_path.split_whitespace().count();
     Preference { local_pref: 100, path_length: u16::try_from(hops).unwrap(), origin: 0, med: 0 }
@@ -31,7 +31,7 @@ fn end(router: Peer, family: AddressType) -> Event {
     Event::EndOfRib { router, family }
 }
 
-/// A moment to count from.
+/// Returns a reference time.
 #[expect(clippy::disallowed_methods, reason = "nothing waits for it")]
 fn start() -> Instant {
     Instant::now()
@@ -125,7 +125,7 @@ fn identifiers_may_come_and_go_with_a_session() {
     assert!(feed.is_empty());
 }
 
-/// A way that is chosen by the words of RFC 4271 §9.1, each of them as usual unless it is told.
+/// A path with default preference, except for the given change.
 fn way(id: u32, changed: impl Fn(&mut Preference), as_path: &str, next_hop: &str) -> Event {
     let mut preference = plain(as_path);
     changed(&mut preference);
@@ -137,7 +137,7 @@ fn way(id: u32, changed: impl Fn(&mut Preference), as_path: &str, next_hop: &str
 #[test]
 fn of_several_ways_the_one_is_told_that_routers_would_take() {
     let same = |_: &mut Preference| {};
-    // The first of each pair is better by what it is called after, and worse by what is looked at later.
+    // The first of each pair wins by the named criterion and loses by all later ones.
     let pairs = [
         ("identifier", way(1, same, "4", "192.0.2.9"), way(9, same, "1", "192.0.2.9")),
         ("LOCAL_PREF", way(9, |told| told.local_pref = 101, "1 2 3", "192.0.2.9"), way(1, same, "4", "192.0.2.8")),
@@ -168,7 +168,7 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
 fn discriminators_are_compared_within_one_neighbouring_system() {
     let mut feed = Feed::default();
     let med = |number: u32| move |told: &mut Preference| told.med = number;
-    // The lowest next hop is that of a way that its own neighbour would rather not have.
+    // The lowest next hop belongs to a path that is not the best of its neighboring system.
     feed.take(way(1, med(5), "7 1", "192.0.2.7"));
     feed.take(way(2, med(4), "7 2", "192.0.2.9"));
     feed.take(way(3, med(9), "8 3", "192.0.2.8"));
@@ -198,7 +198,7 @@ fn ways_of_before_make_room_for_those_that_are_told_anew() {
         feed.take(way(id, |told| told.local_pref = 200 + id, "1", "192.0.2.9"));
     }
     feed.begin(start());
-    // They are worse than all of before.
+    // They are worse than all stale paths.
     for id in most + 1..2 * most {
         feed.take(way(id, |_| {}, "2", "192.0.2.9"));
     }
@@ -265,7 +265,7 @@ fn who_begins_again_and_again_keeps_nothing_alive() {
         feed.take(route(one, None, prefix, "64501 1"));
     };
     (0..4).for_each(|number| tell(&mut feed, number));
-    // It begins a quarter of the time after it began last, and tells one route each time.
+    // Restarts three times, a quarter of the hold time apart, and resends one route each time.
     for number in 0..3_u32 {
         feed.begin_router(one, now + HOLD * number / 4);
         tell(&mut feed, usize::try_from(number).unwrap());
@@ -348,7 +348,7 @@ fn a_copy_changes_alone_and_has_its_original_set_aside() {
     assert_eq!((another.len(), another.peers()), (1, 1), "what is set aside is not taken over");
 }
 
-/// A route of few, so that they meet: its prefix, identifier, and what is told of it.
+/// A route from a small set, so that collisions occur: prefix and identifier, then attributes.
 type Told = ((u8, Option<u32>), (u8, u8, u8));
 
 fn told() -> impl Strategy<Value = Told> {
@@ -356,7 +356,7 @@ fn told() -> impl Strategy<Value = Told> {
     (key, (0..3_u8, 0..2_u8, 0..3_u8))
 }
 
-/// Routes of which no two have one prefix and identifier, and of one prefix all have identifiers or none.
+/// Routes with distinct keys, where the paths to a prefix either all have identifiers or none has.
 fn table() -> impl Strategy<Value = BTreeMap<(u8, Option<u32>), (u8, u8, u8)>> {
     prop::collection::vec(told(), 0..20).prop_map(|told| {
         let has_ids = |prefix: u8| prefix.is_multiple_of(2);
@@ -374,21 +374,21 @@ fn event(((prefix, path_id), (neighbour, med, next_hop)): Told) -> Event {
     Event::Route { router: peer(1, Rib::PrePolicy), path_id, preference, route }
 }
 
-/// What is known of who told these routes and nothing before.
+/// Returns a feed that received exactly these routes.
 fn known(told: impl IntoIterator<Item = Told>) -> Feed {
     let mut feed = Feed::default();
     told.into_iter().for_each(|told| feed.take(event(told)));
     feed
 }
 
-/// Routers as facts, which are equal where they tell the same; those without routes say nothing.
+/// Converts a feed to facts for comparison, leaving out routers without routes.
 fn facts(feed: &Feed) -> Facts {
     let has_routes = |router: &Router| router.routes.as_ref().is_some_and(|routes| !routes.is_empty());
     let routers = feed.routers().into_iter().filter(|(_, router)| has_routes(router)).collect();
     Facts { routers, ..Facts::default() }
 }
 
-/// What an earlier collector knew of one router: a route of each family, and one that it originates.
+/// A previous collector with one router: a route of each family, and one originated by the router.
 fn earlier(began: Instant) -> Earlier {
     let mut feed = Feed::default();
     let router = peer(1, Rib::PrePolicy);
@@ -448,7 +448,7 @@ fn an_earlier_table_goes_with_its_session_and_with_its_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However much of its table a router has told anew: what it has not told yet is as it was, and at the end nothing else is left than what it told.
+    /// At any point of a resend, routes not yet resent are unchanged; at the end, only resent routes remain.
     #[test]
     fn nothing_goes_before_the_end_of_what_is_told_anew(
         before in table(),
@@ -458,7 +458,7 @@ proptest! {
     ) {
         let one = peer(1, Rib::PrePolicy);
         let mut feed = known(before.clone());
-        // A first attempt that breaks off says nothing of what is told in the second one.
+        // An interrupted first restart must not affect the second one.
         if is_hasty {
             feed.begin(start());
             after.iter().take(1).for_each(|told| feed.take(event(*told)));
@@ -485,7 +485,7 @@ proptest! {
         prop_assert_eq!((feed.len(), feed.began()), (after.len(), None));
     }
 
-    /// Which way is told depends on those that there are, and on nothing else.
+    /// The chosen path depends only on the set of paths.
     #[test]
     fn the_order_of_ways_does_not_matter(
         (left, all) in (table(), table()).prop_flat_map(|(left, mut all)| {
