@@ -1,30 +1,32 @@
-//! An ALTO client: learns from a server what replicas are ordered by. It has no I/O and no clock.
+//! An ALTO client: obtains from a server the values by which replicas are ordered. It has no I/O and no clock.
 //!
-//! Somebody who can fetch documents has a [`Configuration`], reads a [`Directory`], and makes a [`Survey`] of it for one
-//! [`Statement`](crate::order::Statement) and the [`Ends`] of the ways: the client and its replicas. As long as [`Survey::question`] has one, it is
-//! asked and its answer is given to [`Survey::take`]. Then [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement
-//! can put into order.
+//! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`Survey`] of
+//! it for a [`Statement`](crate::order::Statement) and the [`Ends`] of the paths: the client and its replicas. While
+//! [`Survey::question`] returns a request, the caller sends it and passes the response to [`Survey::take`]. Then
+//! [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement can order.
 //!
-//! Other answers are asked for by name ([`Directory::question`]) and read as [`Document`]s. Answers that change are followed by one update stream
-//! ([`Directory::stream`]), whose bytes an [`EventReader`] takes apart, or by a TIPS view each ([`Directory::view`]).
+//! Other resources are requested by id ([`Directory::question`]) and parsed as [`Document`]s. To follow changes, the
+//! caller opens one update stream for all of them ([`Directory::stream`]), whose bytes an [`EventReader`] splits into
+//! events, or one TIPS view for each ([`Directory::view`]).
 //!
-//! | what | module |
+//! | topic | module |
 //! | --- | --- |
-//! | metrics as somebody defines them, also in the form of the talk | `configuration` |
-//! | where servers are that nobody named | `discovery` |
-//! | what a server has | `directory`, `media_type`, `uri` |
-//! | what it answers | `document`, `multipart` |
-//! | answers that are followed | `follow` and `sse`, or `view`; `held` |
-//! | what is asked for another server | `delegation` |
-//! | where the value of each name comes from | `need` |
-//! | what is asked, and what its answers tell | `survey`, `answers` |
+//! | user-defined metrics, also in the notation of the talk | `configuration` |
+//! | discovery of servers | `discovery` |
+//! | resources of a server | `directory`, `media_type`, `uri` |
+//! | responses | `document`, `multipart` |
+//! | followed responses | `follow` and `sse`, or `view`; `held` |
+//! | queries on behalf of another server | `delegation` |
+//! | source of each value in a statement | `need` |
+//! | requests, and values extracted from responses | `survey`, `answers` |
 //!
-//! A name of a statement is a metric of the configuration; else a cost metric of the server (`delay_ow` is `delay-ow` there); else a property
-//! (`continent`, `priv:continent`). Properties are those of the replica, with or without `dst.` before them, and with `src.` those of the client,
-//! whichever way the data go.
+//! A name in a statement is a metric of the configuration, else a cost metric of the server (`delay_ow` maps to
+//! `delay-ow`), else a property (`continent`, `priv:continent`). Properties refer to the replica, with or without a
+//! `dst.` prefix, and to the client with `src.`, regardless of the direction of the data.
 //!
-//! One question is asked for all replicas of a metric (of more than 4000 addresses several). What an answer does not tell stays unknown; no
-//! replica gets lost by that. Answers are read leniently, but each is bounded to [`MAX_ANSWER_BYTES`].
+//! One request covers all replicas for a metric (several if there are more than 4000 addresses). Values missing from
+//! a response stay unknown; the replica remains in the order. Responses are parsed leniently, but each is limited to
+//! [`MAX_ANSWER_BYTES`].
 
 mod answers;
 mod configuration;
@@ -58,5 +60,5 @@ pub use self::{
     view::Viewing,
 };
 
-/// The longest answer that is read, in bytes: a cost map of a thousand PIDs. In memory it is up to 30 times as much.
+/// Maximum size of a response in bytes: a cost map of a thousand PIDs. In memory it takes up to 30 times as much.
 pub const MAX_ANSWER_BYTES: usize = 32 << 20;

@@ -1,4 +1,4 @@
-//! What a client takes from answers: whatever has not the form that it should have is left out.
+//! Extracts values from responses. Malformed parts are ignored.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::{address::PrefixMap, order::Value};
 
-/// An answer, and where it came from.
+/// A response and its origin.
 pub(super) struct Answer {
     address: String,
     document: Document,
 }
 
 impl Answer {
-    /// Reads what came from `address`.
+    /// Parses a response from `address`.
     ///
     /// # Errors
-    /// If a document is no JSON.
+    /// If a document is not JSON.
     pub(super) fn read(address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
         let document = Document::parse("", address, media_type, body)?;
         Ok(Self { address: address.to_owned(), document })
     }
 
-    /// The object of the first of these names that one of the documents has.
+    /// Returns the object under the first of these names that occurs in one of the documents.
     ///
     /// # Errors
-    /// If there is none.
+    /// If none of the names occurs.
     pub(super) fn member(&self, names: &[&str]) -> Result<&Map<String, Json>, ClientError> {
         self.document.member(names).ok_or_else(|| ClientError::Malformed {
             address: shown(&self.address),
@@ -41,7 +41,7 @@ impl Answer {
         })
     }
 
-    /// Whether it is said to be of another version of `map`.
+    /// Returns whether the response depends on another version of `map`.
     pub(super) fn is_of_another(&self, id: &str, map: &LocatedMap) -> bool {
         let meta = self.document.content().get("meta");
         let depends = meta.and_then(|meta| meta.get("dependent-vtags")?.as_array()).into_iter().flatten();
@@ -51,14 +51,14 @@ impl Answer {
     }
 }
 
-/// A network map, by which addresses are found.
+/// A network map for address lookups.
 pub(super) struct LocatedMap {
     pids: PrefixMap<String>,
     tag: Option<String>,
 }
 
 impl LocatedMap {
-    /// The network map that an answer has (RFC 7285 §11.2.1.6).
+    /// Reads the network map in a response (RFC 7285 §11.2.1.6).
     pub(super) fn read(answer: &Answer) -> Result<Self, ClientError> {
         let mut pids = PrefixMap::new();
         for (pid, types) in answer.member(&["network-map"])? {
@@ -70,13 +70,13 @@ impl LocatedMap {
         Ok(Self { pids, tag: answer.document.version_tag().map(str::to_owned) })
     }
 
-    /// The PID that an address is in.
+    /// Returns the PID that contains an address.
     pub(super) fn locate(&self, address: IpAddr) -> Option<&str> {
         self.pids.get_lpm(&address.into()).map(|(_, pid)| pid.as_str())
     }
 }
 
-/// The prefix, or the one address, that `text` names, with its type before it or without.
+/// Parses a prefix or a single address, with or without a type prefix.
 fn prefix_of(text: &str) -> Option<IpNet> {
     let text = text.strip_prefix("ipv4:").or_else(|| text.strip_prefix("ipv6:")).unwrap_or(text);
     let prefix = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse());
@@ -87,7 +87,7 @@ pub(super) fn address_of(text: &str) -> Option<IpAddr> {
     prefix_of(text).filter(|prefix| prefix.prefix_len() == prefix.max_prefix_len()).map(|prefix| prefix.addr())
 }
 
-/// The cells of a map of endpoints that lie between a replica and the client (RFC 7285 §11.5.1.6).
+/// Returns the cells of an endpoint cost map between the client and a replica (RFC 7285 §11.5.1.6).
 pub(super) fn cells<'a>(map: &'a Map<String, Json>, ends: &Ends, reverse: bool) -> Vec<(IpAddr, &'a Json)> {
     let cells: Vec<(&String, &Json)> = match reverse {
         true => of_client(map, ends.client).and_then(Json::as_object).into_iter().flatten().collect(),
@@ -97,7 +97,7 @@ pub(super) fn cells<'a>(map: &'a Map<String, Json>, ends: &Ends, reverse: bool) 
     replicas.filter(|(address, _)| ends.replicas.contains(address)).collect()
 }
 
-/// The member that is about the client: if its address is not known, the only one.
+/// Returns the member for the client, or the only member if the client's address is unknown.
 fn of_client(members: &Map<String, Json>, client: Option<IpAddr>) -> Option<&Json> {
     match client {
         Some(client) => members.iter().find(|(end, _)| address_of(end) == Some(client)).map(|(_, member)| member),
@@ -105,14 +105,15 @@ fn of_client(members: &Map<String, Json>, client: Option<IpAddr>) -> Option<&Jso
     }
 }
 
-/// What is told of the elements on paths, by their names (RFC 9275 §6.1).
+/// Returns the properties of path elements, keyed by element name (RFC 9275 §6.1).
 pub(super) fn elements<'a>(properties: &'a Map<String, Json>) -> HashMap<&'a str, &'a Json> {
     let name = |entity: &'a str| entity.split_once(".ane:").map_or(entity, |(_, name)| name);
     properties.iter().map(|(entity, told)| (name(entity), told)).collect()
 }
 
 impl Elements {
-    /// The value that follows from the elements on `path`. An element that lacks the property does not count; if all lack it, nothing is known.
+    /// Computes the metric from the elements on `path`. Elements without the property are ignored; if all lack it,
+    /// the value is unknown.
     pub(super) fn value(&self, path: &Json, told: &HashMap<&str, &Json>) -> Option<Value> {
         let path: Vec<&str> = path.as_array()?.iter().map(Json::as_str).collect::<Option<_>>()?;
         let counted = path.into_iter().filter(|element| element.starts_with(&self.prefix));
@@ -133,7 +134,8 @@ impl Elements {
     }
 }
 
-/// One property of addresses, by the prefixes for which it is told: the longest one holds, also if it says that there is no value (RFC 9240 §4.6.1).
+/// Returns the values of one property by prefix. The longest prefix applies, even if its value is null (RFC 9240
+/// §4.6.1).
 pub(super) fn property<'a>(entities: &'a Map<String, Json>, name: &str) -> PrefixMap<&'a Json> {
     let mut values = PrefixMap::new();
     for (entity, told) in entities {
@@ -144,7 +146,7 @@ pub(super) fn property<'a>(entities: &'a Map<String, Json>, name: &str) -> Prefi
     values
 }
 
-/// Costs by both ends, as a cost map has them (RFC 7285 §11.2.3.6).
+/// Looks up the cost between two ends in a cost map (RFC 7285 §11.2.3.6).
 pub(super) fn cost(map: &Map<String, Json>, (source, destination): (&str, &str)) -> Option<Value> {
     Value::from_json(map.get(source)?.get(destination)?)
 }
@@ -189,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The slides' answer, with the keys that RFC 9275 has.
+    /// The response from the slides, with the keys of RFC 9275.
     #[test]
     fn v5_properties_of_elements_make_the_length_of_an_as_path() {
         let properties = json!({

@@ -1,4 +1,4 @@
-//! Metrics as somebody defines them for an ALTO client.
+//! User-defined metrics of an ALTO client.
 //!
 //! ```toml
 //! default-ird = "https://alto.example.org/directory"
@@ -11,7 +11,8 @@
 //! resource-type = "endpoint-cost"
 //! ```
 //!
-//! Keys may have `_` for `-`. Known is also the form that the talk shows: a section `[client]` with `default_ird = ADDRESS` and `metrics = JSON`.
+//! Keys may use `_` in place of `-`. The notation of the talk is also accepted: a section `[client]` with
+//! `default_ird = ADDRESS` and `metrics = JSON`.
 
 mod printed;
 
@@ -26,14 +27,14 @@ use crate::{
     order::{Aggregate, Direction, Pipeline},
 };
 
-/// The longest configuration that is read, in bytes.
+/// Maximum size of a configuration in bytes.
 pub const MAX_CONFIGURATION_BYTES: u64 = 1 << 20;
 
-/// What a client is told beforehand.
+/// Configuration of a client.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Configuration {
-    /// The address of the directory that is asked if no other is named.
+    /// URI of the default directory.
     #[serde(alias = "default_ird")]
     pub default_ird: Option<String>,
     /// Metrics by their names in statements.
@@ -41,68 +42,69 @@ pub struct Configuration {
     pub metrics: BTreeMap<String, Metric>,
 }
 
-/// How the value of a metric comes about. A `resource-id` may be left out where the directory has one resource of that type.
+/// Defines how the value of a metric is obtained. `resource-id` is optional if the directory has only one resource of
+/// the type.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "resource-type", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Metric {
-    /// It follows from the elements on the path between endpoints (RFC 9275 §7.3).
+    /// Computed from the elements on the path between endpoints (RFC 9275 §7.3).
     PathVector {
         /// The resource.
         resource_id: Option<ResourceId>,
-        /// The property of each element that counts; without it, each element counts 1.
+        /// The element property to aggregate; without it, each element counts 1.
         prop_name: Option<PropertyName>,
-        /// Only elements whose names begin so count: `as:`.
+        /// Counts only elements whose names start with this prefix: `as:`.
         element_prefix: Option<String>,
-        /// What becomes of the property.
+        /// Transformation applied to the property.
         prop_transformer: Option<Pipeline>,
-        /// How one value comes of those of all elements; `sum` if it is left out.
+        /// Aggregates the values of all elements; default `sum`.
         aggr_transformer: Option<Aggregate>,
-        /// Which values are the better ones; if it is left out, those that usually are.
+        /// Which values are better; defaults to the usual direction of the metric.
         order: Option<Direction>,
-        /// Whether data go from the client to the replica.
+        /// Whether data flow from the client to the replica.
         #[serde(default)]
         reverse: bool,
     },
-    /// It is the cost between the PIDs of both ends (RFC 7285 §11.2.3, §11.3.2). The client's address has to be known.
+    /// The cost between the PIDs of both ends (RFC 7285 §11.2.3, §11.3.2). Requires the client's address.
     CostMap {
         /// The resource.
         resource_id: Option<ResourceId>,
-        /// What it is called there; if it is left out, as in the statement, with `-` for `_`.
+        /// Name of the cost metric at the server; defaults to the name in the statement, with `-` for `_`.
         cost_metric: Option<CostMetric>,
-        /// The network map that the PIDs are of; if it is left out, the one that the resource uses.
+        /// The network map that defines the PIDs; defaults to the one used by the resource.
         dependent_network_map: Option<ResourceId>,
-        /// Which values are the better ones; if it is left out, those that usually are.
+        /// Which values are better; defaults to the usual direction of the metric.
         order: Option<Direction>,
-        /// Whether data go from the client to the replica.
+        /// Whether data flow from the client to the replica.
         #[serde(default)]
         reverse: bool,
     },
-    /// It is the cost between endpoints (RFC 7285 §11.5.1).
+    /// The cost between endpoints (RFC 7285 §11.5.1).
     EndpointCost {
         /// The resource.
         resource_id: Option<ResourceId>,
-        /// What it is called there; if it is left out, as in the statement, with `-` for `_`.
+        /// Name of the cost metric at the server; defaults to the name in the statement, with `-` for `_`.
         cost_metric: Option<CostMetric>,
-        /// Which values are the better ones; if it is left out, those that usually are.
+        /// Which values are better; defaults to the usual direction of the metric.
         order: Option<Direction>,
-        /// Whether data go from the client to the replica.
+        /// Whether data flow from the client to the replica.
         #[serde(default)]
         reverse: bool,
     },
-    /// It is a property of the replica's end (RFC 9240 §8, or RFC 7285 §11.4.1).
+    /// A property of the replica (RFC 9240 §8, or RFC 7285 §11.4.1).
     PropertyMap {
         /// The resource.
         resource_id: Option<ResourceId>,
-        /// What it is called there; if it is left out, as in the statement, perhaps with `priv:`.
+        /// Name of the property at the server; defaults to the name in the statement, possibly with `priv:`.
         prop_name: Option<String>,
-        /// What becomes of it.
+        /// Transformation applied to the property.
         prop_transformer: Option<Pipeline>,
-        /// Which values are the better ones; if it is left out, those that usually are.
+        /// Which values are better; defaults to the usual direction of the metric.
         order: Option<Direction>,
     },
 }
 
-/// A metric in whose keys `_` may stand for `-`.
+/// A metric whose keys may use `_` in place of `-`.
 struct Spelled(Metric);
 
 impl<'de> Deserialize<'de> for Spelled {
@@ -118,24 +120,24 @@ fn spelled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
     Ok(metrics.into_iter().map(|(name, Spelled(metric))| (name, metric)).collect())
 }
 
-/// A configuration that cannot be read; the fault of who wrote it.
+/// A configuration error; the author of the configuration must fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
-    /// It is no TOML, or has keys or values that there are not.
+    /// The text is not TOML, or has unknown keys or invalid values.
     #[error("{0}")]
     Toml(String),
-    /// It begins as the talk's form does, and goes on otherwise.
+    /// The text starts in the notation of the talk but is malformed.
     #[error("line {line}: {problem}")]
     Printed {
-        /// Where, from 1; of JSON, where it begins.
+        /// Line number, from 1; for JSON, the line where it starts.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
 }
 
 impl Configuration {
-    /// Reads a configuration. The caller bounds its length to [`MAX_CONFIGURATION_BYTES`].
+    /// Parses a configuration. The caller limits its size to [`MAX_CONFIGURATION_BYTES`].
     ///
     /// # Errors
     /// [`ConfigurationError`].
@@ -146,9 +148,10 @@ impl Configuration {
         }
     }
 
-    /// Which values of a name in a statement are the better ones, if the statement does not say: what the configuration says; if it says nothing, of
-    /// throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, also with a statistic that is no spread) the greatest, of all others the least. It holds for
-    /// numbers; of a server that tells ranks [`Known::direction`](super::Known::direction) knows better.
+    /// Returns which values are better for a name in a statement, if the statement itself does not specify it: the
+    /// configured order, else the greatest for throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, also
+    /// with a statistic other than a spread) and the least for everything else. This applies to numerical values; for
+    /// ordinal ones use [`Known::direction`](super::Known::direction).
     pub fn direction(&self, name: &str) -> Direction {
         let name = name.strip_prefix("dst.").unwrap_or(name);
         let metric = self.metrics.get(name);
@@ -157,13 +160,13 @@ impl Configuration {
     }
 }
 
-/// Which values of a metric are the better ones if nobody says it.
+/// Returns the default direction of a metric.
 fn usual_direction(metric: &str) -> Direction {
     if is_more_better(&metric.replace('_', "-")) { Direction::Max } else { Direction::Min }
 }
 
 impl Metric {
-    /// Which values are the better ones, if that is told.
+    /// Returns the configured order, if any.
     fn order(&self) -> Option<Direction> {
         match self {
             Self::PathVector { order, .. }
@@ -173,7 +176,7 @@ impl Metric {
         }
     }
 
-    /// What the cost is called at the server, if that is told.
+    /// Returns the configured name of the cost metric at the server, if any.
     fn cost_metric(&self) -> Option<&str> {
         match self {
             Self::CostMap { cost_metric, .. } | Self::EndpointCost { cost_metric, .. } => {
@@ -183,7 +186,7 @@ impl Metric {
         }
     }
 
-    /// Whether data go from the client to the replica.
+    /// Returns whether data flow from the client to the replica.
     pub(super) fn is_reverse(&self) -> bool {
         match self {
             Self::PathVector { reverse, .. } | Self::CostMap { reverse, .. } | Self::EndpointCost { reverse, .. } => {

@@ -1,4 +1,4 @@
-//! What a server is asked on behalf of another one ([`crate::delegation`]).
+//! Queries to a server on behalf of another one ([`crate::delegation`]).
 
 use std::{cmp::Reverse, collections::HashSet, net::IpAddr};
 
@@ -17,15 +17,15 @@ use crate::{
     names::{CostMetric, PropertyName},
 };
 
-/// The most metrics, and properties, that are taken of one server.
+/// Maximum number of metrics, and of properties, taken from one server.
 const MOST_NAMES: usize = 256;
 
 impl Directory {
-    /// What the server can be asked for of addresses: at most 256 metrics, as numbers, and as many properties.
+    /// Returns what the server offers for addresses: at most 256 numerical metrics and at most 256 properties.
     pub fn askable(&self) -> Askable {
         let kinds = self.of(&[Service::EndpointCosts]).flat_map(|entry| &entry.cost_types);
         let numerical = kinds.filter(|kind| kind.cost_mode == CostMode::Numerical);
-        // Those of a resource, as PIDs, are of its own map.
+        // Resource-specific properties, such as PIDs, belong to that server's own map.
         let properties = self.of(OF_ADDRESSES).flat_map(|entry| &entry.properties);
         Askable {
             metrics: numerical.map(|kind| kind.cost_metric.clone()).take(MOST_NAMES).collect(),
@@ -33,7 +33,8 @@ impl Directory {
         }
     }
 
-    /// How to ask that: of each resource that has something of it, once; of none what the server has not. Costs are one posting, and so are properties if one resource has all of them.
+    /// Returns the requests for a question: at most one per resource, and none for what the server does not offer.
+    /// Costs need one request; so do properties if one resource has all of them.
     pub fn postings(&self, question: &Question) -> Vec<Posting<'_>> {
         match question {
             Question::Costs { metric, sources, destinations } => {
@@ -65,18 +66,18 @@ impl Directory {
     }
 }
 
-/// How one resource is asked for what it has of a question.
+/// A request to one resource for its part of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Posting<'a> {
-    /// Its name.
+    /// The id of the resource.
     pub resource: &'a str,
-    /// What of the question it is asked for.
+    /// The part of the question covered by this request.
     pub asks: Question,
-    /// What is posted to it.
+    /// The request body.
     pub input: Json,
 }
 
-/// The resources that tell properties of addresses.
+/// Services that return properties of addresses.
 const OF_ADDRESSES: &[Service] = &[Service::PropertyMap, Service::EndpointProperties];
 
 fn numerical(metric: &CostMetric) -> CostType {
@@ -84,7 +85,8 @@ fn numerical(metric: &CostMetric) -> CostType {
 }
 
 impl Document {
-    /// What it says to a question. What has not the form that it should have is left out, and so is what was not asked for.
+    /// Returns the items in this response that answer the question. Malformed items and items that were not requested
+    /// are ignored.
     pub fn told(&self, question: &Question) -> Vec<(Item, Json)> {
         match question {
             Question::Costs { metric, sources, destinations } => {
@@ -111,7 +113,7 @@ impl Document {
     }
 }
 
-/// The costs from one address to these others.
+/// Returns the costs from one address to the given destinations.
 fn costs(
     metric: &CostMetric,
     from: IpAddr,
@@ -157,7 +159,7 @@ mod tests {
         Item::Property(name.parse().unwrap(), address(of))
     }
 
-    /// What a server here says to these questions.
+    /// Returns the items that a local server returns for these questions.
     fn told(items: impl IntoIterator<Item = Item>) -> Vec<(Item, Json)> {
         let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
         let (resources, _) = directory::Directory::of(&world);

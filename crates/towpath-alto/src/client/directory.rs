@@ -1,6 +1,8 @@
-//! What a server has, as its directory says it (RFC 7285 §9.2): read leniently, so that one odd entry does not hide the others.
+//! The resources listed in a server's directory (RFC 7285 §9.2), parsed leniently: a malformed entry does not hide
+//! the others.
 //!
-//! A directory may refer to others (RFC 7285 §9.2.4). [`Directory::linked`] says to which, and [`Directory::add`] takes what they have.
+//! A directory can link to others (RFC 7285 §9.2.4). [`Directory::linked`] returns their addresses, and
+//! [`Directory::add`] merges their resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +24,13 @@ use crate::{
     updates::{EVENT_STREAM, TIPS},
 };
 
-/// How many names are told to whoever used one that there is not.
+/// Maximum number of valid names listed in the error for an unknown name.
 const MAX_OFFERS: usize = 30;
 
-/// The longest name of a property: with a resource before it (RFC 7285 §10.2, §10.8.1, RFC 9240 §5.2.1).
+/// Maximum length of a property name with a resource prefix (RFC 7285 §10.2, §10.8.1, RFC 9240 §5.2.1).
 const MAX_PROPERTY_BYTES: usize = 64 + 1 + 32;
 
-/// What is posted to the resources of ALTO.
+/// The media types of ALTO request bodies.
 const INPUTS: [&str; 5] = [
     media::NETWORK_MAP_FILTER,
     media::COST_MAP_FILTER,
@@ -37,7 +39,8 @@ const INPUTS: [&str; 5] = [
     media::PROPERTY_MAP_PARAMS,
 ];
 
-/// The resources of a server, and of those that it refers to. In memory they are up to 30 times as much as they were.
+/// The resources of a server and of the directories it links to. In memory they take up to 30 times their encoded
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     address: String,
@@ -48,29 +51,29 @@ pub struct Directory {
 /// One resource: an `IRDResourceEntry` (RFC 7285 §9.2.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name in the directory.
+    /// The id of the resource in the directory.
     pub id: String,
-    /// Where it is, absolute.
+    /// The absolute URI.
     pub uri: String,
-    /// The media type of its answers.
+    /// The media type of responses.
     pub media_type: String,
-    /// The media types of what can be posted to it, as they are written; empty if it is asked for by GET.
+    /// The accepted media types of request bodies, verbatim; empty if the resource uses GET.
     pub accepts: String,
-    /// What it can, as it says; `null` if it says nothing.
+    /// The advertised capabilities; `null` if there are none.
     pub capabilities: Json,
     /// The resources that it depends on.
     pub uses: Vec<String>,
-    /// The cost types that it names and its directory tells.
+    /// Its cost types that the directory defines.
     pub cost_types: Vec<CostType>,
-    /// Those of addresses, or of elements.
+    /// Properties of addresses or of elements.
     pub(super) properties: BTreeSet<String>,
     pub(super) service: Service,
 }
 
-/// What a resource can be asked for, as far as a client needs it.
+/// The service type of a resource, as far as a client needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Service {
-    /// Some costs of a cost map, by POST.
+    /// A filtered cost map, by POST.
     FilteredCostMap,
     /// A cost map, by GET.
     CostMap,
@@ -84,7 +87,7 @@ pub(super) enum Service {
     PropertyMap,
     /// Properties of endpoints.
     EndpointProperties,
-    /// What no statement follows from.
+    /// Not usable for statements.
     Other,
 }
 
@@ -107,7 +110,7 @@ impl Service {
         }
     }
 
-    /// What people call it.
+    /// Returns the name used in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::FilteredCostMap | Self::CostMap => "cost map",
@@ -121,7 +124,7 @@ impl Service {
 }
 
 impl Entry {
-    /// The cost type that it has of a metric: numerical, else ordinal.
+    /// Returns the cost type for a metric; numerical is preferred over ordinal.
     pub(super) fn cost_type(&self, metric: &str) -> Option<&CostType> {
         let of_mode = |mode| {
             let mut types = self.cost_types.iter();
@@ -130,7 +133,7 @@ impl Entry {
         of_mode(CostMode::Numerical).or_else(|| of_mode(CostMode::Ordinal))
     }
 
-    /// What `Accept` says when it is asked for: its media type, and that of errors.
+    /// Returns the `Accept` header for requests: the resource's media type and that of errors.
     pub(super) fn accept(&self) -> String {
         format!("{}, {}", self.media_type, media::ERROR)
     }
@@ -139,17 +142,18 @@ impl Entry {
         MediaType::parse(&self.media_type).is(media_type)
     }
 
-    /// Whether it says that it depends on all of these; who says nothing may.
+    /// Returns whether the resource depends on all of these. An empty `uses` is taken to allow all.
     fn uses_all(&self, ids: &BTreeSet<&str>) -> bool {
         self.uses.is_empty() || ids.is_subset(&self.uses.iter().map(String::as_str).collect())
     }
 }
 
 impl Directory {
-    /// Reads the directory that came from `address`, which references in it start from. What has not the form that it should have is left out.
+    /// Parses the directory retrieved from `address`, which is the base for relative URIs. Malformed entries are
+    /// ignored.
     ///
     /// # Errors
-    /// If it is no JSON, or no directory.
+    /// If the body is not JSON or not a directory.
     pub fn parse(address: &str, body: &[u8]) -> Result<Self, ClientError> {
         let malformed = |problem| ClientError::Malformed { address: shown(address), what: "directory", problem };
         let document: Json = serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
@@ -163,12 +167,12 @@ impl Directory {
         Ok(Self { address: address.to_owned(), default_map, entries })
     }
 
-    /// The resources in the order of their names.
+    /// Returns the resources, sorted by id.
     pub fn resources(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The resource of that name.
+    /// Returns the resource with the given id.
     ///
     /// # Errors
     /// [`ClientError::NoSuch`].
@@ -177,14 +181,14 @@ impl Directory {
         self.entries.get(id).ok_or_else(missing)
     }
 
-    /// The addresses of the directories that it refers to (RFC 7285 §9.2.4), in the order of their names.
+    /// Returns the addresses of the linked directories (RFC 7285 §9.2.4), sorted by id.
     pub fn linked(&self) -> impl Iterator<Item = &str> {
         let linked = self.resources().filter(|entry| entry.is_of(media::DIRECTORY) && entry.accepts.is_empty());
         linked.map(|entry| entry.uri.as_str())
     }
 
-    /// Takes the resources of a directory that it refers to. Gives the names that other resources have already: these are told apart by their names
-    /// alone, so those that came first hold.
+    /// Merges the resources of a linked directory. Returns the ids that already belong to other resources: ids are
+    /// the only key, so the existing resources are kept.
     pub fn add(&mut self, linked: Self) -> Vec<String> {
         self.default_map = self.default_map.take().or(linked.default_map);
         let mut taken = Vec::new();
@@ -198,10 +202,10 @@ impl Directory {
         taken
     }
 
-    /// What asks a resource: a GET, or a POST of `input`.
+    /// Returns the request for a resource: a GET, or a POST of `input`.
     ///
     /// # Errors
-    /// [`ClientError::NoSuch`]; [`ClientError::Input`] if it is asked for otherwise.
+    /// [`ClientError::NoSuch`]; [`ClientError::Input`] if `input` does not match the method of the resource.
     pub fn question(&self, resource: &str, input: Option<&Json>) -> Result<Question, ClientError> {
         let entry = self.find(resource)?;
         let wrong = |takes| ClientError::Input { id: entry.id.clone(), takes };
@@ -218,17 +222,18 @@ impl Directory {
         Ok(Question { uri: entry.uri.clone(), accept: entry.accept(), document })
     }
 
-    /// Whether all of these can be followed by one update stream.
+    /// Returns whether one update stream can follow all of these.
     pub fn has_stream(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
         self.follower(EVENT_STREAM, wanted.values()).is_some()
     }
 
-    /// Whether each of these can be followed by a TIPS view.
+    /// Returns whether a TIPS view can follow each of these.
     pub fn has_views(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
         wanted.values().all(|wanted| self.follower(TIPS, [wanted]).is_some())
     }
 
-    /// The statement, in which replicas of which no key is known are ordered by how far away they are, if one resource here tells that.
+    /// Returns the statement, extended to order replicas without any known key by distance, if exactly one resource
+    /// here provides it.
     pub fn completed(&self, statement: &Statement) -> Statement {
         let telling = self.of(&[Service::EndpointCosts]).filter(|entry| entry.cost_type(geo::DISTANCE).is_some());
         match telling.count() {
@@ -237,10 +242,11 @@ impl Directory {
         }
     }
 
-    /// Follows answers by one update stream, under names of the follower's own choice.
+    /// Follows responses through one update stream, under names chosen by the caller.
     ///
     /// # Errors
-    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if there is none for all of them.
+    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no stream covers all of
+    /// them.
     pub fn stream(&self, wanted: BTreeMap<String, Wanted>) -> Result<Following, ClientError> {
         wanted.values().try_for_each(|wanted| self.question(&wanted.resource, wanted.input.as_ref()).map(drop))?;
         let service = self.follower(EVENT_STREAM, wanted.values());
@@ -248,10 +254,10 @@ impl Directory {
         Ok(Following::new(service, wanted))
     }
 
-    /// Follows an answer by a TIPS view, under a name of the follower's own choice.
+    /// Follows a response through a TIPS view, under a name chosen by the caller.
     ///
     /// # Errors
-    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if there is none for it.
+    /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no TIPS service covers it.
     pub fn view(&self, name: &str, wanted: Wanted) -> Result<Viewing, ClientError> {
         self.question(&wanted.resource, wanted.input.as_ref())?;
         let service = self.follower(TIPS, [&wanted]).ok_or_else(|| self.no_service("TIPS views"))?;
@@ -259,11 +265,11 @@ impl Directory {
         Ok(Viewing::new(name, wanted, resource, service))
     }
 
-    /// The service of that media type by which all of these can be followed.
+    /// Returns the service with this media type that can follow all of these.
     fn follower<'a>(&self, media_type: &str, wanted: impl IntoIterator<Item = &'a Wanted>) -> Option<&Entry> {
         let ids: BTreeSet<&str> = wanted.into_iter().map(|wanted| wanted.resource.as_str()).collect();
         let following = self.resources().filter(|entry| entry.is_of(media_type) && entry.uses_all(&ids));
-        // One that says what it follows goes before one that may follow it.
+        // Prefer a service that lists its resources over one that may or may not follow them.
         following.min_by_key(|entry| entry.uses.is_empty())
     }
 
@@ -271,27 +277,27 @@ impl Directory {
         ClientError::NoService { wanted, directory: self.shown() }
     }
 
-    /// Where it came from, as it may be printed.
+    /// Returns the address of the directory in printable form.
     pub(super) fn shown(&self) -> String {
         shown(&self.address)
     }
 
-    /// The network map that is meant if none is named.
+    /// Returns the default network map.
     pub fn default_map(&self) -> Option<&str> {
         self.default_map.as_deref()
     }
 
-    /// A resource.
+    /// Returns the resource with the given id.
     pub(super) fn entry(&self, id: &str) -> Option<&Entry> {
         self.entries.get(id)
     }
 
-    /// The resources that can be asked for one of these, in the order of their names.
+    /// Returns the resources of one of these service types, sorted by id.
     pub(super) fn of<'a>(&'a self, services: &'a [Service]) -> impl Iterator<Item = &'a Entry> {
         self.entries.values().filter(move |entry| services.contains(&entry.service))
     }
 
-    /// The names that a statement could use, as an error tells them.
+    /// Returns the names available to statements, formatted for error messages.
     pub(super) fn offers(&self) -> String {
         let mut names: BTreeSet<&str> = BTreeSet::new();
         for entry in self.of(&[Service::EndpointCosts, Service::FilteredCostMap, Service::CostMap]) {
@@ -308,7 +314,7 @@ impl Directory {
     }
 }
 
-/// The cost types of a directory by their names there (RFC 7285 §9.2.2).
+/// Returns the cost types defined by a directory, keyed by name (RFC 7285 §9.2.2).
 fn cost_types(told: Option<&Json>) -> BTreeMap<&str, CostType> {
     let told = told.and_then(Json::as_object).into_iter().flatten();
     told.filter_map(|(name, kind)| Some((name.as_str(), cost_type(kind)?))).collect()
@@ -326,7 +332,7 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
     let text = |field: &str| told.get(field).and_then(Json::as_str).unwrap_or_default();
     let uri = uri::resolve(address, text("uri")).filter(|uri| uri::is_http(uri))?;
     let (media_type, accepts) = (text("media-type"), text("accepts"));
-    // It is sent back as `Accept`.
+    // The media type is sent back in `Accept`.
     if media_type.is_empty() || !media_type.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return None;
     }
@@ -345,12 +351,12 @@ fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, 
     })
 }
 
-/// Whether a resource that accepts these media types takes that one.
+/// Returns whether a list of accepted media types contains `wanted`.
 fn takes(accepts: &str, wanted: &str) -> bool {
     accepts.split(',').any(|accepted| MediaType::parse(accepted).is(wanted))
 }
 
-/// What can be asked of addresses (RFC 7285 §11.4.1, RFC 9240 §7.4), or of elements (RFC 9275 §7.2.4).
+/// Returns the properties of addresses (RFC 7285 §11.4.1, RFC 9240 §7.4) or of elements (RFC 9275 §7.2.4).
 fn properties(capabilities: &Map<String, Json>) -> BTreeSet<String> {
     let mappings = capabilities.get("mappings");
     let of_addresses = ["ipv4", "ipv6"].into_iter().map(|domain| mappings.and_then(|mappings| mappings.get(domain)));
@@ -359,12 +365,12 @@ fn properties(capabilities: &Map<String, Json>) -> BTreeSet<String> {
     names.filter(|name| could_be_property(name)).map(str::to_owned).collect()
 }
 
-/// Whether `text` could name a property: with more lenience than RFC 7285 §10.8.1, but so that it can be printed.
+/// Returns whether `text` could be a property name. More lenient than RFC 7285 §10.8.1, but printable.
 fn could_be_property(text: &str) -> bool {
     text.len() <= MAX_PROPERTY_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The texts of a list.
+/// Returns the strings in a list.
 fn texts(list: Option<&Json>) -> impl Iterator<Item = &str> {
     list.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str)
 }

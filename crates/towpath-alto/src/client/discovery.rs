@@ -1,12 +1,14 @@
-//! Finds servers in the DNS: for a domain (RFC 7286), and for an address (RFC 8686). Without I/O.
+//! Discovers servers in the DNS, for a domain (RFC 7286) and for an address (RFC 8686). Does no I/O.
 //!
-//! A [`Discovery`] has names to ask for NAPTR records. As long as [`Discovery::question`] has one, it is asked, and what the DNS has there is given to
-//! [`Discovery::take`]. A record is a rule (U-NAPTR, RFC 4848): it names the directory of a server, or another name to ask. Rules hold in the order that they
-//! say, and one that leads nowhere gives way to the next. Where the rules of a name lead nowhere, the next name is asked: that of a shorter prefix, or another
-//! domain. Then [`Discovery::outcome`] has the directories; if it has none, [`Discovery::asked`] and [`Discovery::passed_over`] say why.
+//! A [`Discovery`] has a queue of names whose NAPTR records it needs. While [`Discovery::question`] returns a name,
+//! the caller queries the DNS and passes the records to [`Discovery::take`]. A record is a rule (U-NAPTR, RFC 4848):
+//! it names the directory of a server, or another name to query. Rules apply in record order, and a rule without
+//! result falls through to the next. If the rules of a name have no result, the next name is queried: that of a
+//! shorter prefix, or another domain. Then [`Discovery::outcome`] has the directories; if there are none,
+//! [`Discovery::asked`] and [`Discovery::passed_over`] give the reason.
 //!
-//! The DNS proves nothing, so only https counts: there a certificate says that the server is the one that was named. Nobody should show a token to a server
-//! that was found so.
+//! DNS responses are not authenticated, so only https URIs are accepted: the certificate then proves that the server
+//! is the one named. Never send a token to a server discovered this way.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,36 +19,37 @@ use std::{
 
 use crate::{directory::DirectoryUri, names::Malformed};
 
-/// The service of records that name ALTO servers (RFC 7286 §5).
+/// The service name of NAPTR records for ALTO servers (RFC 7286 §5).
 const SERVICE: &str = "ALTO";
 
-/// How often a rule may lead from one name to another, counted from where it began.
+/// Maximum number of consecutive rules that lead from one name to another.
 const MAX_HOPS: usize = 5;
 
-/// The most names that are asked. Where an address leads takes six at most, if no rule leads on.
+/// Maximum number of names queried. An address needs six at most if no rule leads on.
 const MAX_QUESTIONS: usize = 24;
 
-/// The most records of one name that count, those that come first by their order.
+/// Maximum number of records used per name, the first by order.
 const MAX_RECORDS: usize = 32;
 
-/// The most records that are kept to be told about.
+/// Maximum number of ignored records kept for reporting.
 const MAX_PASSED_OVER: usize = 8;
 
-/// How many labels are left out of the name of an address of IPv4 (RFC 8686 §3.4): those of the whole, of /24, /16 and /8.
+/// Number of labels to remove from the name of an IPv4 address (RFC 8686 §3.4), for the full address, /24, /16 and
+/// /8.
 const SHORTER_IPV4: [usize; 4] = [0, 1, 2, 3];
 
-/// The same for IPv6, with a label for each four bits: those of the whole, of /64, /56, /48, /40 and /32.
+/// The same for IPv6, with one label per four bits: the full address, /64, /56, /48, /40 and /32.
 const SHORTER_IPV6: [usize; 6] = [0, 16, 18, 20, 22, 24];
 
-/// A name in the DNS, in lower case and without a dot at its end.
+/// A DNS name in lower case, without a trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainName(String);
 
 impl DomainName {
-    /// The name that `text` is.
+    /// Parses a domain name.
     ///
     /// # Errors
-    /// If it has not the form of one.
+    /// If the text is not a valid name.
     pub fn new(text: &str) -> Result<Self, Malformed> {
         let form = "labels of 1 to 63 of A-Z a-z 0-9 - _ with dots between them, at most 253 characters";
         let name = text.strip_suffix('.').unwrap_or(text);
@@ -58,12 +61,12 @@ impl DomainName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is below a domain of the top level: those belong to nobody who could have a server.
+    /// Returns whether the name is below a top-level domain. Top-level domains themselves have no servers.
     pub fn is_below_top(&self) -> bool {
         self.0.contains('.')
     }
@@ -83,39 +86,41 @@ impl fmt::Display for DomainName {
     }
 }
 
-/// A NAPTR record (RFC 3403 §4.1). The texts have at most 255 bytes each, as on the wire.
+/// A NAPTR record (RFC 3403 §4.1). Each text has at most 255 bytes, as on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Naptr {
-    /// Records of a lower order hold first.
+    /// Records with a lower order apply first.
     pub order: u16,
-    /// Among those of one order, lower ones are preferred.
+    /// Among records of the same order, a lower preference comes first.
     pub preference: u16,
-    /// What kind of rule it is: `u` names a URI, nothing another name.
+    /// The kind of rule: `u` for a URI, empty for another name.
     pub flags: Vec<u8>,
-    /// What it is about, and the protocols: `ALTO:https`.
+    /// The service and its protocols: `ALTO:https`.
     pub services: Vec<u8>,
-    /// `!.*!URI!`.
+    /// The rewrite rule: `!.*!URI!`.
     pub regexp: Vec<u8>,
-    /// The name to ask instead; none where that is the root, or no name that could be asked.
+    /// The name to query instead; `None` for the root and for invalid names.
     pub replacement: Option<DomainName>,
 }
 
 impl Naptr {
-    /// Whether it is about ALTO by that protocol (RFC 3958 §6.5).
+    /// Returns whether the record offers ALTO over the given protocol (RFC 3958 §6.5).
     fn offers(&self, protocol: &str) -> bool {
         let mut words = self.services.split(|byte| *byte == b':');
         let is_ours = words.next().is_some_and(|service| service.eq_ignore_ascii_case(SERVICE.as_bytes()));
         is_ours && words.any(|word| word.eq_ignore_ascii_case(protocol.as_bytes()))
     }
 
-    /// The address that it names. Of all regular expressions U-NAPTR has but one, which matches everything (RFC 4848 §2.2).
+    /// Returns the URI in the record. U-NAPTR allows only one regular expression, which matches everything (RFC 4848
+    /// §2.2).
     fn uri(&self) -> Option<DirectoryUri> {
         let regexp = str::from_utf8(&self.regexp).ok()?;
         let uri = regexp.strip_prefix("!.*!")?.strip_suffix('!')?;
         DirectoryUri::new(uri).ok().filter(|_| !uri.contains(['!', '\\']) && self.replacement.is_none())
     }
 
-    /// Where it leads, or why it does not; none if it is no rule of U-NAPTR for ALTO. What a directory is asked by, its address says best.
+    /// Returns the target of the rule, or the reason for ignoring it; `None` if it is not a U-NAPTR rule for ALTO.
+    /// The protocol is taken from the URI scheme, not from the services field.
     fn target(&self, at: &DomainName) -> Option<Result<Target, PassedOver>> {
         let is_secure = self.offers("https");
         if !is_secure && !self.offers("http") {
@@ -134,55 +139,55 @@ impl Naptr {
     }
 }
 
-/// A record that is about ALTO, but leads nowhere.
+/// An ALTO record that was ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PassedOver {
-    /// It names a server that would be asked without TLS.
+    /// The record names a server without TLS.
     #[error("{name} names {uri}, which is not asked, because the DNS proves nothing and http neither")]
     Insecure {
-        /// Where it is.
+        /// The name that has the record.
         name: DomainName,
-        /// What it names.
+        /// The URI in the record.
         uri: DirectoryUri,
     },
-    /// It is no rule of U-NAPTR.
+    /// The record is not a valid U-NAPTR rule.
     #[error("{name} has a record whose rule `{text}` is none of U-NAPTR (`!.*!https://HOST/PATH!`)")]
     Malformed {
-        /// Where it is.
+        /// The name that has the record.
         name: DomainName,
-        /// Its regular expression, with bytes that are no printable ASCII escaped.
+        /// Its regular expression, with non-printable and non-ASCII bytes escaped.
         text: String,
     },
-    /// It leads on for ever, or too far.
+    /// The rule loops or exceeds the hop limit.
     #[error("{name} leads to {to}, which is too far away or was asked before")]
     Astray {
-        /// Where it is.
+        /// The name that has the record.
         name: DomainName,
         /// The name that it leads to.
         to: DomainName,
     },
 }
 
-/// The directories of servers, the best first. All of them are in records of one name and one order.
+/// The discovered directories, best first. All come from records of one name and one order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discovered {
-    /// The name that has these records.
+    /// The name that has the records.
     pub name: DomainName,
-    /// At least one. All are https.
+    /// At least one directory; all use https.
     pub directories: Vec<DirectoryUri>,
 }
 
-/// Where a rule leads.
+/// The target of a rule.
 #[derive(Debug, Clone)]
 enum Target {
     Directory(DirectoryUri),
     Name(DomainName),
 }
 
-/// A rule that was not followed yet.
+/// A rule not yet followed.
 #[derive(Debug, Clone)]
 struct Rule {
-    /// The name that has it, and how many others led there.
+    /// The name that has the rule, and the number of hops that led there.
     at: DomainName,
     hops: usize,
     order: u16,
@@ -192,11 +197,11 @@ struct Rule {
 /// A search for servers.
 #[derive(Debug, Clone)]
 pub struct Discovery {
-    /// Names with which the search begins anew if it has led nowhere.
+    /// Names to start from when all previous ones had no result.
     beginnings: VecDeque<DomainName>,
     /// Rules to follow, the next one last.
     rules: Vec<Rule>,
-    /// The name to ask now, and how many others led there.
+    /// The name to query next, and the number of hops that led there.
     next: Option<(DomainName, usize)>,
     asked: Vec<DomainName>,
     passed_over: Vec<PassedOver>,
@@ -204,7 +209,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Looks for the servers of these domains: those of a later one if the ones before name none.
+    /// Searches for the servers of these domains, in order, until one has a result.
     pub fn of_domains(domains: impl IntoIterator<Item = DomainName>) -> Self {
         let (rules, asked, passed_over) = Default::default();
         let beginnings = domains.into_iter().take(MAX_QUESTIONS).collect();
@@ -213,17 +218,18 @@ impl Discovery {
         discovery
     }
 
-    /// Looks for the servers that know the network around `address`: those of a shorter prefix if the longer ones name none.
+    /// Searches for the servers of the network around `address`, from the longest prefix to shorter ones.
     pub fn of_address(address: IpAddr) -> Self {
         Self::of_domains(names_of(address))
     }
 
-    /// The name whose NAPTR records are to be asked for; none if the search is over. It stays the next one until [`Self::take`] has its records.
+    /// Returns the name whose NAPTR records are needed next, or `None` if the search is over. It stays the same until
+    /// [`Self::take`] receives the records.
     pub fn question(&self) -> Option<&DomainName> {
         self.next.as_ref().map(|(name, _)| name)
     }
 
-    /// Takes the records of the name that was asked for; none of them if there are none, or the DNS does not answer.
+    /// Takes the records of the current name; an empty list if there are none or the DNS query failed.
     pub fn take(&mut self, mut records: Vec<Naptr>) {
         let Some((at, hops)) = self.next.take() else { return };
         records.sort_by_key(|record| (record.order, record.preference));
@@ -240,17 +246,17 @@ impl Discovery {
         self.advance();
     }
 
-    /// What was found; none as long as nothing was.
+    /// Returns the result, if any.
     pub fn outcome(&self) -> Option<&Discovered> {
         self.outcome.as_ref()
     }
 
-    /// The names that were asked.
+    /// Returns the names queried so far.
     pub fn asked(&self) -> &[DomainName] {
         &self.asked
     }
 
-    /// Records that are about ALTO, but lead nowhere: some of them, if there are many.
+    /// Returns the ignored ALTO records, up to a limit.
     pub fn passed_over(&self) -> &[PassedOver] {
         &self.passed_over
     }
@@ -261,7 +267,7 @@ impl Discovery {
         }
     }
 
-    /// Follows rules up to the next question or the end.
+    /// Follows rules to the next question or the end.
     fn advance(&mut self) {
         while self.outcome.is_none() && self.next.is_none() {
             if let Some(Rule { at, hops, order, target }) = self.rules.pop() {
@@ -282,7 +288,7 @@ impl Discovery {
         self.asked.len() < MAX_QUESTIONS && !self.asked.contains(name)
     }
 
-    /// Ends the search with a directory and those that stand beside it.
+    /// Ends the search with this directory and those in records of the same name and order.
     fn finish(&mut self, name: DomainName, order: u16, first: DirectoryUri) {
         let beside = self.rules.drain(..).rev().filter(|rule| rule.at == name && rule.order == order);
         let beside = beside.filter_map(|rule| match rule.target {
@@ -295,7 +301,7 @@ impl Discovery {
     }
 }
 
-/// The names of an address and of shorter prefixes around it, the longest first (RFC 8686 §3.2–3.4).
+/// Returns the names for an address and its shorter prefixes, longest first (RFC 8686 §3.2–3.4).
 fn names_of(address: IpAddr) -> Vec<DomainName> {
     let (labels, zone, shorter): (Vec<String>, _, _) = match address.to_canonical() {
         IpAddr::V4(address) => {

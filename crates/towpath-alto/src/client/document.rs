@@ -1,4 +1,4 @@
-//! What a server answered: one JSON document, or one in each part (RFC 9275 §6).
+//! A server response: one JSON document, or one per part (RFC 9275 §6).
 
 use serde_json::{Map, Value as Json};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{media, patch::Change};
 
-/// What is there where nothing is.
+/// Content of a document without parts.
 static NOTHING: Json = Json::Null;
 
-/// The media types of documents, and what they are.
+/// The media types of documents and their kinds.
 const KINDS: [(&str, Kind); 7] = [
     (media::NETWORK_MAP, Kind::NetworkMap),
     (media::COST_MAP, Kind::CostMap),
@@ -20,41 +20,41 @@ const KINDS: [(&str, Kind); 7] = [
     (media::ENDPOINT_PROPERTIES, Kind::EndpointProperties),
     (media::PROPERTY_MAP, Kind::PropertyMap),
     (media::DIRECTORY, Kind::Directory),
-    // ALTO has no other answer of several parts.
+    // Path vectors are the only multipart responses in ALTO.
     (MULTIPART, Kind::PathVector),
 ];
 
-/// The media type of answers of several parts.
+/// The media type of multipart responses.
 const MULTIPART: &str = "multipart/related";
 
-/// An answer of a resource. It is what the server sent: nothing says that it is as the RFCs have it.
+/// A response from a resource, as sent by the server; not validated against the RFCs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The resource, by its id in the directory.
+    /// The id of the resource in the directory.
     pub resource: String,
-    /// Its media type, with parameters.
+    /// The media type, with parameters.
     pub media_type: String,
-    /// The entity tag that came with it, as it was written; none if there was none, or changes were applied since.
+    /// The entity tag of the response, verbatim; `None` if there was none or changes have been applied since.
     pub etag: Option<String>,
-    /// Its parts, at least one. An answer that has none is one itself.
+    /// The parts, at least one. A response that is not multipart has one part.
     pub parts: Vec<Part>,
 }
 
-/// A part of an answer.
+/// A part of a response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its `Content-ID` without brackets; none for the only part of an answer that has no parts.
+    /// The `Content-ID` without brackets; `None` for the only part of a response that is not multipart.
     pub id: Option<String>,
-    /// Its media type.
+    /// The media type of the part.
     pub media_type: String,
-    /// Its document.
+    /// The JSON document.
     pub content: Json,
 }
 
-/// What an answer is, by its media type.
+/// The kind of a response, by its media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Which addresses are in which PID (RFC 7285 §11.2.1).
+    /// Assigns addresses to PIDs (RFC 7285 §11.2.1).
     NetworkMap,
     /// Costs between PIDs (RFC 7285 §11.2.3).
     CostMap,
@@ -64,7 +64,7 @@ pub enum Kind {
     EndpointProperties,
     /// Properties of entities (RFC 9240 §7).
     PropertyMap,
-    /// Paths, and the properties of what is on them, each in a part (RFC 9275).
+    /// Paths and the properties of their elements, in separate parts (RFC 9275).
     PathVector,
     /// A directory (RFC 7285 §9.2).
     Directory,
@@ -73,10 +73,11 @@ pub enum Kind {
 }
 
 impl Document {
-    /// Reads what `resource` answered from `address`: at most [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), as the caller has seen.
+    /// Parses a response of `resource` from `address`. The caller limits the body to
+    /// [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
     ///
     /// # Errors
-    /// [`ClientError::Malformed`] if a document is no JSON, or there is none.
+    /// [`ClientError::Malformed`] if a document is not JSON, or there is none.
     pub fn parse(resource: &str, address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
         let malformed = |problem: String| ClientError::Malformed { address: shown(address), what: "answer", problem };
         let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
@@ -92,25 +93,26 @@ impl Document {
         Ok(Self { resource: resource.to_owned(), media_type: media_type.to_owned(), etag: None, parts })
     }
 
-    /// What it is.
+    /// Returns the kind of the response.
     pub fn kind(&self) -> Kind {
         let media_type = MediaType::parse(&self.media_type);
         KINDS.iter().find(|(known, _)| media_type.is(known)).map_or(Kind::Other, |(_, kind)| *kind)
     }
 
-    /// The version that it is: the tag in it (RFC 7285 §10.3), else its entity tag without quotes.
+    /// Returns the version tag in the document (RFC 7285 §10.3), else the entity tag without quotes.
     pub fn tag(&self) -> Option<&str> {
         let entity_tag = || Some(self.etag.as_deref()?.trim_start_matches("W/").trim_matches('"'));
         self.version_tag().or_else(entity_tag)
     }
 
-    /// The tag in it. An answer of several parts has none of its own.
+    /// Returns the version tag in the document; `None` for multipart responses.
     pub(super) fn version_tag(&self) -> Option<&str> {
         let [part] = &self.parts[..] else { return None };
         part.content.get("meta")?.get("vtag")?.get("tag")?.as_str()
     }
 
-    /// Whether its second part depends on another version of the first one than that which is there (RFC 9275 §6.2): the rest of a change is still to come.
+    /// Returns whether the second part depends on another version of the first part than the one present (RFC 9275
+    /// §6.2), so that the rest of a change is still to come.
     pub(super) fn is_half_told(&self) -> bool {
         let [first, second, ..] = &self.parts[..] else { return false };
         let part = |tag: &Json| tag.get("resource-id").cloned();
@@ -120,36 +122,37 @@ impl Document {
         on_first.is_some_and(|tag| tag.get("tag") != vtag.get("tag"))
     }
 
-    /// Its document, or the one in its first part.
+    /// Returns the document, or that of the first part.
     pub fn content(&self) -> &Json {
         self.parts.first().map_or(&NOTHING, |part| &part.content)
     }
 
-    /// The PIDs of a network map.
+    /// Returns the PIDs of a network map.
     pub fn network_map(&self) -> Option<&Map<String, Json>> {
         self.member(&["network-map"])
     }
 
-    /// The costs, or the paths, by sources and destinations.
+    /// Returns the costs or paths, by source and destination.
     pub fn costs(&self) -> Option<&Map<String, Json>> {
         self.member(&["cost-map", "endpoint-cost-map"])
     }
 
-    /// The properties, by entities.
+    /// Returns the properties, by entity.
     pub fn properties(&self) -> Option<&Map<String, Json>> {
         self.member(&["property-map", "endpoint-properties"])
     }
 
-    /// The object of the first of these names that one of its parts has.
+    /// Returns the object under the first of these names that occurs in one of the parts.
     pub(super) fn member(&self, names: &[&str]) -> Option<&Map<String, Json>> {
         let mut members = names.iter().flat_map(|name| self.parts.iter().map(move |part| part.content.get(*name)));
         members.find_map(|member| member?.as_object())
     }
 
-    /// Applies a change of the part with that id, or of the only one. When that fails, it is no version of the answer any more.
+    /// Applies a change to the part with the given id, or to the only part. On failure the document is no longer
+    /// valid.
     ///
     /// # Errors
-    /// If there is no such part, or the change does not fit.
+    /// If there is no such part, or the change does not apply.
     pub(super) fn change(&mut self, id: Option<&str>, change: &Change) -> Result<(), String> {
         let part = self.part(id)?;
         let content = std::mem::take(&mut part.content);
@@ -158,7 +161,7 @@ impl Document {
         Ok(())
     }
 
-    /// Puts something else into the part with that id. When that fails, it is what it was.
+    /// Replaces the content of the part with the given id. On failure the document is unchanged.
     ///
     /// # Errors
     /// If there is no such part.
@@ -175,7 +178,7 @@ impl Document {
         part.ok_or_else(|| "it has no such part".to_owned())
     }
 
-    /// How long it is as JSON without blanks: it is written to be measured, which takes memory for its longest part.
+    /// Returns the size as compact JSON. Serializes each part to measure it, which takes memory for the longest one.
     pub(super) fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.content.to_string().len()).sum()
     }

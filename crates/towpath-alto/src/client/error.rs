@@ -1,4 +1,4 @@
-//! Why replicas cannot be ordered by what a server tells.
+//! Errors of the client.
 
 use std::fmt;
 
@@ -6,125 +6,127 @@ use serde_json::Value as Json;
 
 use super::sse::TooLong;
 
-/// The most characters that are repeated of what a server says.
+/// Maximum number of characters repeated from server messages.
 const MAX_SHOWN: usize = 200;
 
-/// Why an ALTO server does not tell what a statement asks for. [`Self::is_askers`] says whose fault it is.
+/// Reason why an ALTO server does not provide the values for a statement. [`Self::is_askers`] distinguishes errors of
+/// the caller from errors of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// A document is not what it should be; the server's fault.
+    /// A document is malformed; the server's fault.
     #[error("{address} sent what is no {what}: {problem}")]
     Malformed {
-        /// Where it came from.
+        /// The address that sent the document.
         address: String,
-        /// What it should be.
+        /// The expected type of document.
         what: &'static str,
-        /// What is wrong with it.
+        /// Description of the defect.
         problem: String,
     },
-    /// The server refuses a question.
+    /// The server rejected a request.
     #[error("{address} refuses the question: {refusal}")]
     Refused {
-        /// Who.
+        /// The address of the server.
         address: String,
-        /// What it says.
+        /// The error that it returned.
         refusal: Refusal,
     },
-    /// A cost map is of another version of its network map than the one that was read; nobody's fault.
+    /// A cost map refers to another version of the network map than the one read before; a harmless race.
     #[error("the network map {map} changed while it was asked for: ask again")]
     Changed {
         /// The network map.
         map: String,
     },
-    /// A name in the statement means nothing; the fault of who wrote it.
+    /// A name in the statement is unknown; the author of the statement must fix it.
     #[error("`{name}` is no configured metric, and no cost metric or property of {directory}, which has {offers}")]
     Unknown {
         /// The name.
         name: String,
-        /// Whose directory it was looked for in.
+        /// The directory searched.
         directory: String,
-        /// Some of the names that would mean something.
+        /// Some of the valid names.
         offers: String,
     },
-    /// The directory has nothing by which a metric could be asked for; the fault of who configured it, or of who chose the server.
+    /// The directory has no resource for a metric; the fault of the configuration or of the choice of server.
     #[error("metric {name}: {directory} has no {wanted}: configure another one, or ask another server")]
     NoResource {
         /// The metric.
         name: String,
-        /// What there should be.
+        /// The type of resource needed.
         wanted: String,
-        /// Whose directory it was looked for in.
+        /// The directory searched.
         directory: String,
     },
-    /// The directory has several resources by which a metric could be asked for; the configuration has to choose.
+    /// The directory has several resources for a metric; the configuration must choose one.
     #[error("metric {name}: there are several {wanted}: name one of {ids} as its `resource-id`")]
     Ambiguous {
         /// The metric.
         name: String,
-        /// What there are several of.
+        /// The type of resource.
         wanted: String,
-        /// Their names.
+        /// The ids of the resources.
         ids: String,
     },
-    /// A resource that the configuration names is not that; the fault of who configured it.
+    /// A configured resource has another type; the fault of the configuration.
     #[error("metric {name}: the resource {id} of {directory} is no {wanted}: configure another `resource-id`")]
     OtherResource {
         /// The metric.
         name: String,
         /// The resource.
         id: String,
-        /// Whose directory has it.
+        /// The directory that has the resource.
         directory: String,
-        /// What it should be.
+        /// The type of resource needed.
         wanted: String,
     },
-    /// The directory has no such resource; the fault of who asks for it.
+    /// The directory has no such resource; the caller's fault.
     #[error("{directory} has no resource {id}")]
     NoSuch {
         /// The resource.
         id: String,
-        /// Whose directory it was looked for in.
+        /// The directory searched.
         directory: String,
     },
-    /// A resource is asked otherwise; the fault of who asks.
+    /// A request does not match the method of the resource; the caller's fault.
     #[error("the resource {id} {takes}")]
     Input {
         /// The resource.
         id: String,
-        /// What input it takes.
+        /// The input that it takes.
         takes: &'static str,
     },
-    /// The server has no service by which all of that could be followed; the fault of who chose the service.
+    /// The server has no service that can follow all of these; the fault of the choice of service.
     #[error("{directory} has no {wanted} for all that is to be followed: follow it by other means")]
     NoService {
-        /// What there should be.
+        /// The type of service needed.
         wanted: &'static str,
-        /// Whose directory it was looked for in.
+        /// The directory searched.
         directory: String,
     },
-    /// More is followed than there is memory for; the fault of who follows it.
+    /// The followed responses exceed the memory limit; the caller's fault.
     #[error("what is followed has more than {most_bytes} bytes: follow fewer answers, or ask for parts of them")]
     TooMuch {
-        /// The most that there may be.
+        /// The limit in bytes.
         most_bytes: usize,
     },
-    /// A change of an answer that is followed cannot be applied: the server's fault, or one was missed. The answer has to be read anew.
+    /// A change of a followed response does not apply: the server's fault, or a change was missed. The response must
+    /// be read again.
     #[error("what came of {name} does not fit what it was before: {problem}")]
     Unfit {
-        /// What the answer is called.
+        /// The name of the response.
         name: String,
-        /// What does not fit.
+        /// Description of the mismatch.
         problem: String,
     },
-    /// The server no longer tells of an answer that is followed.
+    /// The server stopped sending updates of a followed response.
     #[error("the server no longer tells of {name}: {reason}")]
     Stopped {
-        /// What the answer is called.
+        /// The name of the response.
         name: String,
-        /// What the server says of it.
+        /// The reason sent by the server.
         reason: String,
     },
-    /// The address of the client has to be known.
+    /// The client's own address is required.
     #[error("`{name}` follows from the client's own address, which has to be named")]
     NeedsClient {
         /// The name in the statement.
@@ -133,18 +135,19 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// That the server at `address` refuses a question with that document.
+    /// Returns the error for a request that the server at `address` rejected with the given body.
     pub fn refused(address: &str, body: &[u8]) -> Self {
         Self::Refused { address: shown(address), refusal: Refusal::parse(body) }
     }
 
-    /// That the stream of events from `address` is something else, of this media type.
+    /// Returns the error for a response from `address` whose media type is not that of an event stream.
     pub fn no_events(address: &str, media_type: &str) -> Self {
         let problem = format!("it is {}", printable(media_type));
         Self::Malformed { address: shown(address), what: "stream of events", problem }
     }
 
-    /// Whether the one who asks is to blame: the statement, the configuration, or the choice of the server. Else the server is.
+    /// Returns whether the caller is at fault: the statement, the configuration, or the choice of server. Otherwise
+    /// the server is.
     pub fn is_askers(&self) -> bool {
         !matches!(
             self,
@@ -157,28 +160,28 @@ impl ClientError {
     }
 }
 
-/// An answer is told in one event.
+/// A response is sent in one event.
 impl From<TooLong> for ClientError {
     fn from(TooLong(most_bytes): TooLong) -> Self {
         Self::TooMuch { most_bytes }
     }
 }
 
-/// What a server says of a question that it refuses (RFC 7285 §8.5). All of it is cut to 200 characters in one line.
+/// The error returned for a rejected request (RFC 7285 §8.5). Each text is cut to 200 characters on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The code, such as `E_MISSING_FIELD`; empty if there is none.
+    /// The error code, such as `E_MISSING_FIELD`; empty if there is none.
     pub code: String,
-    /// The field that is wrong, with those that it is in.
+    /// The path of the invalid field.
     pub field: Option<String>,
     /// The value of that field.
     pub value: Option<String>,
-    /// What else is said: where the syntax is wrong, or for people.
+    /// Details: the syntax error, or a human-readable description.
     pub reason: Option<String>,
 }
 
 impl Refusal {
-    /// The refusal that `body` is; without a code if it is none.
+    /// Parses an error response; without a code if the body is malformed.
     pub fn parse(body: &[u8]) -> Self {
         let document: Json = serde_json::from_slice(body).unwrap_or_default();
         let told = |name: &str| document.get("meta")?.get(name)?.as_str().map(printable);
@@ -203,12 +206,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What somebody else wrote, cut and without what terminals obey.
+/// Truncates foreign text and replaces control characters, which terminals could interpret.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).take(MAX_SHOWN).collect()
 }
 
-/// An address as it may be printed: what stands behind `?` may be a secret.
+/// Returns an address without its query, which may contain a secret.
 pub(super) fn shown(address: &str) -> String {
     printable(address.split('?').next().unwrap_or_default())
 }

@@ -1,8 +1,9 @@
-//! Answers that are followed by one update stream (RFC 8895): the client's side of it.
+//! Client side of update streams (RFC 8895).
 //!
-//! [`Following::question`] is what opens the stream; each event of it is given to [`Following::take`], which keeps the answers as they are now. When the connection was
-//! lost, or a change does not fit, a stream is opened anew by the question that there is then: it names the versions at hand, and what comes whole
-//! takes the place of what was there, so that no change is missed.
+//! [`Following::question`] returns the request that opens the stream. Each event is passed to [`Following::take`],
+//! which keeps the responses up to date. After a lost connection or a change that does not apply, the caller opens a
+//! new stream with the then current question. It contains the versions held, and complete responses replace them, so
+//! that no change is missed.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -24,23 +25,24 @@ use crate::{
     updates::{EVENT_STREAM, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS},
 };
 
-/// The most bytes of answers that one stream may keep, as JSON. In memory it is up to 30 times as much.
+/// Maximum total size in bytes of the responses held for one stream, as JSON. In memory they take up to 30 times as
+/// much.
 const MOST_BYTES: usize = 4 * MAX_ANSWER_BYTES;
 
-/// The kinds of changes that are understood.
+/// The supported kinds of incremental changes.
 pub(super) const CHANGES: [&str; 2] = [MERGE_PATCH, JSON_PATCH];
 
-/// An answer that is to be followed.
+/// A response to follow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// The resource, by its id in the directory.
+    /// The id of the resource in the directory.
     pub resource: String,
-    /// What would be posted to it; none of what is asked for by GET.
+    /// The request body; `None` for resources requested by GET.
     pub input: Option<Json>,
 }
 
 impl Wanted {
-    /// What asks to follow it for who has the version with that tag (RFC 8895 §6.5, RFC 9569 §6.1).
+    /// Returns the request to follow it, starting from the version with the given tag (RFC 8895 §6.5, RFC 9569 §6.1).
     pub(super) fn request(&self, tag: Option<&str>) -> Json {
         let mut request = Map::from_iter([("resource-id".to_owned(), json!(self.resource))]);
         request.extend(self.input.clone().map(|input| ("input".to_owned(), input)));
@@ -49,35 +51,36 @@ impl Wanted {
     }
 }
 
-/// What an event told.
+/// The effect of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
-    /// An answer is something else now.
+    /// A response changed.
     Changed {
-        /// What its follower calls it.
+        /// The caller's name for the response.
         name: String,
-        /// All of it.
+        /// The complete new response.
         document: Arc<Document>,
     },
-    /// The server tells no more of an answer.
+    /// The server stopped sending updates of a response.
     Stopped {
-        /// What its follower calls it.
+        /// The caller's name for the response.
         name: String,
-        /// What the server says of it.
+        /// The reason sent by the server.
         reason: String,
     },
 }
 
-/// The answers of one stream.
+/// The responses followed through one stream.
 #[derive(Debug)]
 pub struct Following {
-    /// Where streams are opened.
+    /// URI of the update stream service.
     service: String,
-    /// By their numbers, which are their names in the stream: so dots stand only before parts, whatever their follower calls them.
+    /// Their indices serve as substream ids, so that a dot in an id always introduces a part, whatever names the
+    /// caller chose.
     substreams: Vec<Substream>,
 }
 
-/// One answer.
+/// One followed response.
 #[derive(Debug)]
 struct Substream {
     name: String,
@@ -87,13 +90,13 @@ struct Substream {
 }
 
 impl Following {
-    /// Answers, of which nothing is known yet, by the names that their follower has for them; `service` opens streams.
+    /// Follows these responses, keyed by the caller's names; none has been received yet. `service` opens streams.
     pub(super) fn new(service: &Entry, wanted: BTreeMap<String, Wanted>) -> Self {
         let substream = |(name, wanted)| Substream { name, wanted, held: Held::default(), is_stopped: false };
         Self { service: service.uri.clone(), substreams: wanted.into_iter().map(substream).collect() }
     }
 
-    /// What opens a stream of all that did not stop; none if all did.
+    /// Returns the request that opens a stream of all responses not stopped; `None` if all are stopped.
     pub fn question(&self) -> Option<Question> {
         Some(Question {
             uri: self.service.clone(),
@@ -102,12 +105,13 @@ impl Following {
         })
     }
 
-    /// Whether all of it stopped.
+    /// Returns whether all responses are stopped.
     pub fn is_over(&self) -> bool {
         self.substreams.iter().all(|substream| substream.is_stopped)
     }
 
-    /// The server refuses the last question. If that is because of one answer of several, that one, to be followed by a stream of its own: this one can go on without it.
+    /// Handles a rejected request. If one of several responses caused the rejection, removes it and returns it for a
+    /// stream of its own; this stream can continue without it.
     pub fn without(&mut self, refusal: &Refusal) -> Option<Self> {
         let field = refusal.field.as_deref()?.strip_prefix("add/")?;
         let number: usize = field.split('/').next()?.parse().ok()?;
@@ -120,7 +124,7 @@ impl Following {
         Some(Self { service: self.service.clone(), substreams: vec![refused] })
     }
 
-    /// An `UpdateStreamReq` (RFC 8895 §6.5).
+    /// Returns an `UpdateStreamReq` (RFC 8895 §6.5).
     fn request(&self) -> Option<Json> {
         let going = self.substreams.iter().enumerate().filter(|(_, substream)| !substream.is_stopped);
         let add = going.map(|(number, substream)| {
@@ -131,11 +135,11 @@ impl Following {
         (!add.is_empty()).then(|| json!({ "add": add }))
     }
 
-    /// Takes the next event. What is about nothing that is followed is passed over.
+    /// Processes the next event. Events for unknown substreams are ignored.
     ///
     /// # Errors
-    /// [`ClientError::Unfit`] if a change does not fit, and [`ClientError::Malformed`] if an answer is none: then a stream has to be opened anew.
-    /// [`ClientError::TooMuch`], after which that is of no use.
+    /// [`ClientError::Unfit`] if a change does not apply, and [`ClientError::Malformed`] if a response is malformed:
+    /// open a new stream. [`ClientError::TooMuch`]: a new stream does not help.
     pub fn take(&mut self, event: &Event) -> Result<Vec<News>, ClientError> {
         let (kind, data_id) = event.event.rsplit_once(',').map_or((&*event.event, ""), |(kind, id)| (kind, id.trim()));
         let media_type = MediaType::parse(kind);
@@ -160,7 +164,7 @@ impl Following {
         Ok(news.into_iter().collect())
     }
 
-    /// Takes what the stream says of itself (RFC 8895 §5.3).
+    /// Processes a control event (RFC 8895 §5.3).
     fn control(&mut self, data: &str) -> Vec<News> {
         let told: Json = serde_json::from_str(data).unwrap_or_default();
         let reason = told.get("description").and_then(Json::as_str).map_or("it does not say why".into(), printable);
@@ -179,19 +183,20 @@ impl Following {
 }
 
 impl Substream {
-    /// Follows it no longer; tells whether it was followed before.
+    /// Stops the substream; returns whether it was active.
     fn stop(&mut self) -> bool {
         self.held.forget();
         !mem::replace(&mut self.is_stopped, true)
     }
 
-    /// Takes all of the answer; tells whether it is another one.
+    /// Stores a complete response; returns whether it differs from the previous one.
     fn replace(&mut self, address: &str, media_type: &str, data: &str) -> Result<bool, ClientError> {
         let document = Document::parse(&self.wanted.resource, address, media_type, data.as_bytes())?;
         Ok(self.held.replace(document))
     }
 
-    /// Takes a change of that kind; without a kind, all of a part. Tells whether the answer is another one now, and not half of one.
+    /// Applies a change of the given kind, or replaces a part if there is no kind. Returns whether the response is
+    /// complete again after the change.
     fn change(&mut self, kind: Option<&str>, part: Option<&str>, data: &str) -> Result<bool, ClientError> {
         let unfit = |misfit: Misfit| misfit.of(&self.name);
         let value: Json = serde_json::from_str(data).map_err(|error| unfit(error.to_string().into()))?;

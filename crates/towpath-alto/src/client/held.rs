@@ -1,21 +1,21 @@
-//! An answer that is followed, as it was told last.
+//! The current version of a followed response.
 
 use std::sync::Arc;
 
 use super::{MAX_ANSWER_BYTES, document::Document, error::ClientError};
 use crate::patch::Change;
 
-/// Why a change of an answer is not applied.
+/// Reason why a change was not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Misfit {
-    /// It does not fit what the answer was before, for that reason.
+    /// It does not apply to the previous version, for the given reason.
     Other(String),
-    /// The answer would have more than [`MAX_ANSWER_BYTES`].
+    /// The response would exceed [`MAX_ANSWER_BYTES`].
     TooLong,
 }
 
 impl Misfit {
-    /// The same of the answer of that name.
+    /// Converts to the error for the response with the given name.
     pub(super) fn of(self, name: &str) -> ClientError {
         match self {
             Self::Other(problem) => ClientError::Unfit { name: name.to_owned(), problem },
@@ -30,7 +30,7 @@ impl From<String> for Misfit {
     }
 }
 
-/// What is known of an answer.
+/// A followed response.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     document: Option<Arc<Document>>,
@@ -38,27 +38,27 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The answer; none before it was told, and after [`Self::forget`].
+    /// Returns the response; `None` until it is received, and after [`Self::forget`].
     pub(super) fn document(&self) -> Option<&Arc<Document>> {
         self.document.as_ref()
     }
 
-    /// Its version, if that is known.
+    /// Returns its version tag, if any.
     pub(super) fn tag(&self) -> Option<&str> {
         self.document.as_ref()?.tag()
     }
 
-    /// How long it is as JSON.
+    /// Returns its size as JSON.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Nothing is known any more.
+    /// Discards the response.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Takes all of the answer anew; tells whether it is another one.
+    /// Replaces the response; returns whether it differs from the previous one.
     pub(super) fn replace(&mut self, document: Document) -> bool {
         self.bytes = document.bytes();
         let is_other = self.document.as_ref().is_none_or(|held| held.parts != document.parts);
@@ -66,27 +66,28 @@ impl Held {
         is_other
     }
 
-    /// Applies a change of the part with that id, or of the only one; forgets what does not fit.
+    /// Applies a change to the part with the given id, or to the only part. Discards the response if the change does
+    /// not apply.
     ///
     /// # Errors
-    /// Why the change is not applied.
+    /// The reason why the change was not applied.
     pub(super) fn change(&mut self, part: Option<&str>, change: &Change) -> Result<(), Misfit> {
         self.edit(|document| document.change(part, change))
     }
 
-    /// Puts something else into a part; forgets what that does not fit.
+    /// Replaces the content of a part. Discards the response on failure.
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// The reason why the part was not replaced.
     pub(super) fn replace_part(&mut self, part: &str, content: serde_json::Value) -> Result<(), Misfit> {
         self.edit(|document| document.replace(part, content))
     }
 
     fn edit(&mut self, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), Misfit> {
-        // Taken out, so that half a change is not kept.
+        // Taken out, so that a partially applied change is not kept.
         let mut document = std::mem::take(self).document.ok_or_else(|| "it was never told whole".to_owned())?;
         edit(Arc::make_mut(&mut document))?;
-        // Many short changes make a long answer.
+        // Many small changes can add up to a large response.
         let bytes = document.bytes();
         if bytes > MAX_ANSWER_BYTES {
             return Err(Misfit::TooLong);

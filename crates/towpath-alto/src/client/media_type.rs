@@ -1,15 +1,15 @@
-//! Media types with their parameters, as servers write them (RFC 9110 §8.3.1).
+//! Parses media types and their parameters as sent by servers (RFC 9110 §8.3.1).
 
-/// A media type. Two are compared without regard to case.
+/// A media type. Types are compared case-insensitively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MediaType {
     essence: String,
-    /// Names in lower case, values without quotes.
+    /// Names in lower case, values unquoted.
     parameters: Vec<(String, String)>,
 }
 
 impl MediaType {
-    /// What `text` says, as far as it has the form of a media type.
+    /// Parses a media type leniently.
     pub(super) fn parse(text: &str) -> Self {
         let (essence, mut rest) = text.split_once(';').unwrap_or((text, ""));
         let mut parameters = Vec::new();
@@ -26,12 +26,12 @@ impl MediaType {
         Self { essence: essence.trim().to_owned(), parameters }
     }
 
-    /// Whether it is that type, whatever its parameters.
+    /// Returns whether it has the given type, regardless of parameters.
     pub(super) fn is(&self, essence: &str) -> bool {
         self.essence.eq_ignore_ascii_case(essence)
     }
 
-    /// The value of a parameter; `name` in lower case.
+    /// Returns the value of a parameter; `name` must be in lower case.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

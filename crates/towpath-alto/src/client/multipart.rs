@@ -1,39 +1,39 @@
-//! The parts of a `multipart/related` answer (RFC 2046 §5.1, RFC 9275 §6.6), also where a server is careless: the last delimiter without its
-//! dashes or missing, lines that end with a line feed alone, parts without a header.
+//! Splits `multipart/related` responses into parts (RFC 2046 §5.1, RFC 9275 §6.6). Tolerates a final delimiter that
+//! is missing or lacks its dashes, bare line feeds, and parts without a header.
 
-/// More parts are not read. Two are what RFC 9275 has.
+/// Maximum number of parts read. RFC 9275 responses have two.
 const MAX_PARTS: usize = 16;
 
-/// A part.
+/// One part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     header: &'a str,
-    /// Its document, without the blanks around it.
+    /// The content, trimmed.
     pub(super) document: &'a str,
 }
 
 impl<'a> Part<'a> {
-    /// What stands behind the first empty line of a part; none if nothing does.
+    /// Splits a part at its first empty line; returns `None` if it has no content.
     fn of(text: &'a str) -> Option<Self> {
         let header = text.split_inclusive('\n').take_while(|line| !line.trim().is_empty());
         let (header, document) = text.split_at(header.map(str::len).sum());
         Some(Self { header, document: document.trim() }).filter(|part| !part.document.is_empty())
     }
 
-    /// A field of its header.
+    /// Returns a header field.
     pub(super) fn field(&self, name: &str) -> Option<&'a str> {
         let mut fields = self.header.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(known, _)| known.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// Its `Content-ID`, without brackets.
+    /// Returns the `Content-ID` without brackets.
     pub(super) fn id(&self) -> Option<&'a str> {
         let id = self.field("content-id")?;
         Some(id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(id))
     }
 }
 
-/// The parts of `body`. If no `boundary` is told, the first line that begins with two dashes has it.
+/// Returns the parts of `body`. Without a `boundary`, the first line that starts with two dashes defines it.
 pub(super) fn parts<'a>(boundary: Option<&str>, body: &'a str) -> Vec<Part<'a>> {
     let first = body.lines().find_map(|line| line.trim_end().strip_prefix("--"));
     let Some(boundary) = boundary.or(first) else { return Vec::new() };
@@ -51,7 +51,7 @@ pub(super) fn parts<'a>(boundary: Option<&str>, body: &'a str) -> Vec<Part<'a>> 
         }
         at = end;
     }
-    // The last part, of an answer that does not say where it ends.
+    // The last part of a response without a final delimiter.
     parts.extend(start.and_then(|start| Part::of(&body[start..])));
     parts
 }

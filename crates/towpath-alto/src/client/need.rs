@@ -1,4 +1,4 @@
-//! Where the value of each name in a statement comes from: from which resource of a server, and what has to be asked there.
+//! Resolves each name in a statement to a resource of the server and the query for it.
 
 use super::{
     configuration::{Configuration, Metric},
@@ -16,39 +16,39 @@ const COST_MAPS: &[Service] = &[Service::FilteredCostMap, Service::CostMap];
 const PATH_VECTORS: &[Service] = &[Service::PathVector];
 const PROPERTIES: &[Service] = &[Service::PropertyMap, Service::EndpointProperties];
 
-/// What the value of a name follows from. Resources are by their ids in the directory.
+/// The source of a name's value. Resources are identified by their directory ids.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Need {
-    /// The way between a replica and the client.
+    /// The path between a replica and the client.
     Way {
-        /// As in the statement.
+        /// The name in the statement.
         name: String,
-        /// Whether data go from the client to the replica.
+        /// Whether data flow from the client to the replica.
         reverse: bool,
         way: Way,
     },
-    /// What is known of one end.
+    /// A property of one end.
     Property {
-        /// As in the statement.
+        /// The name in the statement.
         name: String,
         resource: String,
-        /// As the resource calls it.
+        /// The name at the resource.
         property: String,
-        /// Whether it is the client's.
+        /// Whether it is a property of the client.
         of_client: bool,
         transformer: Option<Pipeline>,
     },
 }
 
 impl Need {
-    /// As in the statement.
+    /// Returns the name in the statement.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Way { name, .. } | Self::Property { name, .. } => name,
         }
     }
 
-    /// Whether its values are ranks.
+    /// Returns whether the values are ranks.
     pub(super) fn is_rank(&self) -> bool {
         match self {
             Self::Way { way: Way::EndpointCosts { kind, .. } | Way::CostMap { kind, .. }, .. } => {
@@ -59,7 +59,7 @@ impl Need {
     }
 }
 
-/// How something is learnt of a way.
+/// The query for a value of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {
     EndpointCosts { resource: String, kind: CostType },
@@ -67,18 +67,18 @@ pub(super) enum Way {
     PathVector { resource: String, elements: Elements },
 }
 
-/// How a value follows from the elements on a path.
+/// Computes a value from the elements on a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Elements {
-    /// What counts of each; none: each counts 1.
+    /// The property to aggregate; `None` counts each element as 1.
     pub(super) property: Option<PropertyName>,
-    /// Only elements count whose names begin so.
+    /// Counts only elements whose names start with this prefix.
     pub(super) prefix: String,
     pub(super) transformer: Option<Pipeline>,
     pub(super) aggregate: Aggregate,
 }
 
-/// Finds out what names follow from.
+/// Resolves names to their sources.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs<'a> {
     pub(super) configuration: &'a Configuration,
@@ -88,10 +88,10 @@ pub(super) struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// What the value of `name` follows from.
+    /// Resolves `name`.
     ///
     /// # Errors
-    /// If the directory has nothing of the kind, or several things; if the client's address is needed and not known.
+    /// If the directory has no matching resource or several, or if the client's address is required but unknown.
     pub(super) fn of(&self, name: &str) -> Result<Need, ClientError> {
         if let Some(property) = name.strip_prefix("src.") {
             return self.or_unknown(name, self.property(name, &property_spellings(property), None, true, None));
@@ -138,7 +138,7 @@ impl<'a> Needs<'a> {
         Ok(Need::Way { name: name.to_owned(), reverse: metric.is_reverse(), way: way? })
     }
 
-    /// A cost that some resource has, or a property.
+    /// Resolves an unconfigured name: a cost metric of some resource, or a property.
     fn unconfigured(&self, name: &str, metric_name: &str) -> Result<Need, ClientError> {
         let metrics = spellings(metric_name);
         let is_missing = |way: &Result<Way, ClientError>| matches!(way, Err(ClientError::NoResource { .. }));
@@ -153,7 +153,7 @@ impl<'a> Needs<'a> {
         Ok(Need::Way { name: name.to_owned(), reverse: false, way: way? })
     }
 
-    /// Of a name that nobody defined, not a resource is missing, but it means nothing.
+    /// For an unconfigured name, a missing resource means that the name is unknown.
     fn or_unknown(&self, name: &str, need: Result<Need, ClientError>) -> Result<Need, ClientError> {
         match need {
             Err(ClientError::NoResource { directory, .. }) => {
@@ -169,7 +169,7 @@ impl<'a> Needs<'a> {
         Ok(Way::EndpointCosts { resource: entry.id.clone(), kind: kind_of(entry, metrics) })
     }
 
-    /// Of several cost maps, one of the network map that is meant if none is named.
+    /// Among several cost maps, prefers one of the default network map.
     fn cost_map(
         &self,
         name: &str,
@@ -224,8 +224,8 @@ impl<'a> Needs<'a> {
         Ok(Need::Property { name: name.to_owned(), resource: entry.id.clone(), property, of_client, transformer })
     }
 
-    /// The resource `id`, or the one of those `services` with the least `rank`; one without a rank is of no use. Of equal ranks the service that
-    /// comes first holds.
+    /// Returns the resource `id`, or the one among `services` with the lowest `rank`; resources without a rank do not
+    /// qualify. For equal ranks, the first service wins.
     fn resource(
         &self,
         name: &str,
@@ -257,7 +257,7 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// The cost type that a resource has of a metric, in one of these spellings.
+/// Returns the resource's cost type for a metric in one of these spellings.
 fn cost_type<'e>(entry: &'e Entry, metrics: &[String]) -> Option<&'e CostType> {
     metrics.iter().find_map(|metric| entry.cost_type(metric))
 }
@@ -266,19 +266,19 @@ fn kind_of(entry: &Entry, metrics: &[String]) -> CostType {
     cost_type(entry, metrics).expect("it was chosen because it has it").clone()
 }
 
-/// Numbers say more than ranks.
+/// Numerical values carry more information than ranks.
 fn rank(kind: &CostType) -> u8 {
     u8::from(kind.cost_mode == CostMode::Ordinal)
 }
 
-/// How a server may call a metric.
+/// Returns the possible spellings of a metric at a server.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.replace('_', "-")];
     spellings.dedup();
     spellings
 }
 
-/// How a server may call a property (RFC 7285 §10.8.2).
+/// Returns the possible spellings of a property at a server (RFC 7285 §10.8.2).
 fn property_spellings(name: &str) -> Vec<String> {
     spellings(name).iter().flat_map(|name| [name.clone(), format!("priv:{name}")]).collect()
 }

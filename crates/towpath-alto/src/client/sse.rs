@@ -1,41 +1,42 @@
-//! Server-sent events as they arrive (WHATWG HTML §9.2.6; RFC 8895 §5): bytes in whatever pieces become events.
+//! Incremental parser for server-sent events (WHATWG HTML §9.2.6; RFC 8895 §5). Accepts the stream in chunks of any
+//! size.
 //!
-//! Lines end with CR, LF or both. A byte order mark at the beginning, comments, and fields that nobody knows are passed over. What is no UTF-8 is
-//! replaced. An event without data is none, and what is not ended by an empty line has not come.
+//! Lines end with CR, LF or both. A leading byte order mark, comments and unknown fields are ignored. Invalid UTF-8
+//! is replaced. Events without data are dropped, and so is an event without a final empty line.
 
 use std::{mem, sync::Arc};
 
 use super::MAX_ANSWER_BYTES;
 
-/// An event.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// What it is called; empty if it has no name.
+    /// The event type; empty if there is none.
     pub event: String,
-    /// Its data: the lines of it, without the end of the last one.
+    /// The data lines, without the final line ending.
     pub data: String,
-    /// The identifier that was told last; empty if none was.
+    /// The last event ID received; empty if there was none.
     pub id: Arc<str>,
 }
 
-/// An event is longer than so many bytes, and not read.
+/// An event exceeds this size in bytes and was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event has more than {0} bytes")]
 pub struct TooLong(pub(super) usize);
 
-/// Reads a stream of events. Takes memory for one event.
+/// Parses a stream of events. Buffers one event.
 #[derive(Debug)]
 pub struct EventReader {
     line: Vec<u8>,
     next: Event,
-    /// Whether the first line came.
+    /// Whether the first line was received.
     has_begun: bool,
-    /// Whether a line feed would belong to the end of the line before.
+    /// Whether a line feed would belong to the previous line ending.
     is_behind_return: bool,
     limit_bytes: usize,
 }
 
-/// Events of at most [`MAX_ANSWER_BYTES`].
+/// Limits events to [`MAX_ANSWER_BYTES`].
 impl Default for EventReader {
     fn default() -> Self {
         Self::up_to(MAX_ANSWER_BYTES)
@@ -47,10 +48,10 @@ impl EventReader {
         Self { line: Vec::new(), next: Event::default(), has_begun: false, is_behind_return: false, limit_bytes }
     }
 
-    /// Takes the next bytes, and gives the events that they end.
+    /// Parses the next bytes and returns the events completed by them.
     ///
     /// # Errors
-    /// If an event is too long. What comes then means nothing.
+    /// If an event is too long. The reader must not be used afterwards.
     pub fn read(&mut self, piece: &[u8]) -> Result<Vec<Event>, TooLong> {
         let mut events = Vec::new();
         let mut rest = piece;
@@ -83,7 +84,7 @@ impl EventReader {
         Ok(())
     }
 
-    /// The event that the line ends.
+    /// Processes a complete line; returns the event that it ends, if any.
     fn end_line(&mut self) -> Option<Event> {
         let line = mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line);
@@ -94,7 +95,7 @@ impl EventReader {
         if line.is_empty() {
             return self.end_event();
         }
-        // A comment is a field without a name.
+        // A comment parses as a field with an empty name.
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {

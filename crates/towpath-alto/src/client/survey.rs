@@ -1,4 +1,4 @@
-//! What is asked of a server for one statement, step by step, and what its answers tell.
+//! The sequence of requests needed for one statement, and the values obtained from the responses.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -22,52 +22,54 @@ use crate::{
     order::{Direction, Look, Pipeline, Statement, Value},
 };
 
-/// Addresses of replicas in one question. More would not fit into the 256 KiB that a request to a towpath server may have.
+/// Maximum number of replica addresses per request. More would exceed the 256 KiB that a towpath server accepts per
+/// request.
 const MOST_ENDPOINTS: usize = 4000;
 
-/// Who data go between.
+/// The endpoints of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// Where the client is. None: from where it asks the server, which sees that.
+    /// Address of the client; `None` for the address that the server sees.
     pub client: Option<IpAddr>,
-    /// Where replicas are.
+    /// Addresses of the replicas.
     pub replicas: BTreeSet<IpAddr>,
 }
 
-/// A question to a server.
+/// A request to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Where, absolute.
+    /// The absolute URI.
     pub uri: String,
-    /// The value of `Accept`.
+    /// The value of the `Accept` header.
     pub accept: String,
-    /// What is sent by POST, with its media type; none: it is a GET.
+    /// Media type and body of a POST; `None` for a GET.
     pub document: Option<(&'static str, Vec<u8>)>,
 }
 
-/// The questions of one statement, and what is known by their answers. In memory it is a few hundred bytes for each address and name.
+/// The requests for one statement, and the values obtained so far. Takes a few hundred bytes of memory per address
+/// and name.
 pub struct Survey {
     directory: Arc<Directory>,
     ends: Ends,
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, Arc<LocatedMap>>,
     known: Known,
-    /// The keys of the statement, and what replicas are ordered by of which none is known.
+    /// The keys of the statement, and the fallback key for replicas without any known key.
     keys: Vec<String>,
     backup: Option<String>,
 }
 
-/// What one question is for.
+/// The purpose of one request.
 enum Task {
-    /// A network map, which costs between PIDs need.
+    /// A network map, needed for costs between PIDs.
     NetworkMap(String),
-    /// A name whose value follows from the ways of these replicas.
+    /// The value of a name for the paths of these replicas.
     Way { name: String, reverse: bool, way: Way, replicas: Vec<IpAddr> },
-    /// Names that are properties of these addresses.
+    /// Properties of these addresses.
     Properties { resource: String, wanted: Vec<Wanted>, of_client: bool, addresses: Vec<IpAddr> },
 }
 
-/// A property that is asked for.
+/// A property to request.
 #[derive(Clone)]
 struct Wanted {
     name: String,
@@ -76,10 +78,10 @@ struct Wanted {
 }
 
 impl Survey {
-    /// What has to be asked of the server with that directory, so that the names in `statement` have values.
+    /// Plans the requests to the server with the given directory that provide the names in `statement`.
     ///
     /// # Errors
-    /// If a name means nothing, or the server has not what it needs.
+    /// If a name is unknown, or the server lacks a required resource.
     pub fn new(
         configuration: &Configuration,
         directory: impl Into<Arc<Directory>>,
@@ -92,15 +94,15 @@ impl Survey {
         let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
         let known = Known { ranks, ..Known::default() };
         let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
-        // What the statement names itself is needed in any case.
+        // A fallback that the statement also names is always requested.
         let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
-        // Last, because by then it may not be needed.
+        // Last, because it may not be needed by then.
         tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
         let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
         Ok(Self { directory, ends, tasks, maps, known, keys, backup })
     }
 
-    /// The same, without asking again for network maps that `other`, a survey of the same directory, has read.
+    /// Reuses the network maps already read by `other`, a survey of the same directory.
     #[must_use]
     pub(crate) fn after(mut self, other: &Self) -> Self {
         self.maps.clone_from(&other.maps);
@@ -109,7 +111,8 @@ impl Survey {
         self
     }
 
-    /// The next question; none if all are answered. It stays the next one until [`Self::take`] has its answer.
+    /// Returns the next request; `None` when all are answered. It stays the same until [`Self::take`] receives the
+    /// response.
     pub fn question(&mut self) -> Option<Question> {
         while let Some(task) = self.tasks.front() {
             let question = self.question_of(task);
@@ -121,11 +124,11 @@ impl Survey {
         None
     }
 
-    /// Takes the answer to the last question: its media type, and its bytes, of which the caller has seen that they are at most
+    /// Processes the response to the last request. The caller limits the body to
     /// [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
     ///
     /// # Errors
-    /// If it is no such document, or a cost map of another network map than the one that was read.
+    /// If the document is malformed, or a cost map depends on another version of the network map than the one read.
     pub fn take(&mut self, media_type: &str, body: &[u8]) -> Result<(), ClientError> {
         let Some(task) = self.tasks.pop_front() else { return Ok(()) };
         let address = self.directory.entry(task.resource()).map(|entry| entry.uri.as_str()).unwrap_or_default();
@@ -143,12 +146,12 @@ impl Survey {
         Ok(())
     }
 
-    /// What is known by the answers so far.
+    /// Returns the values obtained so far.
     pub fn known(&self) -> &Known {
         &self.known
     }
 
-    /// Whether a task is for the backup of replicas of which a key is known.
+    /// Returns whether a task only serves the fallback of replicas that have a known key.
     fn is_needless(&self, task: &Task) -> bool {
         let is_known = |replica: &IpAddr| {
             let candidate = self.known.at(Some(*replica));
@@ -158,7 +161,7 @@ impl Survey {
         task.is_of(self.backup.as_deref()) && replicas.iter().all(is_known)
     }
 
-    /// The question of a task; none if nothing can come of it.
+    /// Returns the request for a task; `None` if it cannot yield any value.
     fn question_of(&self, task: &Task) -> Option<Question> {
         let entry = self.directory.entry(task.resource())?;
         match task {
@@ -199,7 +202,7 @@ impl Survey {
             Way::CostMap { map, kind, .. } => {
                 let pairs = replicas.iter().filter_map(|replica| self.pids(map, *replica, reverse));
                 let (sources, destinations): (BTreeSet<&str>, BTreeSet<&str>) = pairs.unzip();
-                // Empty lists would mean all PIDs.
+                // Empty lists would select all PIDs.
                 if sources.is_empty() {
                     return None;
                 }
@@ -214,21 +217,21 @@ impl Survey {
         }
     }
 
-    /// An `EndpointFilter` (RFC 7285 §11.5.1.3). A side that names nobody means who asks.
+    /// Returns an `EndpointFilter` (RFC 7285 §11.5.1.3). An empty side stands for the requesting client.
     fn filter(&self, replicas: &[IpAddr], reverse: bool) -> Json {
         let client: Vec<IpAddr> = self.ends.client.into_iter().collect();
         let (sources, destinations) = if reverse { (&*client, replicas) } else { (replicas, &*client) };
         json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) })
     }
 
-    /// The PIDs that data go from and to; none if one is not known.
+    /// Returns the source and destination PIDs; `None` if either is unknown.
     fn pids(&self, map: &str, replica: IpAddr, reverse: bool) -> Option<(&str, &str)> {
         let map = self.maps.get(map)?;
         let (replica, client) = (map.locate(replica)?, map.locate(self.ends.client?)?);
         Some(if reverse { (client, replica) } else { (replica, client) })
     }
 
-    /// What an answer tells of the ways of `replicas`.
+    /// Returns the values in a response for the paths of `replicas`.
     fn values(
         &self,
         way: &Way,
@@ -242,7 +245,7 @@ impl Survey {
                 Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, Value::from_json(cell)?))).collect())
             }
             Way::PathVector { elements, .. } => {
-                // A sample in RFC 9275 §8 has the second name.
+                // An example in RFC 9275 §8 uses the second name.
                 let paths = answer.member(&["endpoint-cost-map", "cost-map"])?;
                 let told = answers::elements(answer.member(&["property-map"])?);
                 let cells = answers::cells(paths, &self.ends, reverse).into_iter();
@@ -286,7 +289,7 @@ impl Survey {
     }
 }
 
-/// What has to be done, in this order: network maps come before what needs them.
+/// Returns the tasks in order: network maps precede the cost maps that need them.
 fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
     let (mut maps, mut ways, mut properties) = (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<Wanted>>::new());
     let replicas: Vec<IpAddr> = ends.replicas.iter().copied().collect();
@@ -324,12 +327,12 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
 }
 
 impl Task {
-    /// Whether it is for the way that is called so.
+    /// Returns whether the task obtains the path value with the given name.
     fn is_of(&self, wanted: Option<&str>) -> bool {
         matches!(self, Self::Way { name, .. } if Some(name.as_str()) == wanted)
     }
 
-    /// The resource that is asked.
+    /// Returns the resource of the task.
     fn resource(&self) -> &str {
         match self {
             Self::NetworkMap(resource) | Self::Properties { resource, .. } => resource,
@@ -350,33 +353,34 @@ fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Question {
     Question { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
 }
 
-/// Addresses as requests name them.
+/// Formats addresses for requests.
 pub(super) fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
     addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
 }
 
-/// What is known of replicas and of the client, by the names in a statement.
+/// The values of replicas and of the client, by their names in a statement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
     of_replicas: BTreeMap<String, HashMap<IpAddr, Value>>,
     of_client: BTreeMap<String, Value>,
-    /// The names of which the server tells ranks.
+    /// Names with ordinal costs.
     ranks: BTreeSet<String>,
 }
 
 impl Known {
-    /// Which values of a name are the better ones, if the statement does not say: of ranks the least (RFC 7285 §6.1.2.2), whatever is ranked; else [`Configuration::direction`].
+    /// Returns which values of a name are better, if the statement does not specify it: the least for ranks (RFC 7285
+    /// §6.1.2.2), else [`Configuration::direction`].
     pub fn direction(&self, name: &str, configuration: &Configuration) -> Direction {
         if self.ranks.contains(name) { Direction::Min } else { configuration.direction(name) }
     }
 
-    /// What is known of a replica there; none: nobody knows where it is.
+    /// Returns the values of the replica at the given address; `None` if its address is unknown.
     pub fn at(&self, address: Option<IpAddr>) -> Candidate<'_> {
         Candidate { known: self, address }
     }
 }
 
-/// A replica, as a statement looks at it.
+/// A replica for evaluation by a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     known: &'a Known,

@@ -1,4 +1,4 @@
-//! Statements whose values this crate's own server tells.
+//! Statements evaluated with values from this crate's own server.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{
     world::World,
 };
 
-/// The talk's sites, a link of which the capacity is known, delays, and one site of which the continent is told.
+/// The sites of the talk, a link of known capacity, delays, and one site with a known continent.
 const FACTS: &str = r#"
     [network-map.default]
     CERN = ["137.138.0.0/16"]
@@ -98,7 +98,7 @@ impl Server {
         Directory::parse("http://h/alto/directory", &document.body).unwrap()
     }
 
-    /// What a client at CERN is answered.
+    /// Returns the response for a client at CERN.
     fn answer(&self, question: &Question) -> (&'static str, Vec<u8>) {
         let resource = self.directory.find(question.uri.strip_prefix("http://h/alto/").unwrap()).unwrap();
         let document = question.document.as_ref();
@@ -124,7 +124,7 @@ fn ends(client: Option<&str>) -> Ends {
     Ends { client: client.map(address), replicas }
 }
 
-/// The values of a name at the three replicas, as they are printed, and how many questions that took.
+/// Returns the formatted values of a name for the three replicas, and the number of requests needed.
 fn values(name: &str, client: Option<&str>) -> ([String; 3], usize) {
     let server = Server::new();
     let mut survey = survey(&server, &format!("BY {name}"), ends(client)).unwrap();

@@ -1,6 +1,6 @@
-//! References to resources, seen from the address of the directory they stand in (RFC 3986 §5).
+//! Resolves references to resources relative to the address of their directory (RFC 3986 §5).
 
-/// An address, or a reference to one, taken apart (RFC 3986 §3). Fragments are left out: servers never see them.
+/// The components of a URI or reference (RFC 3986 §3), without the fragment, which is never sent to servers.
 struct Parts<'a> {
     scheme: Option<&'a str>,
     authority: Option<&'a str>,
@@ -32,7 +32,8 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "+-.".contains(character))
 }
 
-/// The address that `reference` names in a document from `base`, without its fragment (RFC 3986 §5.2). None if it names no host.
+/// Resolves `reference` in a document from `base`, without its fragment (RFC 3986 §5.2). Returns `None` if the result
+/// has no host.
 pub(super) fn resolve(base: &str, reference: &str) -> Option<String> {
     let (base, reference) = (Parts::of(base), Parts::of(reference));
     let has_authority = reference.scheme.is_some() || reference.authority.is_some();
@@ -50,7 +51,7 @@ pub(super) fn resolve(base: &str, reference: &str) -> Option<String> {
     Some(format!("{scheme}://{authority}{path}{query}"))
 }
 
-/// Whether `address` names a host that can be asked over HTTP, in characters that a URI may have.
+/// Returns whether `address` is an http or https URI with a host, in characters allowed in URIs.
 pub(super) fn is_http(address: &str) -> bool {
     let Parts { scheme, authority, .. } = Parts::of(address);
     let is_known = |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
@@ -58,7 +59,7 @@ pub(super) fn is_http(address: &str) -> bool {
     scheme.is_some_and(is_known) && names_host && address.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// A path, which is absolute or empty, without `.` and `..` (RFC 3986 §5.2.4).
+/// Removes `.` and `..` from a path that is absolute or empty (RFC 3986 §5.2.4).
 fn without_dots(path: &str) -> String {
     let Some(inside) = path.strip_prefix('/') else { return path.to_owned() };
     let mut kept = Vec::new();

@@ -1,8 +1,9 @@
-//! An answer that is followed by a TIPS view (RFC 9569): the client's side of it.
+//! Client side of TIPS views (RFC 9569).
 //!
-//! [`Viewing::question`] is what to ask next: to open the view, for the edge of its graph of versions that comes next, or which edge that is. The
-//! answer is given to [`Viewing::take`]. A question that is refused is followed by another one ([`Viewing::refused`]): which edge to take of one that
-//! is gone, another view for one that is closed. The edge from the version at hand to the next one is answered once there is one.
+//! [`Viewing::question`] returns the next request: to open the view, to fetch the next edge of its updates graph, or
+//! for a recommended edge. The response is passed to [`Viewing::take`]. After a rejected request,
+//! [`Viewing::refused`] selects another one: a recommended edge if the edge is gone, a new view if the view is
+//! closed. The server responds to a request for the next edge once that version exists.
 
 use std::sync::Arc;
 
@@ -24,32 +25,32 @@ use crate::{
     updates::{TIPS, TIPS_PARAMS},
 };
 
-/// A view, and what it told.
+/// A view and the response followed through it.
 #[derive(Debug)]
 pub struct Viewing {
     name: String,
     wanted: Wanted,
-    /// Where views are opened.
+    /// URI of the TIPS service.
     service: String,
-    /// The media type of the answer.
+    /// The media type of the response.
     media_type: String,
     step: Step,
     held: Held,
 }
 
-/// What is asked next.
+/// The next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// A view.
+    /// Open a view.
     Open,
-    /// Of the view there, what leads from a version to another.
+    /// Fetch the edge between two versions of this view.
     Edge(String, u64, u64),
-    /// Of the view there, which edge to take.
+    /// Request a recommended edge of this view.
     Recommend(String),
 }
 
 impl Viewing {
-    /// An answer of `resource`, called `name`, of which nothing is known yet; `service` opens views.
+    /// Follows a response of `resource` under `name`; nothing has been received yet. `service` opens views.
     pub(super) fn new(name: &str, wanted: Wanted, resource: &Entry, service: &Entry) -> Self {
         Self {
             name: name.to_owned(),
@@ -61,12 +62,12 @@ impl Viewing {
         }
     }
 
-    /// What its follower calls the answer.
+    /// Returns the caller's name for the response.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The next question.
+    /// Returns the next request.
     pub fn question(&self) -> Question {
         let post = |uri: String, accept: &str, document: Json| Question {
             uri,
@@ -82,19 +83,19 @@ impl Viewing {
             },
             Step::Recommend(view) => {
                 let accept = format!("{TIPS}, {MERGE_PATCH}");
-                // A view has the input that it was opened with.
+                // The view keeps the input it was opened with.
                 let wanted = Wanted { input: None, ..self.wanted.clone() };
                 post(format!("{view}/ug"), &accept, wanted.request(self.held.tag()))
             }
         }
     }
 
-    /// Whether the answer comes once there is a change, which may take any time.
+    /// Returns whether the server delays its response until there is a change, for any length of time.
     pub fn waits(&self) -> bool {
         matches!(self.step, Step::Edge(_, from, _) if from > 0)
     }
 
-    /// Where the view is, once it is open.
+    /// Returns the URI of the view, once it is open.
     pub fn view(&self) -> Option<&str> {
         match &self.step {
             Step::Open => None,
@@ -102,16 +103,16 @@ impl Viewing {
         }
     }
 
-    /// Takes the answer to the last question, which came from `address`; gives what is followed if it is something else now.
+    /// Processes the response to the last request, from `address`; returns the followed response if it changed.
     ///
     /// # Errors
-    /// [`ClientError::Unfit`] if a change does not fit, and [`ClientError::Malformed`] if an answer is none. The next question leads on.
-    /// [`ClientError::TooMuch`], after which that is of no use.
+    /// [`ClientError::Unfit`] if a change does not apply, and [`ClientError::Malformed`] if a response is malformed;
+    /// the next request recovers from both. [`ClientError::TooMuch`]: further requests do not help.
     pub fn take(&mut self, address: &str, media_type: &str, body: &[u8]) -> Result<Option<Arc<Document>>, ClientError> {
         match self.step.clone() {
             Step::Open => self.opened(address, body).map(|()| None),
             Step::Recommend(view) => {
-                // If it is of no use, another view is opened.
+                // If the recommendation is unusable, open a new view.
                 self.step = Step::Open;
                 self.go_on(address, view, body).map(|()| None)
             }
@@ -127,7 +128,7 @@ impl Viewing {
         }
     }
 
-    /// The last question is refused. Whether the next one is another, which may help.
+    /// Handles a rejected request. Returns whether the next request is a different one.
     pub fn refused(&mut self) -> bool {
         let next = match &self.step {
             Step::Open => return false,
@@ -138,7 +139,7 @@ impl Viewing {
         true
     }
 
-    /// Takes what tells of a new view (RFC 9569 §6.2).
+    /// Processes the response to opening a view (RFC 9569 §6.2).
     fn opened(&mut self, address: &str, body: &[u8]) -> Result<(), ClientError> {
         let told: Json = serde_json::from_slice(body).unwrap_or_default();
         let view = told.get("tips-view-uri").and_then(Json::as_str).and_then(|view| uri::resolve(address, view));
@@ -147,7 +148,7 @@ impl Viewing {
         self.go_on(address, view.trim_end_matches('/').to_owned(), body)
     }
 
-    /// Takes what recommends the next edge (RFC 9569 §6.2, §7.4).
+    /// Processes a recommended edge (RFC 9569 §6.2, §7.4).
     fn go_on(&mut self, address: &str, view: String, body: &[u8]) -> Result<(), ClientError> {
         let told: Json = serde_json::from_slice(body).unwrap_or_default();
         let number = |name: &str| {
@@ -163,7 +164,7 @@ impl Viewing {
         Ok(())
     }
 
-    /// Takes what is on an edge (RFC 9569 §7.2); tells whether the answer is something else now.
+    /// Processes the content of an edge (RFC 9569 §7.2); returns whether the response changed.
     fn read(&mut self, address: &str, media_type: &str, from: u64, body: &[u8]) -> Result<bool, ClientError> {
         let kind = MediaType::parse(media_type);
         let Some(change) = CHANGES.into_iter().find(|change| kind.is(change)) else {

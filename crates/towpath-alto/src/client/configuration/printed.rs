@@ -1,4 +1,4 @@
-//! The form of a configuration that the talk shows: a section, assignments, and JSON as the value of one.
+//! The configuration notation of the talk: a section, assignments, and a JSON value.
 //!
 //! ```ini
 //! [client]
@@ -9,8 +9,8 @@
 //! }
 //! ```
 //!
-//! The slide explains one line in words beside it; such words, behind a comma and at least two
-//! blanks, are passed over. JSON has nothing that looks like them, so nothing that means something is lost.
+//! One line on the slide has an explanatory note beside it. Such notes, after a comma and at least two spaces, are
+//! ignored. They cannot occur in JSON, so no content is lost.
 
 use serde_json::{Deserializer, Map, Value as Json};
 
@@ -18,7 +18,7 @@ use super::{Configuration, ConfigurationError, Spelled};
 
 const SECTION: &str = "[client]";
 
-/// Whether the first line that says something begins that section. In the other form it cannot stand.
+/// Returns whether the first significant line is this section header, which is not valid in the TOML notation.
 pub(super) fn is_printed(text: &str) -> bool {
     text.lines().map(str::trim).find(|line| !is_silent(line)).is_some_and(|line| line == SECTION)
 }
@@ -27,10 +27,10 @@ fn is_silent(line: &str) -> bool {
     line.is_empty() || line.starts_with(['#', ';'])
 }
 
-/// Reads that form.
+/// Parses this notation.
 ///
 /// # Errors
-/// With the line.
+/// With the line number.
 pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
     let text: String = text.lines().flat_map(|line| [without_note(line), "\n"]).collect();
     let mut configuration = Configuration::default();
@@ -67,7 +67,7 @@ pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
     Ok(configuration)
 }
 
-/// A line without the words beside it.
+/// Strips the note from a line.
 fn without_note(line: &str) -> &str {
     let Some(comma) = line.rfind(',') else { return line };
     let (told, note) = line.split_at(comma + 1);
@@ -75,7 +75,7 @@ fn without_note(line: &str) -> &str {
     if is_note { told } else { line }
 }
 
-/// The object that `text` begins with, and how long it is.
+/// Parses the JSON object at the start of `text`, and returns it with its length in bytes.
 fn json_object(text: &str) -> Result<(Map<String, Json>, usize), String> {
     let mut values = Deserializer::from_str(text).into_iter::<Map<String, Json>>();
     match values.next() {
@@ -89,7 +89,7 @@ fn json_object(text: &str) -> Result<(Map<String, Json>, usize), String> {
 mod tests {
     use super::*;
 
-    /// The slide, with the address of nobody.
+    /// The configuration from the slide, with an example address.
     const SLIDE: &str = r#"
 [client]
 # ALTO server

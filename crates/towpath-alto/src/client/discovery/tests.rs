@@ -1,4 +1,4 @@
-//! The examples of RFC 7286 and RFC 8686, and rules that lead astray.
+//! The examples of RFC 7286 and RFC 8686, loops and malformed rules.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a DNS has, by name.
+/// DNS records by name.
 type Zone = BTreeMap<String, Vec<Naptr>>;
 
 fn name(text: &str) -> DomainName {
@@ -18,7 +18,7 @@ fn record(order: u16, preference: u16, [flags, services, regexp]: [&str; 3], rep
     Naptr { order, preference, flags, services, regexp, replacement: DomainName::new(replacement).ok() }
 }
 
-/// A rule that names a directory by https.
+/// A rule with the https URI of a directory.
 fn terminal(order: u16, preference: u16, uri: &str) -> Naptr {
     record(order, preference, ["u", "ALTO:https", &format!("!.*!{uri}!")], "")
 }
@@ -32,7 +32,7 @@ fn zone<const N: usize>(entries: [(&str, Vec<Naptr>); N]) -> Zone {
     entries.map(|(name, records)| (name.to_owned(), records)).into()
 }
 
-/// The search, at its end.
+/// Runs the search to its end.
 fn searched(mut discovery: Discovery, zone: &Zone) -> Discovery {
     while let Some(name) = discovery.question() {
         let records = zone.get(name.as_str()).cloned().unwrap_or_default();

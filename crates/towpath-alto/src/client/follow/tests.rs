@@ -1,4 +1,4 @@
-//! Streams of this crate's own server, and of careless ones.
+//! Streams of this crate's own server, and of misbehaving ones.
 
 use std::net::IpAddr;
 
@@ -13,14 +13,14 @@ use crate::{
 
 use super::*;
 
-/// A world with its directory.
+/// A world and its directory.
 pub(in crate::client) struct Site {
     world: World,
     directory: directory::Directory,
 }
 
 impl Site {
-    /// A site where a cost is that one, and the way to the other end goes over these networks.
+    /// Returns a site with the given cost, whose path to the other end has this AS path.
     pub(in crate::client) fn with(cost: u32, as_path: &str) -> Self {
         let facts = format!(
             r#"
@@ -43,13 +43,13 @@ impl Site {
         Present { world: &self.world, directory: &self.directory }
     }
 
-    /// The directory as a client reads it.
+    /// Returns the directory as parsed by a client.
     pub(in crate::client) fn told(&self) -> Directory {
         let document = self.directory.answer(&self.world, |id| format!("./{id}"));
         Directory::parse("http://h/directory", &document.body).unwrap()
     }
 
-    /// What who asks gets.
+    /// Returns the response to a direct request.
     pub(in crate::client) fn answer(&self, wanted: &Wanted) -> Vec<super::super::Part> {
         let resource = self.directory.find(&wanted.resource).unwrap();
         let input = wanted.input.clone().unwrap_or_default();
@@ -62,7 +62,7 @@ pub(in crate::client) fn client() -> IpAddr {
     "137.138.0.1".parse().unwrap()
 }
 
-/// Answers of each form: with a tag of its own, without one, and of several parts.
+/// Responses of each form: with a version tag, without one, and multipart.
 pub(in crate::client) fn wanted() -> BTreeMap<String, Wanted> {
     let ways = json!({
         "cost-type": { "cost-mode": "array", "cost-metric": "ane-path" },
@@ -75,7 +75,7 @@ pub(in crate::client) fn wanted() -> BTreeMap<String, Wanted> {
     wanted.into()
 }
 
-/// Events as a client reads them.
+/// Encodes events and decodes them with the client.
 fn read(events: &[updates::Event]) -> Vec<Event> {
     let mut reader = EventReader::default();
     let pieces = events.iter().flat_map(|event| event.pieces().into_iter().map(move |piece| (event, piece)));
@@ -86,7 +86,7 @@ fn read(events: &[updates::Event]) -> Vec<Event> {
     reader.read(&bytes.collect::<Vec<u8>>()).unwrap()
 }
 
-/// Opens a stream as `following` asks for it.
+/// Opens a stream with the request of `following`.
 fn open(following: &Following, site: &Site, followed: &mut Followed) -> (updates::Stream, Vec<Event>) {
     let request = following.request().unwrap();
     let mut stream = updates::Stream::open(&request, Some("x"), client(), site.present(), followed).unwrap();
@@ -94,12 +94,12 @@ fn open(following: &Following, site: &Site, followed: &mut Followed) -> (updates
     (stream, events)
 }
 
-/// What is new in a stream.
+/// Returns the pending events of a stream.
 fn news(stream: &mut updates::Stream, followed: &Followed) -> Vec<Event> {
     read(&std::iter::from_fn(|| stream.next(followed)).collect::<Vec<_>>())
 }
 
-/// The names of the answers that changed.
+/// Returns the names of the responses that changed.
 fn take(following: &mut Following, events: &[Event]) -> Vec<String> {
     let news = events.iter().flat_map(|event| following.take(event).unwrap());
     let names = news.map(|news| match news {
@@ -159,7 +159,7 @@ fn event(name: &str, data: &str) -> Event {
     Event { event: name.to_owned(), data: data.to_owned(), ..Event::default() }
 }
 
-/// Costs that were told.
+/// Follows a cost map that has been received.
 fn costs() -> Following {
     let wanted = BTreeMap::from([("a.b".to_owned(), Wanted { resource: "default-routingcost".into(), input: None })]);
     let mut following = Site::with(5, "64500").told().stream(wanted).unwrap();

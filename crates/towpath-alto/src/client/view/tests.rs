@@ -1,4 +1,4 @@
-//! Views of this crate's own server, and of careless ones.
+//! Views of this crate's own server, and of misbehaving ones.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ impl Server {
         self.site = site;
     }
 
-    /// What it answers; none yet if it waits.
+    /// Returns its response, or `None` while it waits for a change.
     fn answer(&mut self, question: &Question) -> Result<Option<(String, Vec<u8>)>, Refusal> {
         let asked = question.document.as_ref().map(|(_, document)| serde_json::from_slice::<Json>(document).unwrap());
         match (question.uri.strip_prefix(VIEW), asked) {
@@ -58,7 +58,7 @@ impl Server {
         }
     }
 
-    /// Asks until the server waits; how often there was something else.
+    /// Sends requests until the server waits for a change; returns the number of changes received.
     fn follow(&mut self, viewing: &mut Viewing) -> usize {
         let mut changes = 0;
         for _ in 0..100 {
