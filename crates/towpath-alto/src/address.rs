@@ -1,4 +1,4 @@
-//! Addresses and prefixes of endpoints (RFC 7285 §10.4), and maps from prefixes to what is known of them.
+//! Endpoint addresses and prefixes (RFC 7285 §10.4), and maps keyed by prefix.
 
 use std::{fmt, net::IpAddr};
 
@@ -7,10 +7,10 @@ use prefix_trie::joint::JointPrefixMap;
 
 use crate::names::Malformed;
 
-/// What is known of prefixes. The longest one that covers an address holds for it.
+/// A map from prefixes to values. Lookups use the longest prefix that covers an address.
 pub type PrefixMap<T> = JointPrefixMap<IpNet, T>;
 
-/// The families of addresses that there are (RFC 7285 §10.4.2).
+/// The address types defined by RFC 7285 §10.4.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressType {
     /// IPv4.
@@ -20,10 +20,10 @@ pub enum AddressType {
 }
 
 impl AddressType {
-    /// All of them.
+    /// All address types.
     pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
-    /// Its name in messages.
+    /// Returns the name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             AddressType::Ipv4 => "ipv4",
@@ -31,22 +31,22 @@ impl AddressType {
         }
     }
 
-    /// The type of that name.
+    /// Returns the address type with the given name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// That of `address`.
+    /// Returns the type of `address`.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { AddressType::Ipv4 } else { AddressType::Ipv6 }
     }
 
-    /// That of `prefix`.
+    /// Returns the type of the addresses in `prefix`.
     pub fn of_prefix(prefix: IpNet) -> Self {
         Self::of(prefix.addr())
     }
 
-    /// The prefix that covers all addresses of the type.
+    /// Returns the prefix that covers all addresses of this type.
     pub fn everything(self) -> IpNet {
         match self {
             AddressType::Ipv4 => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -55,15 +55,15 @@ impl AddressType {
     }
 }
 
-/// An address as ALTO writes it: `ipv4:192.0.2.1`, `ipv6:2001:db8::1` (RFC 7285 §10.4.1).
+/// An address in ALTO notation: `ipv4:192.0.2.1`, `ipv6:2001:db8::1` (RFC 7285 §10.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint(pub IpAddr);
 
 impl Endpoint {
-    /// The endpoint that `text` names.
+    /// Parses a typed address.
     ///
     /// # Errors
-    /// If it has another form, or another type than its address.
+    /// If the text is malformed, or the type does not match the address.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new("endpoint address", text, "ipv4:192.0.2.1 or ipv6:2001:db8::1");
         let (kind, address) = text.split_once(':').ok_or_else(malformed)?;
@@ -74,7 +74,7 @@ impl Endpoint {
         Ok(Self(address))
     }
 
-    /// The prefix that covers it alone.
+    /// Returns the prefix that covers only this address.
     pub fn prefix(self) -> IpNet {
         self.0.into()
     }
@@ -86,10 +86,11 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The prefix that `text` is: `192.0.2.0/24`, or an address alone.
+/// Parses a prefix such as `192.0.2.0/24`, or a single address.
 ///
 /// # Errors
-/// If it is none, or has bits behind its length, which look like a mistake (RFC 7285 §10.4.3 has none).
+/// If the text is malformed or has host bits set. RFC 7285 §10.4.3 does not use host bits, so they are probably a
+/// mistake.
 pub fn prefix(text: &str) -> Result<IpNet, Malformed> {
     let malformed = || Malformed::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without bits behind its length");
     let prefix = match text.parse::<IpAddr>() {

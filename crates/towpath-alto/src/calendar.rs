@@ -1,10 +1,13 @@
-//! Costs over time (RFC 8896): the intervals in which the costs of a metric are told, and who asks for them.
+//! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
-//! A [`Calendar`] says when the intervals of a metric are; agents tell it beside the costs ([`crate::facts`]). [`Calendared`] is what a request asks for. Types of costs in
-//! numerical mode have calendars; ranks have none: they would have to be others in each interval.
+//! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs ([`crate::facts`]).
+//! [`Calendared`] is the calendar part of a request. Only numerical cost types have calendars: ordinal costs are
+//! ranks, which would differ in each interval.
 //!
-//! Who does not ask for a calendar is told one cost: that of the interval in which the world is ([`World::at`]), "the current value of the metric" (RFC 8896 §3.3.2). Of a time of which the calendar tells nothing,
-//! and in a world without a time, it is the mean of those of all intervals. Constraints test that cost also of pairs of which calendars are told, so that they leave out the same pairs for everybody.
+//! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
+//! ([`World::at`]), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
+//! there is no current time, the cost is the mean over all intervals. Constraints are tested against this cost even
+//! for pairs returned with calendars, so that all clients see the same pairs filtered out.
 
 use std::collections::BTreeSet;
 
@@ -21,30 +24,31 @@ use crate::{
     world::World,
 };
 
-/// How many intervals a calendar may have: six weeks of hours.
+/// Maximum number of intervals in a calendar: six weeks of hours.
 pub const MOST_INTERVALS: usize = 1024;
 
-/// How many costs of intervals may be told at once: as many as elements of paths.
+/// Maximum number of interval costs in one response; same as the limit for path elements.
 const MOST_VALUES: usize = 5_000_000;
 
-/// The field of a request that asks for calendars.
+/// The request field for calendars.
 const FIELD: &str = "calendared";
 
-/// When the intervals are in which costs of a metric are told, and how often they come again.
+/// Time intervals of the costs of a metric, and how often they repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Calendar {
-    /// When the first interval begins, in seconds since 1970. That this is not to come is up to the agent ([`crate::directory::Lack`]).
+    /// Start of the first interval, in seconds since 1970. Agents are responsible for it not being in the future
+    /// ([`crate::directory::Lack`]).
     start_s: i64,
-    /// More than 0.
+    /// Greater than 0.
     interval_s: f64,
-    /// 1 to [`MOST_INTERVALS`].
+    /// Between 1 and [`MOST_INTERVALS`].
     intervals: usize,
-    /// 1 or more.
+    /// At least 1.
     repeated: Option<u32>,
 }
 
-/// A calendar as agents write it.
+/// A calendar in the notation of agents.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Written {
@@ -86,35 +90,37 @@ impl From<Calendar> for Written {
 }
 
 impl Calendar {
-    /// How many intervals it has, without those that come again.
+    /// Returns the number of intervals, not counting repetitions.
     pub fn intervals(&self) -> usize {
         self.intervals
     }
 
-    /// The interval, from 0, in which that time is (seconds since 1970); none before the first one begins, and when all have come as often as they do.
+    /// Returns the index of the interval that contains the given time (seconds since 1970), or `None` before the
+    /// first interval and after the last repetition.
     pub fn interval_at(&self, unix_s: i64) -> Option<usize> {
         let passed = self.passed(unix_s);
         let is_told = passed >= 0.0 && passed < self.all();
         is_told.then(|| (passed % self.intervals as f64) as usize)
     }
 
-    /// When after that time another interval begins, or the last one ends, in whole seconds since 1970; none if that is over.
+    /// Returns when the next interval begins or the last one ends after the given time, in whole seconds since 1970;
+    /// `None` if the calendar has ended.
     pub fn next_after(&self, unix_s: i64) -> Option<i64> {
         let next = (self.passed(unix_s) + 1.0).max(0.0);
         (next <= self.all()).then(|| self.start_s.saturating_add((next * self.interval_s).ceil() as i64))
     }
 
-    /// How many intervals have gone by since the first one began; negative before.
+    /// Returns the number of intervals that have elapsed since the first one began; negative before.
     fn passed(&self, unix_s: i64) -> f64 {
         (unix_s.saturating_sub(self.start_s) as f64 / self.interval_s).floor()
     }
 
-    /// How many intervals there are with those that come again.
+    /// Returns the number of intervals, counting repetitions.
     fn all(&self) -> f64 {
         self.intervals as f64 * f64::from(self.repeated.unwrap_or(1))
     }
 
-    /// What directories and answers tell of it (RFC 8896 §4.1).
+    /// Returns the calendar attributes for directories and responses (RFC 8896 §4.1).
     fn attributes(&self) -> Map<String, Value> {
         Map::from_iter([
             ("time-interval-size".to_owned(), json!(Number(self.interval_s))),
@@ -122,7 +128,7 @@ impl Calendar {
         ])
     }
 
-    /// What answers tell of it (RFC 8896 §5.1).
+    /// Returns the calendar attributes for responses (RFC 8896 §5.1).
     fn response_attributes(&self) -> Map<String, Value> {
         let mut told = self.attributes();
         told.insert("calendar-start-time".into(), date::format(self.start_s).into());
@@ -131,31 +137,32 @@ impl Calendar {
     }
 }
 
-/// What a directory tells of the calendars of these types, each of which is named once (`calendar-attributes`, RFC 8896 §4.1).
+/// Returns the calendar capabilities of these cost types for a directory, one entry per type (`calendar-attributes`,
+/// RFC 8896 §4.1).
 pub(crate) fn capabilities(world: &World, types: &[CostType]) -> Vec<Value> {
     let told = types.iter().filter_map(|kind| Some(named(kind, world.calendar(kind)?.attributes())));
     told.collect()
 }
 
-/// What is told of the calendar of a type, with its name.
+/// Adds the cost type name to calendar attributes.
 fn named(kind: &CostType, mut attributes: Map<String, Value>) -> Value {
     attributes.insert("cost-type-names".into(), json!([kind.to_string()]));
     attributes.into()
 }
 
-/// Which of the types that are asked for are told over time.
+/// Calendars requested for the cost types of a query.
 #[derive(Debug, Default)]
 pub struct Calendared<'a> {
-    /// One for each type, in their order, or none at all.
+    /// One entry per cost type in query order, or empty.
     of_types: Vec<Option<&'a Calendar>>,
 }
 
 impl<'a> Calendared<'a> {
-    /// Reads `calendared` of a request for the costs of so many pairs: a truth for each type that `query` asks for. Of types without a calendar it means nothing; if it is not there,
-    /// nothing is told over time (RFC 8896 §5.1).
+    /// Reads the `calendared` field of a request for the costs of `pairs` pairs: one boolean per cost type in
+    /// `query`. It is ignored for types without a calendar. If absent, no calendars are returned (RFC 8896 §5.1).
     ///
     /// # Errors
-    /// [`Problem`] if it is something else, has another length, or asks for more costs than can be told at once.
+    /// [`Problem`] if the field is malformed, has the wrong length, or requests too many costs.
     pub fn read(fields: Fields<'_>, query: &CostQuery, world: &'a World, pairs: usize) -> Result<Self, Problem> {
         let truth = |element: &Value| element.as_bool().ok_or("each of these must be true or false");
         let Some(wanted) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
@@ -177,19 +184,20 @@ impl<'a> Calendared<'a> {
         Ok(Self { of_types })
     }
 
-    /// The calendar of the type at that position, if it is told over time.
+    /// Returns the calendar requested for the cost type at the given position.
     pub fn of(&self, position: usize) -> Option<&'a Calendar> {
         self.of_types.get(position).copied().flatten()
     }
 
-    /// What the meta of an answer says of it; nothing if nothing is told over time (`calendar-response-attributes`, RFC 8896 §5.1).
+    /// Returns the response metadata for the requested calendars; `None` if there are none
+    /// (`calendar-response-attributes`, RFC 8896 §5.1).
     pub(crate) fn meta(&self, query: &CostQuery) -> Option<(String, Value)> {
         let mut names = BTreeSet::new();
         let told = query.types.iter().zip(&self.of_types).filter_map(|(kind, calendar)| Some((kind, (*calendar)?)));
-        // What is asked for twice is described once.
+        // A type requested twice is described once.
         let told = told.filter(|(kind, _)| names.insert(*kind)).map(|(kind, calendar)| match query.is_multi {
             true => named(kind, calendar.response_attributes()),
-            // Where one type is asked for, it is that of the answer.
+            // A single cost type needs no name here: it is the cost type of the response.
             false => calendar.response_attributes().into(),
         });
         let told: Vec<Value> = told.collect();
@@ -214,7 +222,7 @@ mod tests {
         let calendar = read(&json!({})).unwrap();
         let mut expected = json!({ "time-interval-size": 7200, "number-of-intervals": 12 });
         assert_eq!(Value::Object(calendar.attributes()), expected);
-        // The RFC calls that Monday a Tuesday, and leaves a digit out.
+        // The RFC has the wrong weekday (Tuesday) and omits a digit.
         expected["calendar-start-time"] = "Mon, 01 Jul 2019 13:00:00 GMT".into();
         assert_eq!(Value::Object(calendar.response_attributes()), expected);
         let repeated = read(&json!({ "repeated": 4 })).unwrap().response_attributes();

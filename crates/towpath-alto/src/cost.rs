@@ -1,4 +1,4 @@
-//! Cost types, and the tests that costs are put to (RFC 7285 §6.1, §11.3.2.3; RFC 8189 §4).
+//! Cost types and constraints on costs (RFC 7285 §6.1, §11.3.2.3; RFC 8189 §4).
 
 use std::{collections::BTreeSet, fmt};
 
@@ -11,20 +11,20 @@ use crate::{
     problem::Problem,
 };
 
-/// How the values of a cost are to be read (RFC 7285 §10.5, RFC 9274).
+/// How cost values are interpreted (RFC 7285 §10.5, RFC 9274).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CostMode {
-    /// As numbers of the metric's unit.
+    /// Numbers in the unit of the metric.
     Numerical,
-    /// As ranks: lower is better whatever the metric, and nothing else is told (RFC 7285 §6.1.2.2).
+    /// Ranks: lower is better for every metric, and the values carry no other meaning (RFC 7285 §6.1.2.2).
     Ordinal,
-    /// As lists (RFC 9275): of what is on the path.
+    /// Lists of the elements on the path (RFC 9275).
     Array,
 }
 
 impl CostMode {
-    /// Its name in messages.
+    /// Returns the name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             CostMode::Numerical => "numerical",
@@ -34,29 +34,29 @@ impl CostMode {
     }
 }
 
-/// What a cost is (RFC 7285 §10.7).
+/// A cost type (RFC 7285 §10.7).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CostType {
-    /// How its values are to be read.
+    /// How the values are interpreted.
     pub cost_mode: CostMode,
-    /// What it measures.
+    /// The metric.
     pub cost_metric: CostMetric,
 }
 
-/// Metrics of which more is better: throughput and free bandwidth (RFC 9439 §5).
+/// Metrics for which higher is better: throughput and available bandwidth (RFC 9439 §5).
 const MORE_IS_BETTER: [&str; 3] = ["tput", "bw-residual", "bw-available"];
 
-/// Statistics that say how far values are apart, of which less is better whatever is measured (RFC 9439 §3.3).
+/// Statistics that measure spread, for which lower is better regardless of the metric (RFC 9439 §3.3).
 const SPREADS: [&str; 2] = ["stddev", "stdvar"];
 
-/// Whether more is better of a metric with that name, which may have a statistic behind it: `tput:p95`.
+/// Returns whether higher is better for a metric, which may have a statistic suffix: `tput:p95`.
 pub(crate) fn is_more_better(metric: &str) -> bool {
     let (base, statistic) = metric.split_once(':').unwrap_or((metric, ""));
     MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }
 
-/// Metrics that are registered (RFC 7285 §14.3, RFC 9439 §6).
+/// The registered metrics (RFC 7285 §14.3, RFC 9439 §6).
 const REGISTERED: [&str; 9] = [
     "routingcost",
     "hopcount",
@@ -69,17 +69,18 @@ const REGISTERED: [&str; 9] = [
     "bw-available",
 ];
 
-/// Statistics that have a word (RFC 9439 §3.2).
+/// Statistics with a name (RFC 9439 §3.2).
 const STATISTICS: [&str; 7] = ["cur", "min", "max", "median", "mean", "stddev", "stdvar"];
 
-/// Whether clients may know a metric with that name, or know that it is private: it is registered, or begins with `priv:` (RFC 7285 §10.6), perhaps with a statistic behind it.
+/// Returns whether a metric is registered or private, that is, starts with `priv:` (RFC 7285 §10.6), with an optional
+/// statistic.
 pub(crate) fn is_registered(metric: &str) -> bool {
     let base =
         metric.rsplit_once(':').filter(|(_, statistic)| is_statistic(statistic)).map_or(metric, |(base, _)| base);
     REGISTERED.contains(&base) || base.starts_with("priv:") && !base.contains('.')
 }
 
-/// Whether that is a statistic: a word, or a percentile such as `p99.9`.
+/// Returns whether the text is a statistic: a name, or a percentile such as `p99.9`.
 fn is_statistic(text: &str) -> bool {
     let is_share = |share: &str| {
         share.starts_with(|first: char| first.is_ascii_digit()) && share.parse().is_ok_and(|share: f64| share <= 100.0)
@@ -87,35 +88,35 @@ fn is_statistic(text: &str) -> bool {
     STATISTICS.contains(&text) || text.strip_prefix('p').is_some_and(is_share)
 }
 
-/// Whether the values of a metric with that name, which may have a statistic behind it, are whole numbers (RFC 9439 §4.5.2).
+/// Returns whether the values of a metric, with an optional statistic, are integers (RFC 9439 §4.5.2).
 pub(crate) fn is_whole(metric: &str) -> bool {
     metric.split(':').next() == Some("hopcount")
 }
 
-/// Where the values of a metric come from (RFC 9439 §3.1). What says nothing is an estimation.
+/// The origin of a metric's values (RFC 9439 §3.1). Without a context, values are estimations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CostContext {
-    /// From whom.
+    /// The kind of source.
     pub cost_source: CostSource,
-    /// How: which measurement, or which agreement.
+    /// Details of the measurement or agreement.
     #[serde(default, deserialize_with = "crate::nested::values", skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
 }
 
-/// From whom values are (RFC 9439 §3.1).
+/// The kind of source of a metric's values (RFC 9439 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CostSource {
     /// Static, by design.
     Nominal,
-    /// What a service level agreement promises.
+    /// Guaranteed by a service level agreement.
     Sla,
-    /// Measured, or worked out.
+    /// Measured or computed.
     Estimation,
 }
 
-/// `metric-mode`: how a directory calls the type (RFC 7285 §9.2.2).
+/// `metric-mode`: the name of the type in a directory (RFC 7285 §9.2.2).
 impl fmt::Display for CostType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.cost_metric, self.cost_mode.name())
@@ -123,12 +124,12 @@ impl fmt::Display for CostType {
 }
 
 impl CostType {
-    /// The one whose values are paths (RFC 9275 §6.5).
+    /// Returns the cost type of path vectors (RFC 9275 §6.5).
     pub fn path_vector() -> Self {
         Self { cost_mode: CostMode::Array, cost_metric: CostMetric::new("ane-path").expect("a valid name") }
     }
 
-    /// The type that an object tells, which must be one of `offered`.
+    /// Reads a cost type, which must be one of `offered`.
     fn read(fields: Fields<'_>, offered: &[CostType]) -> Result<Self, Problem> {
         let text = |field| fields.text(field)?.ok_or_else(|| fields.missing(field));
         let (metric, mode) = (text("cost-metric")?, text("cost-mode")?);
@@ -141,13 +142,13 @@ impl CostType {
     }
 }
 
-/// How many types of costs may be asked for, or tested, at once: each is looked up for all pairs.
+/// Maximum number of cost types per request, requested or tested: each is looked up for all pairs.
 pub(crate) const MOST_TYPES: usize = 16;
 
-/// How many costs may be asked for, or tested, at once: those of ten types of the most pairs.
+/// Maximum number of costs per request, requested or tested: ten types for the maximum number of pairs.
 const MOST_COSTS: usize = 5_000_000;
 
-/// How a cost is compared.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Greater,
@@ -165,20 +166,21 @@ const COMPARISONS: [(&str, Comparison); 5] = [
     ("eq", Comparison::Equal),
 ];
 
-/// One test of one cost: `le 10`, `[1] gt 0.5`.
+/// A constraint on one cost: `le 10`, `[1] gt 0.5`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constraint {
-    /// Which of the testable types, from 0.
+    /// Index of the testable type, from 0.
     index: usize,
     comparison: Comparison,
     value: f64,
 }
 
 impl Constraint {
-    /// Reads a constraint on one of `types` testable types. An index is allowed if the request may ask for several types.
+    /// Parses a constraint on one of `types` testable types. An index is allowed if the request may have several
+    /// types.
     ///
     /// # Errors
-    /// If it has another form, or there is no such type.
+    /// If the constraint is malformed, or the index is out of range.
     pub fn parse(text: &str, types: usize, may_index: bool) -> Result<Self, Malformed> {
         let malformed = || {
             Malformed::new(
@@ -203,7 +205,8 @@ impl Constraint {
         Ok(Self { index, comparison, value })
     }
 
-    /// Whether a pair with these costs, by the positions of testable types, passes. A cost that is not known passes no test.
+    /// Returns whether the costs of a pair, looked up by index of the testable type, satisfy the constraint. An
+    /// unknown cost satisfies none.
     pub fn holds(&self, cost: &dyn Fn(usize) -> Option<f64>) -> bool {
         let Some(cost) = cost(self.index) else { return false };
         match self.comparison {
@@ -217,27 +220,27 @@ impl Constraint {
     }
 }
 
-/// What a resource with costs can be asked for (RFC 7285 §11.3.2.4, RFC 8189 §4.1.1).
+/// Capabilities of a resource with costs (RFC 7285 §11.3.2.4, RFC 8189 §4.1.1).
 #[derive(Debug, Clone)]
 pub struct CostCapabilities {
-    /// The types that it has.
+    /// The available types.
     pub cost_types: Vec<CostType>,
-    /// How many may be asked for at once.
+    /// Maximum number of types per request.
     pub max_cost_types: usize,
-    /// Those that may be tested; none means that no constraint is taken.
+    /// The types allowed in constraints; if empty, constraints are not accepted.
     pub testable: Vec<CostType>,
 }
 
-/// What a request says of costs (RFC 8189 §4.1.2).
+/// The cost part of a request (RFC 8189 §4.1.2).
 #[derive(Debug, Clone)]
 pub struct CostQuery {
-    /// The types asked for, in the order in which they are answered.
+    /// The requested types, in response order.
     pub types: Vec<CostType>,
-    /// Whether several were asked for, so that values are lists, even of one.
+    /// Whether `multi-cost-types` was used, so that values are lists even for one type.
     pub is_multi: bool,
-    /// The types that constraints count.
+    /// The types that constraint indices refer to.
     pub testable: Vec<CostType>,
-    /// A pair passes if all tests of one of these hold. Empty: all pairs pass.
+    /// Alternatives: a pair passes if all constraints of one of them hold. If empty, all pairs pass.
     pub tests: Vec<Vec<Constraint>>,
 }
 
@@ -245,7 +248,7 @@ impl CostQuery {
     /// Reads `cost-type` or `multi-cost-types`, `testable-cost-types`, `constraints` or `or-constraints`.
     ///
     /// # Errors
-    /// [`Problem`] if they are malformed, or ask for what the resource cannot.
+    /// [`Problem`] if they are malformed or exceed the capabilities.
     pub fn read(fields: Fields<'_>, can: &CostCapabilities) -> Result<Self, Problem> {
         let (types, is_multi) = wanted(fields, can)?;
         let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
@@ -260,10 +263,11 @@ impl CostQuery {
         Ok(Self { types, is_multi, testable, tests })
     }
 
-    /// Refuses to look up more costs of so many pairs than [`MOST_COSTS`]. `fields` are those that it was read from.
+    /// Checks that the number of costs for `pairs` pairs does not exceed [`MOST_COSTS`]. `fields` is the request that
+    /// this query was read from.
     ///
     /// # Errors
-    /// [`Problem`] of the field that names the types.
+    /// [`Problem`] for the field that lists the types.
     pub fn bound(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
         let tested: BTreeSet<usize> = self.tested().collect();
         if pairs.saturating_mul(self.types.len() + tested.len()) <= MOST_COSTS {
@@ -275,21 +279,21 @@ impl CostQuery {
         Err(fields.refuse_present(field, &most))
     }
 
-    /// Whether a pair with these costs, by the positions of testable types, passes.
+    /// Returns whether a pair passes, given its costs by index of the testable type.
     pub fn passes(&self, cost: &dyn Fn(usize) -> Option<f64>) -> bool {
         self.tests.is_empty() || self.tests.iter().any(|all| all.iter().all(|test| test.holds(cost)))
     }
 
-    /// The positions of the testable types that are tested.
+    /// Returns the indices of the testable types used in constraints.
     pub fn tested(&self) -> impl Iterator<Item = usize> {
         self.tests.iter().flatten().map(|test| test.index)
     }
 }
 
-/// The types that are asked for, and whether as a list.
+/// Reads the requested types, and whether they form a list.
 fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, bool), Problem> {
     let several = type_list(fields, "multi-cost-types", &can.cost_types)?;
-    // Beside several types an empty one asks for none: an example of RFC 8896 §5.2 does so.
+    // An empty `cost-type` beside `multi-cost-types` is ignored, as in an example of RFC 8896 §5.2.
     let single = fields.object("cost-type")?.filter(|object| several.is_none() || !is_blank(*object));
     let single = single.map(|object| CostType::read(object, &can.cost_types)).transpose()?;
     match (single, several) {
@@ -306,12 +310,12 @@ fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, 
     }
 }
 
-/// Whether an object says nothing of a type.
+/// Returns whether an object specifies no cost type.
 fn is_blank(object: Fields<'_>) -> bool {
     ["cost-metric", "cost-mode"].into_iter().all(|field| matches!(object.text(field), Ok(None)))
 }
 
-/// A list of types, each of which is offered.
+/// Reads a list of types, each of which must be offered.
 fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Option<Vec<CostType>>, Problem> {
     fields.list(field, |element| {
         let object = Fields::of(element).map_err(|_| "this must be a cost type".to_owned())?;
@@ -319,10 +323,10 @@ fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Op
     })
 }
 
-/// How many constraints may be asked for at once: each is tried on each pair.
+/// Maximum number of constraints per request: each is evaluated for each pair.
 const MOST_TESTS: usize = 64;
 
-/// The constraints of a request.
+/// Reads the constraints of a request.
 struct Tests<'a> {
     fields: Fields<'a>,
     can: &'a CostCapabilities,

@@ -1,11 +1,13 @@
-//! Delegation: somebody is asked, when a request comes, for what the world lacks.
+//! Delegation: queries agents on demand for values that the world lacks.
 //!
-//! An agent tells which metrics and properties it can be asked for ([`Askable`], one of its [facts](crate::facts)), and the directory offers them. An answer about
-//! addresses looks up what nobody told ([`Delegate`]), each an [`Item`]: whoever serves has asked for it before, or asks, and makes the answer again. Many items
-//! make few [`Question`]s.
+//! An agent announces the metrics and properties that it can provide on demand ([`Askable`], part of its
+//! [facts](crate::facts)), and the directory offers them. A response about addresses looks up missing values
+//! ([`Delegate`]), each an [`Item`]. The server has fetched them before, or fetches them and builds the response
+//! again. Items are combined into few [`Question`]s.
 //!
-//! What agents told goes before that, and what a database guesses or follows from distances comes after it. Nobody is asked for maps of PIDs, nor of prefixes: nothing says whom
-//! all of it is about; nor for answers that are followed, which change with the world.
+//! Facts from agents take precedence; estimates from a database and values derived from distances are used last. Maps
+//! of PIDs and of prefixes are not delegated, since the addresses concerned are unknown; neither are followed
+//! responses, which change with the world.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +19,11 @@ use serde_json::Value;
 
 use crate::names::{CostMetric, PropertyName};
 
-/// The most sources, destinations, or addresses with properties, in one question: an answer has 65,536 costs, which is 3 MB, and takes ten times that while it is read.
+/// Maximum number of sources, destinations, or addresses with properties per question: a response has up to 65,536
+/// costs, which take 3 MB, and ten times as much while it is parsed.
 const MOST_ADDRESSES: usize = 256;
 
-/// What somebody can be asked for.
+/// Values that can be requested on demand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Askable {
     /// Metrics of costs between addresses.
@@ -30,12 +33,12 @@ pub struct Askable {
 }
 
 impl Askable {
-    /// Whether it is nothing.
+    /// Returns whether nothing can be requested.
     pub fn is_empty(&self) -> bool {
         self.metrics.is_empty() && self.properties.is_empty()
     }
 
-    /// Whether that can be asked for.
+    /// Returns whether the item can be requested.
     pub fn has(&self, item: &Item) -> bool {
         match item {
             Item::Cost(metric, ..) => self.metrics.contains(metric),
@@ -43,29 +46,29 @@ impl Askable {
         }
     }
 
-    /// Adds what somebody else can be asked for.
+    /// Adds the values offered by another agent.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.metrics.extend(other.metrics.iter().cloned());
         self.properties.extend(other.properties.iter().cloned());
     }
 }
 
-/// One thing to ask for.
+/// One value to request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
-    /// The cost by a metric from the first address to the second: a number, in the unit of the metric, 0 or more.
+    /// The cost from the first address to the second: a non-negative number in the unit of the metric.
     Cost(CostMetric, IpAddr, IpAddr),
-    /// A property of an address; `null` says that it has none.
+    /// A property of an address; `null` means that it has none.
     Property(PropertyName, IpAddr),
 }
 
-/// Who knows what the world lacks.
+/// A source of values that the world lacks.
 pub trait Delegate {
-    /// What is known of it now. Where nothing is, it may be asked for.
+    /// Returns the value, if known. An unknown value may be requested.
     fn look_up(&self, item: Item) -> Option<Value>;
 }
 
-/// Nobody is asked.
+/// A delegate that provides no values.
 #[derive(Debug, Clone, Copy)]
 pub struct Nobody;
 
@@ -75,7 +78,7 @@ impl Delegate for Nobody {
     }
 }
 
-/// Items that are asked for together. As JSON it is what programs are asked:
+/// Items requested together. Its JSON form is sent to programs:
 ///
 /// ```json
 /// {"costs": {"metric": "delay-ow", "srcs": ["192.0.2.1"], "dsts": ["198.51.100.7", "198.51.100.8"]}}
@@ -86,12 +89,12 @@ impl Delegate for Nobody {
 pub enum Question {
     /// The costs from each source to each destination.
     Costs {
-        /// By this.
+        /// The metric.
         metric: CostMetric,
-        /// From there,
+        /// The sources.
         #[serde(rename = "srcs")]
         sources: Vec<IpAddr>,
-        /// to there.
+        /// The destinations.
         #[serde(rename = "dsts")]
         destinations: Vec<IpAddr>,
     },
@@ -99,13 +102,13 @@ pub enum Question {
     Properties {
         /// The properties.
         names: Vec<PropertyName>,
-        /// Of these.
+        /// The addresses.
         addresses: Vec<IpAddr>,
     },
 }
 
 impl Question {
-    /// How many items it asks for.
+    /// Returns the number of items.
     pub fn items(&self) -> usize {
         match self {
             Self::Costs { sources, destinations, .. } => sources.len() * destinations.len(),
@@ -113,7 +116,7 @@ impl Question {
         }
     }
 
-    /// Each of them.
+    /// Returns the items.
     pub fn each(&self) -> impl Iterator<Item = Item> {
         let (costs, properties) = match self {
             Self::Costs { metric, sources, destinations } => {
@@ -133,8 +136,9 @@ impl Question {
     }
 }
 
-/// The questions that ask for these items and for no others, with at most 256 sources, destinations or addresses each. Sources with equal destinations share theirs, or destinations with equal sources,
-/// whichever makes fewer questions by a metric, and so do addresses with equal properties.
+/// Combines items into questions for exactly these items, with at most 256 sources, destinations or addresses each.
+/// For each metric, either sources with equal destinations are combined, or destinations with equal sources,
+/// whichever yields fewer questions; addresses with equal properties are combined likewise.
 pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
     let mut pairs: BTreeMap<CostMetric, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
     let mut names: BTreeMap<IpAddr, BTreeSet<PropertyName>> = BTreeMap::new();
@@ -154,7 +158,7 @@ pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
     costs.chain(properties).collect()
 }
 
-/// The questions for the costs of these pairs.
+/// Returns the questions for the costs of these pairs.
 fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<Question> {
     let rows = meshes(pairs.iter().copied());
     let columns = meshes(pairs.iter().map(|(from, to)| (*to, *from)));
@@ -165,7 +169,7 @@ fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<Question> {
     }
 }
 
-/// The meshes that make up these pairs: those that are first in a pair and have equal others share theirs.
+/// Returns full meshes that make up these pairs, combining first elements with equal sets of second elements.
 fn meshes(pairs: impl Iterator<Item = (IpAddr, IpAddr)>) -> Vec<(Vec<IpAddr>, Vec<IpAddr>)> {
     let mut others: BTreeMap<IpAddr, BTreeSet<IpAddr>> = BTreeMap::new();
     for (one, other) in pairs {
@@ -179,7 +183,7 @@ fn meshes(pairs: impl Iterator<Item = (IpAddr, IpAddr)>) -> Vec<(Vec<IpAddr>, Ve
     grouped(others).into_iter().flat_map(of_group).collect()
 }
 
-/// The addresses that have equal values, by these.
+/// Groups addresses by equal values.
 fn grouped<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T, Vec<IpAddr>> {
     let mut groups: BTreeMap<T, Vec<IpAddr>> = BTreeMap::new();
     for (address, value) in values {

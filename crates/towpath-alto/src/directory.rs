@@ -1,8 +1,10 @@
-//! The directory of a world: which resources there are, and what each can (RFC 7285 §9).
+//! The information resource directory of a world (RFC 7285 §9).
 //!
-//! It follows from what is known. A network map `M` gives `M`, `M-filtered`, with costs `M-costs`, and for each metric `M-METRIC` and
-//! `M-METRIC-ordinal`, with routes or topologies `M-path-vector`. `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` are there when there is something for them to tell; `updates` and `tips` always are.
-//! A compatibility profile adds the one that it names, if there are routes. Directories of other servers are there as the operator names them.
+//! It is derived from the known facts. A network map `M` yields `M` and `M-filtered`; with costs also `M-costs`, and
+//! for each metric `M-METRIC` and `M-METRIC-ordinal`; with routes or topologies also `M-path-vector`.
+//! `endpoint-properties`, `endpoint-costs`, `path-vector`, `properties` and `properties-filtered` exist if they have
+//! content; `updates` and `tips` always exist. A compatibility profile adds its own resource if there are routes. The
+//! operator can add links to directories of other servers.
 
 mod linked;
 
@@ -21,63 +23,64 @@ use crate::{
 
 pub use self::linked::{DirectoryUri, LinkFault, Linked};
 
-/// The name of the directory itself.
+/// The id of the directory itself.
 pub const DIRECTORY: &str = "directory";
 const ENDPOINT_PROPERTIES: &str = "endpoint-properties";
 const ENDPOINT_COSTS: &str = "endpoint-costs";
 const PATH_VECTOR: &str = "path-vector";
-/// The property map of everything.
+/// The complete property map.
 pub(crate) const PROPERTIES: &str = "properties";
 const PROPERTIES_FILTERED: &str = "properties-filtered";
-/// The service by which answers are followed ([`crate::updates`]). It is no resource: its answer is a stream, and whoever serves keeps that.
+/// The update stream service ([`crate::updates`]). Not a [`Resource`]: its response is a stream, which the server
+/// maintains.
 pub const UPDATES: &str = "updates";
-/// The service by which changes of answers are fetched; no resource either.
+/// The TIPS service for incremental updates; not a [`Resource`] either.
 pub const TIPS: &str = "tips";
-/// Names that no network map may have.
+/// Ids that network maps must not use.
 pub(crate) const OTHERS: [&str; 8] =
     [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES, TIPS];
 
 const FILTERED: &str = "filtered";
 const COSTS: &str = "costs";
-/// What stands behind the name of a network map and a dash in the names of its resources that are no cost maps: no metric may be called so.
+/// Suffixes of resources of a network map other than cost maps; no metric may have these names.
 pub(crate) const OF_MAPS: [&str; 3] = [FILTERED, COSTS, PATH_VECTOR];
-/// What stands behind a metric in the name of the cost map with its ranks.
+/// Suffix of a cost map with ordinal costs.
 pub(crate) const ORDINAL: &str = "-ordinal";
 
-/// What a network map must have a cost map of (RFC 7285 §11.2.3).
+/// The metric for which each network map must have a cost map (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
 
-/// The resources of a world, by name.
+/// The resources of a world, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
     resources: BTreeMap<ResourceId, Resource>,
-    /// Directories of other servers. None has the name of a resource.
+    /// Directories of other servers. Their ids differ from those of the resources.
     linked: BTreeMap<ResourceId, Linked>,
 }
 
-/// What a directory lacks that RFC 7285 demands; for `check`.
+/// A requirement of RFC 7285 that a directory violates; reported by `check`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// There is no network map (§9.2).
     #[error("there is no network map: let an agent tell in which PID each address is")]
     NetworkMap,
-    /// A network map has no cost map of `routingcost` (§11.2.3).
+    /// A network map has no cost map for `routingcost` (§11.2.3).
     #[error("network map {0} has no costs by routingcost: let an agent tell some")]
     RoutingCost(ResourceId),
-    /// A network map has so many PIDs that its cost maps are told in parts only.
+    /// A network map has too many PIDs for unfiltered cost maps.
     #[error("network map {0} has so many PIDs that no cost map is told whole, which RFC 7285 demands: join some")]
     TooLarge(ResourceId),
-    /// A metric is neither registered nor private (§10.6), or has a statistic that there is not (RFC 9439 §3.2).
+    /// A metric is neither registered nor private (§10.6), or has an unknown statistic (RFC 9439 §3.2).
     #[error(
         "metric {0} is none that clients know: begin it with priv:, without dots; statistics are cur, min, max, median, mean, stddev, stdvar, and p with a number"
     )]
     Metric(CostMetric),
-    /// A calendar begins later, and clients count from its start (RFC 8896 §5.1).
+    /// A calendar begins in the future, but clients count from its start (RFC 8896 §5.1).
     #[error(
         "calendars.{0} is still to begin, and until then its costs are their mean: set its start to a time that has been"
     )]
     CalendarToCome(CostMetric),
-    /// A calendar tells nothing of now any more.
+    /// A calendar has ended.
     #[error(
         "calendars.{0} is over, and its costs are their mean: set its start to a later time, or repeated to a greater number"
     )]
@@ -85,7 +88,7 @@ pub enum Lack {
 }
 
 impl Directory {
-    /// The directory of `world`, and what it lacks.
+    /// Returns the directory of `world` and the requirements it violates.
     pub fn of(world: &World) -> (Self, Vec<Lack>) {
         let mut draft = Draft::default();
         for region in world.regions() {
@@ -104,7 +107,7 @@ impl Directory {
         }));
         let has_properties = !world.domains.is_empty() || world.default_region().is_some();
         let can_ask = has_properties || !world.askable.properties.is_empty();
-        // Of endpoints it must offer one at least (RFC 7285 §11.4.1.4).
+        // It must offer at least one endpoint property (RFC 7285 §11.4.1.4).
         let have_endpoints_properties = !endpoints::offered(world).is_empty();
         let has_costs = !world.metrics().is_empty();
         for (name, kind, is_there) in [
@@ -124,17 +127,17 @@ impl Directory {
         (draft.directory, draft.lacks)
     }
 
-    /// The resource of that name.
+    /// Returns the resource with the given id.
     pub fn find(&self, id: &str) -> Option<&Resource> {
         self.resources.get(id)
     }
 
-    /// The resources in the order of their names.
+    /// Returns the resources, sorted by id.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.resources.values()
     }
 
-    /// What a GET of the directory gives. `uri` tells where a resource is.
+    /// Returns the response to a GET of the directory. `uri` returns the URI of a resource.
     pub fn answer(&self, world: &World, uri: impl Fn(&ResourceId) -> String) -> Answer {
         let types: BTreeSet<CostType> = self.resources().flat_map(|resource| resource.cost_types(world)).collect();
         let types: Map<String, Value> =
@@ -157,7 +160,7 @@ impl Directory {
         Answer::of(media::DIRECTORY, &document)
     }
 
-    /// The entry of the update stream service (RFC 8895 §6).
+    /// Returns the entry of the update stream service (RFC 8895 §6).
     fn updates(&self) -> Value {
         json!({
             "media-type": updates::EVENT_STREAM,
@@ -167,7 +170,7 @@ impl Directory {
         })
     }
 
-    /// The entry of TIPS (RFC 9569 §5).
+    /// Returns the entry of the TIPS service (RFC 9569 §5).
     fn views(&self) -> Value {
         json!({
             "media-type": updates::TIPS,
@@ -178,7 +181,7 @@ impl Directory {
     }
 }
 
-/// An `IRDResourceEntry` (RFC 7285 §9.2.2).
+/// Returns an `IRDResourceEntry` (RFC 7285 §9.2.2).
 fn entry(resource: &Resource, world: &World, uri: String) -> Value {
     let mut entry = Map::new();
     entry.insert("uri".into(), uri.into());
@@ -197,7 +200,7 @@ fn entry(resource: &Resource, world: &World, uri: String) -> Value {
     entry.into()
 }
 
-/// A directory that is being put together.
+/// A directory under construction.
 #[derive(Default)]
 struct Draft {
     directory: Directory,

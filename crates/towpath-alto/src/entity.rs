@@ -1,4 +1,4 @@
-//! Entities and the names of their properties (RFC 9240 §3 to §5).
+//! Entities and property names (RFC 9240 §3 to §5).
 
 use std::{fmt, net::IpAddr};
 
@@ -9,28 +9,28 @@ use crate::{
     names::{AneName, Malformed, PidName, PropertyName, ResourceId},
 };
 
-/// A set of entities of one type (RFC 9240 §5.1.2).
+/// An entity domain: entities of one type (RFC 9240 §5.1.2).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Addresses and prefixes; the same in all resources.
     Address(AddressType),
     /// The PIDs of a network map.
     Pid(ResourceId),
-    /// Abstract network elements: of a resource, or of the property map that speaks of them (`.ane`).
+    /// Abstract network elements of a resource, or of the enclosing property map (`.ane`).
     Ane(Option<ResourceId>),
 }
 
-/// The longest text of an entity: names of a resource, a type and an element, with what parts them.
+/// Maximum length of an entity identifier: resource id, entity type, element name, and separators.
 const LONGEST: usize = 64 + 1 + 32 + 1 + 64;
 
 const PID: &str = "pid";
 const ANE: &str = "ane";
 
 impl Domain {
-    /// The domain that `text` names.
+    /// Parses an entity domain.
     ///
     /// # Errors
-    /// If there is no such type, or it must have a resource before it, or must not.
+    /// If the type is unknown, or a resource id is missing or not allowed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new("entity domain", text, "ipv4, ipv6, RESOURCE.pid, RESOURCE.ane or .ane");
         let Some((resource, kind)) = text.rsplit_once('.') else {
@@ -57,35 +57,35 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Something that has properties (RFC 9240 §5.1.3).
+/// An entity with properties (RFC 9240 §5.1.3).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Entity {
-    /// All addresses of a prefix; one address is the prefix that covers it alone.
+    /// All addresses of a prefix; a single address is a prefix of full length.
     Address(IpNet),
     /// A PID of a network map.
     Pid(ResourceId, PidName),
-    /// An abstract network element, of a resource or of the property map that speaks of it.
+    /// An abstract network element of a resource, or of the enclosing property map.
     Ane(Option<ResourceId>, AneName),
 }
 
 impl Entity {
-    /// The address that it is.
+    /// Returns the address, if the entity is a single address.
     pub fn single_address(&self) -> Option<IpAddr> {
         let prefix = self.prefix()?;
         (prefix.prefix_len() == prefix.max_prefix_len()).then(|| prefix.addr())
     }
 
-    /// The entity that `text` names: `ipv4:192.0.2.0/24`, `map.pid:PID1`, `.ane:L1`.
+    /// Parses an entity identifier: `ipv4:192.0.2.0/24`, `map.pid:PID1`, `.ane:L1`.
     ///
     /// # Errors
-    /// If its domain or what it is in it is malformed.
+    /// If the domain or the name is malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let form = "DOMAIN:NAME, such as ipv4:192.0.2.0/24, MAP.pid:PID or .ane:ANE";
         let malformed = |_| Malformed::new("entity", text, form);
         if text.len() > LONGEST {
             return Err(Malformed::new("entity", text, form));
         }
-        // Names of resources may have colons too, but not behind the last dot before the name.
+        // Resource ids can also contain colons, but not between the last dot and the name.
         let split = |end: usize| Some((Domain::parse(text.get(..end)?).ok()?, text.get(end + 1..)?));
         let mut ends = text.match_indices(':').map(|(end, _)| end);
         let (domain, name) = ends.find_map(split).ok_or_else(|| Malformed::new("entity", text, form))?;
@@ -99,7 +99,7 @@ impl Entity {
         }
     }
 
-    /// The prefix that it is, if it is one.
+    /// Returns the prefix, if the entity is one.
     pub fn prefix(&self) -> Option<IpNet> {
         match self {
             Entity::Address(prefix) => Some(*prefix),
@@ -107,7 +107,7 @@ impl Entity {
         }
     }
 
-    /// The same as `resource` itself calls it: what is `resource.ane:L1` elsewhere is `.ane:L1` there (RFC 9240 §5.1.2).
+    /// Returns the identifier relative to `resource`: `resource.ane:L1` becomes `.ane:L1` there (RFC 9240 §5.1.2).
     pub(crate) fn within(&self, resource: &str) -> Self {
         match self {
             Entity::Ane(Some(named), ane) if named.as_str() == resource => Entity::Ane(None, ane.clone()),
@@ -115,7 +115,7 @@ impl Entity {
         }
     }
 
-    /// The domain that it is in.
+    /// Returns the domain of the entity.
     pub fn domain(&self) -> Domain {
         match self {
             Entity::Address(prefix) => Domain::Address(AddressType::of_prefix(*prefix)),
@@ -125,7 +125,7 @@ impl Entity {
     }
 }
 
-/// A prefix of one address is written as the address.
+/// A prefix of full length is written as an address.
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.domain())?;
@@ -138,31 +138,31 @@ impl fmt::Display for Entity {
     }
 }
 
-/// The name of a property, as requests and answers have it (RFC 9240 §5.2.3): `country`, `map.pid`.
+/// A property name as used in requests and responses (RFC 9240 §5.2.3): `country`, `map.pid`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Property {
-    /// The resource that it follows from, if it depends on one.
+    /// The resource that defines the property, if it is resource-specific.
     pub resource: Option<ResourceId>,
-    /// Its name.
+    /// The unqualified name.
     pub name: PropertyName,
 }
 
 impl Property {
-    /// The property that tells in which PID of `map` an address is (RFC 7285 §7.1.1).
+    /// Returns the property for the PID of an address in `map` (RFC 7285 §7.1.1).
     pub fn pid_of(map: &ResourceId) -> Self {
         let name = PropertyName::new(PID).expect("a valid name");
         Self { resource: Some(map.clone()), name }
     }
 
-    /// Whether it is the PID of an address.
+    /// Returns whether this is the PID property.
     pub fn is_pid(&self) -> bool {
         self.resource.is_some() && self.name.as_str() == PID
     }
 
-    /// The property that `text` names.
+    /// Parses a property name.
     ///
     /// # Errors
-    /// If it, or the resource before its last dot, is malformed.
+    /// If the name, or the resource id before its last dot, is malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         match text.rsplit_once('.') {
             None => Ok(Self { resource: None, name: PropertyName::new(text)? }),

@@ -1,4 +1,4 @@
-//! What an agent knows: all of it, each time. Also the format of static files, and what is written in JSON is read back as it was.
+//! The complete knowledge of an agent. Also the format of static files; the JSON form round-trips.
 //!
 //! ```toml
 //! [network-map.default]
@@ -19,7 +19,7 @@
 //! [contexts.delay-ow]
 //! cost-source = "estimation"
 //!
-//! [calendars.tput] # costs by this metric may be lists then: one for each interval
+//! [calendars.tput] # allows lists of costs for this metric, one per interval
 //! start = "2026-01-05T00:00:00Z"
 //! time-interval-size = 3600
 //! number-of-intervals = 24
@@ -65,46 +65,46 @@ use crate::{
 /// Costs from the first PID to the second.
 pub type PidCosts = BTreeMap<PidName, BTreeMap<PidName, Cost>>;
 
-/// What an agent knows of the network.
+/// An agent's facts about the network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Facts {
-    /// Network maps: what is in each PID.
+    /// Network maps: the prefixes of each PID.
     pub network_map: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<Prefix>>>,
     /// Costs between PIDs of a network map, by metric.
     pub cost_map: BTreeMap<ResourceId, BTreeMap<CostMetric, PidCosts>>,
-    /// Properties of entities, each of at most 64 levels. `null` says that there is no value.
+    /// Properties of entities, each nested at most 64 levels deep. `null` means that there is no value.
     #[serde(deserialize_with = "nested::properties")]
     pub properties: BTreeMap<Entity, BTreeMap<PropertyName, serde_json::Value>>,
     /// Costs between addresses or prefixes.
     pub costs: Vec<Costs>,
-    /// Where the values of metrics come from; of a metric also for its statistics.
+    /// The origin of each metric's values; also applies to the metric's statistics.
     pub contexts: BTreeMap<CostMetric, CostContext>,
-    /// When the intervals are of metrics of which costs are told over time.
+    /// The intervals of metrics with costs over time.
     pub calendars: BTreeMap<CostMetric, Calendar>,
-    /// Routers with their routes.
+    /// Routers and their routes.
     pub routers: BTreeMap<RouterName, Router>,
-    /// Topologies with what is attached to their nodes.
+    /// Topologies and the prefixes attached to their nodes.
     pub topology: BTreeMap<TopologyName, Told>,
-    /// A database of where addresses are. Files of facts have none.
+    /// A geolocation database. Not part of fact files.
     #[serde(skip)]
     pub locations: Option<Arc<Locations>>,
-    /// What it can be asked for when a request comes. Files of facts have nothing of the kind.
+    /// Values that the agent can provide on demand. Not part of fact files.
     #[serde(skip)]
     pub askable: Askable,
 }
 
-/// A router, as far as it is known.
+/// A router.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Router {
-    /// Its addresses, by which routes of others lead to it.
+    /// Its addresses, which identify it as the next hop of other routers.
     pub addresses: BTreeSet<IpAddr>,
-    /// What is behind it: traffic from there takes its routes.
+    /// Prefixes behind the router; traffic from them takes its routes.
     pub serves: BTreeSet<Prefix>,
-    /// Whether it serves all that no other router does.
+    /// Whether it serves all prefixes that no other router serves.
     pub default: bool,
-    /// Its routes. None: another agent tells them.
+    /// Its routes; `None` if another agent provides them.
     #[serde(serialize_with = "write_table", deserialize_with = "table", skip_serializing_if = "Option::is_none")]
     pub routes: Option<Arc<Table>>,
 }
@@ -115,7 +115,7 @@ fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Table>
     Ok(Some(Arc::new(written.into_iter().map(route).collect())))
 }
 
-/// One after another, so that a large table is not copied for it.
+/// Serializes the routes one by one, without copying a large table.
 fn write_table<S: Serializer>(table: &Option<Arc<Table>>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(table.iter().flat_map(|table| table.routes()).map(|(prefix, way)| RouteInFile {
         prefix: Prefix(prefix),
@@ -124,7 +124,7 @@ fn write_table<S: Serializer>(table: &Option<Arc<Table>>, serializer: S) -> Resu
     }))
 }
 
-/// A route as files have it.
+/// A route in a fact file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RouteInFile {
@@ -138,43 +138,44 @@ struct RouteInFile {
 /// Costs from one prefix to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// From there,
+    /// The source.
     pub src: Prefix,
-    /// to there,
+    /// The destination.
     pub dst: Prefix,
-    /// by each of these metrics.
+    /// The cost by metric.
     #[serde(flatten)]
     pub values: BTreeMap<CostMetric, Cost>,
 }
 
 impl Costs {
-    /// How its ends are called beside the metrics when it is written: no metric of it can be called so.
+    /// Serialized keys of the two ends, next to the metrics; no metric may have these names.
     pub(crate) const ENDS: [&str; 2] = ["src", "dst"];
 }
 
-/// A prefix as people write it, without bits behind its length.
+/// A prefix in text form, without host bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Prefix(pub IpNet);
 
-/// A cost: finite, not negative (RFC 7285 §6.1.2.1). Written as a number, or as a list with one for each interval of the calendar of its metric.
+/// A cost: finite and non-negative (RFC 7285 §6.1.2.1). Serialized as a number, or as a list with one number per
+/// interval of the metric's calendar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost(Course);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Course {
     Steady(f64),
-    /// 1 to [`MOST_INTERVALS`].
+    /// Between 1 and [`MOST_INTERVALS`] values.
     Intervals(Arc<[f64]>),
 }
 
 impl Cost {
-    /// The cost of that value; none if it is negative, or no number.
+    /// Returns a constant cost; `None` if the value is negative or not finite.
     pub fn new(value: f64) -> Option<Self> {
         (value.is_finite() && value >= 0.0).then_some(Self(Course::Steady(value)))
     }
 
-    /// Its value in the unit of its metric; of several intervals the mean.
+    /// Returns the value in the unit of the metric; the mean if there are several intervals.
     pub fn value(&self) -> f64 {
         match &self.0 {
             Course::Steady(value) => *value,
@@ -182,7 +183,7 @@ impl Cost {
         }
     }
 
-    /// Its values in the intervals of its calendar, if they are told one by one.
+    /// Returns the values per calendar interval, if the cost has them.
     pub fn intervals(&self) -> Option<&Arc<[f64]>> {
         match &self.0 {
             Course::Steady(_) => None,
@@ -190,7 +191,7 @@ impl Cost {
         }
     }
 
-    /// Whether all its values may be such of `metric`.
+    /// Returns whether all values are valid for `metric`.
     pub(crate) fn suits(&self, metric: &CostMetric) -> bool {
         let is_suitable = |value: &f64| value.fract() == 0.0;
         !is_whole(metric.as_str())
@@ -200,18 +201,18 @@ impl Cost {
             }
     }
 
-    /// Reads a cost that must be one number.
+    /// Deserializes a cost that must be a single number.
     pub(crate) fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
     }
 }
 
-/// The mean of the costs of all intervals; of values whose sum is no number, the greatest that is one.
+/// Returns the mean over all intervals; `f64::MAX` if the sum overflows.
 pub(crate) fn mean(costs: &[f64]) -> f64 {
     (costs.iter().sum::<f64>() / costs.len() as f64).min(f64::MAX)
 }
 
-/// The value of a cost.
+/// Validates the value of a cost.
 fn checked<E: de::Error>(value: f64) -> Result<f64, E> {
     if Cost::new(value).is_some() { Ok(value) } else { Err(E::custom(format!("{value} is no cost: 0 or more"))) }
 }
@@ -231,7 +232,7 @@ impl Serialize for Cost {
     }
 }
 
-/// Reads a number or a list of numbers.
+/// Deserializes a number or a list of numbers.
 struct AnyCourse;
 
 impl<'de> Visitor<'de> for AnyCourse {
@@ -284,10 +285,10 @@ impl<'de> Deserialize<'de> for Entity {
 }
 
 impl Facts {
-    /// Reads a static file: TOML, or JSON of the same form.
+    /// Parses a static file: TOML, or equivalent JSON.
     ///
     /// # Errors
-    /// If it is neither, or says what cannot be said; with line and column.
+    /// If the text is neither, or has invalid content; with line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| error.to_string())
@@ -298,10 +299,11 @@ impl Facts {
     }
 }
 
-/// Does that where there is stack for the deepest TOML: `toml` takes tables apart level by level, of which it allows 80 within each other, each named by 80 keys.
+/// Runs a function on a thread with enough stack for the deepest TOML: `toml` recurses through tables, of which it
+/// allows 80 nested ones, each named by 80 keys.
 ///
 /// # Errors
-/// If there is no thread for it.
+/// If the thread cannot be spawned.
 fn with_deep_stack<T: Send>(read: impl FnOnce() -> T + Send) -> io::Result<T> {
     const STACK_BYTES: usize = 64 << 20;
     thread::scope(|scope| {
@@ -346,7 +348,7 @@ mod tests {
 
     #[test]
     fn values_are_nested_no_deeper_than_can_be_read_again() {
-        // Each level of braces stands for 79 of keys.
+        // Each level of braces adds 79 levels of keys.
         let deep = |levels: usize| {
             let key = ["a"; 79].join(".");
             format!("{}1{}", format!("{{ {key} = ").repeat(levels), " }".repeat(levels))
@@ -442,7 +444,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The nearest of all numbers, not one beside it: else answers would change because a server was started again.
+        /// Must be the nearest number: otherwise responses would change after a restart of the server.
         #[test]
         fn numbers_are_read_back_to_the_last_bit(
             values in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Requests: JSON that a client sent, taken apart field by field. What is wrong becomes the [`Problem`] that names the field.
+//! Typed access to the JSON fields of a request. Errors become a [`Problem`] that names the field.
 
 use std::fmt::Display;
 
@@ -6,27 +6,27 @@ use serde_json::{Map, Value};
 
 use crate::problem::Problem;
 
-/// A JSON object of a request, or one within it. Fields that nobody asks for are ignored (RFC 7285 §8.3.7).
+/// A JSON object in a request. Unknown fields are ignored (RFC 7285 §8.3.7).
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
     members: &'a Map<String, Value>,
-    /// The field that it is, with those that it is in; empty for the whole request.
+    /// The field that contains the object; empty for the request itself.
     parent: &'a str,
 }
 
-/// Reads the body of a request.
+/// Parses the body of a request.
 ///
 /// # Errors
-/// [`Problem`] with `E_SYNTAX` if it is no JSON (serde_json bounds its depth to 128).
+/// [`Problem`] with `E_SYNTAX` if it is not JSON (serde_json limits its depth to 128).
 pub fn parse(body: &[u8]) -> Result<Value, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::syntax(&error))
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a whole request.
+    /// Returns the fields of the request itself.
     ///
     /// # Errors
-    /// If it is no object.
+    /// If the request is not an object.
     pub fn of(request: &'a Value) -> Result<Self, Problem> {
         match request {
             Value::Object(members) => Ok(Self { members, parent: "" }),
@@ -38,17 +38,17 @@ impl<'a> Fields<'a> {
         if self.parent.is_empty() { field.to_owned() } else { format!("{}/{field}", self.parent) }
     }
 
-    /// The error of that field having that value.
+    /// Returns the error for an invalid value of a field.
     pub fn refuse(&self, field: &str, value: &str, reason: &(impl Display + ?Sized)) -> Problem {
         Problem::bad_value(self.name(field), value, reason)
     }
 
-    /// The error of that field having the value that it has, as a whole.
+    /// Returns the error for the present value of a field as a whole.
     pub fn refuse_present(&self, field: &str, reason: &(impl Display + ?Sized)) -> Problem {
         self.refuse(field, &self.members.get(field).map(plain).unwrap_or_default(), reason)
     }
 
-    /// The error of a field that must be there and is not.
+    /// Returns the error for a missing required field.
     pub fn missing(&self, field: &str) -> Problem {
         Problem::missing(self.name(field))
     }
@@ -63,35 +63,35 @@ impl<'a> Fields<'a> {
         read(value).map(Some).ok_or_else(|| Problem::wrong_type(self.name(field), expected))
     }
 
-    /// A field that is an object; `path` is its name with those that it is in.
+    /// Reads an object; `field` becomes the prefix of its field names in errors.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If the field has another type.
     pub fn object(&self, field: &'a str) -> Result<Option<Fields<'a>>, Problem> {
         debug_assert!(self.parent.is_empty(), "no request has objects in objects");
         self.get(field, "an object", |value| Some(Fields { members: value.as_object()?, parent: field }))
     }
 
-    /// A text.
+    /// Reads a string.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If the field has another type.
     pub fn text(&self, field: &str) -> Result<Option<&'a str>, Problem> {
         self.get(field, "a string", Value::as_str)
     }
 
-    /// A truth.
+    /// Reads a boolean.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If the field has another type.
     pub fn truth(&self, field: &str) -> Result<Option<bool>, Problem> {
         self.get(field, "true or false", Value::as_bool)
     }
 
-    /// A list of what `read` makes of its elements.
+    /// Reads a list, converting each element with `read`.
     ///
     /// # Errors
-    /// If it is no list. What an element should be and is not, is an `E_INVALID_FIELD_VALUE` of the list (RFC 7285 §8.5.2).
+    /// If the field is not a list. An invalid element is an `E_INVALID_FIELD_VALUE` of the list (RFC 7285 §8.5.2).
     pub fn list<T, E: Display>(
         &self,
         field: &str,
@@ -102,10 +102,10 @@ impl<'a> Fields<'a> {
         elements.iter().map(read).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of texts, of which `read` makes something.
+    /// Reads a list of strings, converting each with `read`.
     ///
     /// # Errors
-    /// As [`Self::list`].
+    /// As for [`Self::list`].
     pub fn texts<T, E: Display>(
         &self,
         field: &str,
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value as an error shows it: strings without quotes.
+/// Formats a value for error messages: strings without quotes.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

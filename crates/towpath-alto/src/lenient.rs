@@ -1,48 +1,47 @@
-//! JSON of which only some is known: that is taken, and all else is passed over, whatever form it has.
+//! Lenient JSON deserialization: known parts are read, and everything else is skipped, whatever its form.
 //!
-//! [`Filling`] reads one value into something that is [`Fill`], which is told what the value is and may fill what is
-//! within it in turn. Nothing is kept that nobody took, so memory is that of what is taken. Depth is bounded by
-//! `serde_json`, to 128; what is passed over takes no stack.
+//! [`Filling`] reads one value into a [`Fill`], which receives the value and can read nested values in turn. Only
+//! values that are taken use memory. `serde_json` limits the depth to 128; skipped values use no stack.
 //!
-//! What is no JSON is an error of the whole document.
+//! Invalid JSON is an error for the whole document.
 
 use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// What takes from a JSON value what it knows. Of a kind that it does not override, it takes nothing.
+/// A receiver of a JSON value. The default methods ignore the value.
 pub(crate) trait Fill {
-    /// The value is this text.
+    /// Receives a string.
     fn text(&mut self, _text: &str) {}
 
-    /// The value is this number.
+    /// Receives a number.
     fn number(&mut self, _number: f64) {}
 
-    /// The value is an object, and the next value in it has this name. It must be taken from `members`, or passed over.
+    /// Receives the name of the next member of an object. The value must be read from `members` or skipped.
     fn member<'de, A: MapAccess<'de>>(&mut self, _name: &str, members: &mut A) -> Result<(), A::Error> {
         pass_over(members)
     }
 
-    /// The value is an array. All its elements must be taken, or passed over.
+    /// Receives an array. All elements must be read or skipped.
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         while elements.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }
 }
 
-/// Passes over the value of a member.
+/// Skips the value of a member.
 pub(crate) fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
     members.next_value::<IgnoredAny>().map(drop)
 }
 
-/// Takes the value of a member.
+/// Reads the value of a member.
 pub(crate) fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
     let mut taken = T::default();
     members.next_value_seed(Filling(&mut taken))?;
     Ok(taken)
 }
 
-/// The reader of one value, whatever it is.
+/// Reads one value of any type.
 pub(crate) struct Filling<'a, T>(pub(crate) &'a mut T);
 
 impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
@@ -98,13 +97,13 @@ impl<'de, T: Fill> Visitor<'de> for Filling<'_, T> {
     }
 }
 
-/// A number or a text. Truths, objects, arrays, `null` and blank texts are nothing.
+/// A number or a string. Booleans, objects, arrays, `null` and blank strings are `Nothing`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum Scalar {
     #[default]
     Nothing,
     Number(f64),
-    /// Without blanks around it.
+    /// Trimmed.
     Text(String),
 }
 
@@ -113,7 +112,7 @@ impl Scalar {
         *self == Scalar::Nothing
     }
 
-    /// The number that it is, or that its text is. A text may be `NaN` or `inf`.
+    /// Returns the number, or the text parsed as one. Text can be `NaN` or `inf`.
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self {
             Scalar::Nothing => None,
@@ -122,7 +121,7 @@ impl Scalar {
         }
     }
 
-    /// Its text, or its number as text.
+    /// Returns the text, or the number formatted as text.
     pub(crate) fn as_text(&self) -> Option<Cow<'_, str>> {
         match self {
             Scalar::Nothing => None,

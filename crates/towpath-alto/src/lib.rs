@@ -1,13 +1,19 @@
-//! ALTO (RFC 7285 and its extensions): what a path costs.
+//! ALTO (RFC 7285 and its extensions): network path costs.
 //!
-//! Agents tell [`facts`]; all of them make a [`world`], which is checked and never changed: a new one takes its place. What the world has to tell
-//! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
-//! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What it lacks may be asked for when a request comes ([`delegation`]). What is offered beside what the RFCs say is [`compatibility`].
+//! Agents provide [`facts`], which are combined into a [`world`]. A world is validated and immutable; updates create
+//! a new one. From it follows a [`directory`] of [`resource`]s, each a pure function of the world and a request.
+//! [`fields`] parses requests, and [`problem`] describes errors in them. Costs of many pairs form a [`matrix`], and
+//! some have a [`calendar`]. A [`path`] leads through the [`routes`] of routers and over the links of a [`topology`].
+//! Values that the world lacks can be fetched on demand ([`delegation`]). [`compatibility`] contains extensions
+//! beyond the RFCs.
 //!
-//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
-//! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows; [`client`], which asks other servers.
+//! Inputs: [`looking_glass`], [`mrt`] and [`bmp`] decode the output of routers, and [`feed`] maintains their routes;
+//! [`geo`] locates addresses; [`lines`] reads the output of programs; [`sites`] and [`measurements`] read registries
+//! and measurement tools. [`order`] is the expression language that orders [`replicas`]. [`patch`] computes changes
+//! of documents, and [`updates`] sends them to followers. [`client`] queries other servers.
 //!
-//! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
+//! The crate does no HTTP, file access or timekeeping. Everything is a function of bytes, except for readers of a
+//! given stream.
 
 pub mod address;
 mod bgp_update;

@@ -1,4 +1,4 @@
-//! Directories of other servers: where they are, and how a directory refers to them (RFC 7285 §9.2.4).
+//! Links to directories of other servers (RFC 7285 §9.2.4).
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -11,22 +11,22 @@ use crate::{
     names::{Malformed, ResourceId},
 };
 
-/// The longest address of a directory, in bytes.
+/// Maximum length of a directory URI in bytes.
 const MAX_URI_BYTES: usize = 2048;
 
-/// The most directories that one refers to: clients read them all.
+/// Maximum number of linked directories: clients read them all.
 const MAX_LINKED: usize = 100;
 
-/// Where the directory of a server is: an absolute http or https URI, without user and fragment.
+/// The address of a server's directory: an absolute http or https URI without user information and fragment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DirectoryUri(String);
 
 impl DirectoryUri {
-    /// The address that `text` is.
+    /// Parses the URI of a directory.
     ///
     /// # Errors
-    /// If it has not the form of one.
+    /// If the URI is malformed.
     pub fn new(text: &str) -> Result<Self, Malformed> {
         let form =
             "http:// or https:// with a host, without user and fragment, at most 2048 printable ASCII characters";
@@ -39,12 +39,12 @@ impl DirectoryUri {
         }
     }
 
-    /// The address as text.
+    /// Returns the URI as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is asked over TLS.
+    /// Returns whether the URI uses TLS.
     pub fn is_secure(&self) -> bool {
         scheme_and_rest(&self.0).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
     }
@@ -54,14 +54,14 @@ fn scheme_and_rest(text: &str) -> Option<(&str, &str)> {
     text.split_once("://")
 }
 
-/// What stands between the scheme, which must be http or https, and the path.
+/// Returns the authority of an http or https URI.
 fn authority(text: &str) -> Option<&str> {
     let (scheme, rest) = scheme_and_rest(text)?;
     let is_http = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
     rest.split(['/', '?', '#']).next().filter(|_| is_http)
 }
 
-/// Whether there is a host, and behind it a port or nothing. An address of IPv6 stands in brackets.
+/// Returns whether the authority has a host and an optional port. IPv6 addresses are in brackets.
 fn is_host_and_port(authority: &str) -> bool {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
@@ -108,33 +108,33 @@ impl TryFrom<String> for DirectoryUri {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linked {
-    /// Where it is.
+    /// Its URI.
     pub url: DirectoryUri,
 }
 
 impl Linked {
-    /// Its entry in the directory that refers to it.
+    /// Returns its entry in the directory that links to it.
     pub(super) fn entry(&self) -> Value {
         json!({ "uri": self.url.as_str(), "media-type": media::DIRECTORY })
     }
 }
 
-/// Why a directory cannot refer to others; the operator's fault.
+/// Reason why directories cannot be linked; the operator must fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFault {
-    /// A resource has the name already.
+    /// The id belongs to a resource.
     #[error("linked directory {0}: call it otherwise: there is a resource of that name")]
     Name(ResourceId),
-    /// There are too many.
+    /// There are too many linked directories.
     #[error("there are {0} linked directories: link at most {MAX_LINKED}")]
     TooMany(usize),
 }
 
 impl Directory {
-    /// The same directory, which refers to others under these names too.
+    /// Adds links to other directories under these ids.
     ///
     /// # Errors
-    /// If one of the names is that of a resource, or there are more than 100.
+    /// If an id belongs to a resource, or there are more than 100 links.
     pub fn with_linked(mut self, linked: BTreeMap<ResourceId, Linked>) -> Result<Self, LinkFault> {
         if linked.len() > MAX_LINKED {
             return Err(LinkFault::TooMany(linked.len()));
@@ -147,7 +147,7 @@ impl Directory {
         Ok(self)
     }
 
-    /// The directories of other servers to which it refers, in the order of their names.
+    /// Returns the linked directories of other servers, sorted by id.
     pub fn linked(&self) -> impl Iterator<Item = (&ResourceId, &Linked)> {
         self.linked.iter()
     }
