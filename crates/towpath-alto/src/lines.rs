@@ -1,4 +1,4 @@
-//! What a program tells of the network, in lines of JSON.
+//! Network facts printed by a program as lines of JSON.
 //!
 //! ```json
 //! {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}
@@ -10,17 +10,19 @@
 //! {"commit": {}}
 //! ```
 //!
-//! A line tells something, or takes it back by its key; the last one of a key holds. [`Lines`] keeps what was told, and changes nothing of it
-//! before a line commits: then all since the last commit holds at once. [`Cutter`] cuts what a program prints into lines.
+//! A line sets a fact, or withdraws it by its key; the last line for a key wins. [`Lines`] keeps the facts and
+//! applies changes only at a commit, all since the last one together. [`Cutter`] splits the output of a program into
+//! lines.
 //!
-//! Units are those of [`crate::facts`]. Between PIDs of a `map`, both ends of a metric are names, else addresses or prefixes, where no metric
-//! can be called `src` or `dst`. `next-hop` and `as-path` may be absent, as for a route within the router's own AS. Which prefixes a router serves is not told here; another agent can.
+//! Units are those of [`crate::facts`]. With a `map`, both ends of a metric are PIDs, otherwise addresses or
+//! prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a
+//! route within the router's own AS. The prefixes served by a router cannot be set here, but by another agent.
 //!
-//! A program that is asked when a request comes ([`crate::delegation`]) prints the same: metrics between addresses and properties of addresses, and a commit at the end of
-//! each answer ([`Reply`]).
+//! A program queried on demand ([`crate::delegation`]) prints the same format: metrics between addresses, properties
+//! of addresses, and a commit at the end of each response ([`Reply`]).
 //!
-//! A link has the fields of one in a file of facts, and `attach`: what is behind its ends. It is taken back, with that, by its topology and its ends as they were told.
-//! A topology is what its links are together.
+//! A link has the fields of a link in a fact file, and `attach`: the prefixes attached to its ends. It is withdrawn,
+//! with its attachments, by its topology and its ends in the same order. A topology consists of its links.
 
 mod asked;
 mod cutter;
@@ -42,47 +44,47 @@ use crate::{
     world::WorldFault,
 };
 
-/// The longest line, in bytes, without its end.
+/// Maximum length of a line in bytes, without its line ending.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// The longest value of a property, in bytes of JSON.
+/// Maximum size of a property value, in bytes of JSON.
 pub const MAX_VALUE_BYTES: usize = 4 << 10;
 
-/// The most facts that one program may tell, with the lines since the last commit: about three times the routes of the whole Internet. Each prefix that
-/// is attached to a node is one.
+/// Maximum number of facts per program, including lines since the last commit: about three times the routes of the
+/// whole Internet. Each attached prefix counts as one.
 pub const MAX_FACTS: usize = 4_000_000;
 
-/// The most hops of an AS path, as of all that routers print.
+/// Maximum number of hops in an AS path, as for all router output.
 pub const MAX_HOPS: usize = 255;
 
-/// What is wrong with a line, and which: the fault of the program that printed it.
+/// An invalid line: its number and the error. The program that printed it is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct LineError {
-    /// Its number; the first line is 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// The error.
     pub fault: LineFault,
 }
 
-/// What is wrong with a line.
+/// The error in a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
-    /// It is longer than [`MAX_LINE_BYTES`].
+    /// The line is longer than [`MAX_LINE_BYTES`].
     #[error("it has more than {MAX_LINE_BYTES} bytes: tell one fact a line")]
     TooLong,
-    /// It is no JSON, or has not the fields of what it tells.
+    /// The line is not JSON or has the wrong fields.
     #[error("{reason} (column {column})")]
     Invalid {
-        /// What is wrong, cut to 200 characters.
+        /// The error, cut to 200 characters.
         reason: String,
-        /// Where, in bytes; the first one is 1.
+        /// The position in bytes, from 1.
         column: usize,
     },
-    /// A field has not the form that it must have.
+    /// A field is malformed.
     #[error("{0}")]
     Field(#[from] Malformed),
-    /// It says what no resource may tell.
+    /// The fact is not valid in any resource.
     #[error(transparent)]
     World(#[from] WorldFault),
     /// The path of a route has more than [`MAX_HOPS`].
@@ -91,65 +93,66 @@ pub enum LineFault {
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
     ValueTooLong,
-    /// A metric between prefixes is called as facts call its ends.
+    /// A metric between prefixes has the name of one of its ends in facts.
     #[error("between prefixes no metric can be called '{0}', which facts call an end: call it 'priv:{0}'")]
     MetricName(CostMetric),
-    /// Something is attached to a node that the link has not.
+    /// A prefix is attached to a node that is not an end of the link.
     #[error("'{0}' is no end of the link: attach to it with a link that it has")]
     NoEnd(NodeName),
-    /// A program that is asked tells something else than it can be asked for.
+    /// A queried program printed a fact of a kind that cannot be requested.
     #[error("only metrics between addresses, properties of addresses and commits answer what was asked")]
     NoAnswer,
-    /// What is to be committed makes a topology of it that cannot be. Nothing is committed, and what was told since the last commit waits for the next one.
+    /// The commit would create an invalid topology. Nothing is committed; pending changes remain for the next commit.
     #[error("nothing is committed, because of '{topology}': {error}; withdraw links, and commit again")]
     Topology {
-        /// Which.
+        /// The topology.
         topology: TopologyName,
-        /// Why.
+        /// The reason.
         error: TopologyError,
     },
-    /// There are as many facts and lines since the last commit as there may be.
+    /// The limit on facts and pending lines is reached.
     #[error("there is room for {MAX_FACTS} facts and lines since the last commit: commit earlier, or withdraw")]
     Full,
 }
 
-/// What one program has told. Memory grows with facts and with lines since the last commit, [`MAX_FACTS`] together.
+/// The facts set by one program. Memory grows with facts and pending lines, together at most [`MAX_FACTS`].
 #[derive(Debug)]
 pub struct Lines {
     known: Known,
-    /// Since the last commit.
+    /// Changes since the last commit.
     pending: Vec<Change>,
-    /// How many facts they take room for.
+    /// Number of facts in the pending changes.
     pending_facts: usize,
-    /// How many lines there were.
+    /// Number of lines read.
     count: u64,
-    /// How many facts, and changes, there may be.
+    /// Maximum number of facts and pending changes.
     room: usize,
 }
 
 impl Default for Lines {
-    /// Nothing is told yet.
+    /// Returns an empty set.
     fn default() -> Self {
         Self::with_room(MAX_FACTS)
     }
 }
 
 impl Lines {
-    /// For so many facts.
+    /// Creates it with the given capacity.
     fn with_room(room: usize) -> Self {
         Self { known: Known::default(), pending: Vec::new(), pending_facts: 0, count: 0, room }
     }
 
-    /// Takes the next line, without its end. Whether it was a commit, after which [`Self::facts`] are others. A blank line says nothing.
+    /// Processes the next line, without its line ending. Returns whether it was a commit, which changes
+    /// [`Self::facts`]. Blank lines are ignored.
     ///
     /// # Errors
-    /// [`LineError`]. The line counts, and says nothing else.
+    /// [`LineError`]. The line counts but has no effect.
     pub fn take(&mut self, line: &[u8]) -> Result<bool, LineError> {
         self.count += 1;
         self.read(line).map_err(|fault| LineError { line: self.count, fault })
     }
 
-    /// All that is told, as of the last commit.
+    /// Returns the facts as of the last commit.
     pub fn facts(&self) -> Facts {
         self.known.facts()
     }
@@ -172,7 +175,7 @@ impl Lines {
     }
 }
 
-/// A line, if it says something.
+/// Parses a line; `None` if it is blank.
 fn parse(line: &[u8]) -> Result<Option<Line>, LineFault> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineFault::TooLong);
@@ -183,10 +186,10 @@ fn parse(line: &[u8]) -> Result<Option<Line>, LineFault> {
     serde_json::from_slice(line).map(Some).map_err(|error| invalid(&error))
 }
 
-/// What is wrong with the JSON of a line.
+/// Converts a JSON error.
 fn invalid(error: &serde_json::Error) -> LineFault {
     let text = error.to_string();
-    // It says 'at line 1', whichever line of the program it is.
+    // The message ends with 'at line 1' regardless of the actual line.
     let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
     LineFault::Invalid { reason: reason.chars().take(200).collect(), column: error.column() }
 }

@@ -1,24 +1,24 @@
-//! Routes out of the text that a router, or its looking glass, prints for people.
+//! Parses routes from the human-readable output of routers and looking glasses.
 //!
-//! [`parse`] finds out which router wrote a text and reads it into a [`Table`]; [`Dialect::parse`] reads it as one
-//! dialect. [`first_block`] takes the text out of a page of HTML. A line goes to the reader of its dialect, which keeps
-//! the prefix and the route that are open; when the route ends it goes into the table. What was not understood
-//! is told in [`Table::skipped`], with its line, and never guessed: a line that says nothing of use only ends what
-//! stood before it, so that no route lands at the prefix of another.
+//! [`parse`] detects the router's dialect and parses the text into a [`Table`]; [`Dialect::parse`] uses a given
+//! dialect. [`first_block`] extracts the text from an HTML page. Lines are passed to the reader of the dialect, which
+//! keeps the current prefix and route and adds completed routes to the table. Lines that cannot be parsed are
+//! reported in [`Table::skipped`] with their line numbers, and never guessed. An unrecognized line ends the current
+//! entry, so that no route is assigned to another prefix.
 //!
-//! Choices that all dialects share:
-//! - One route a prefix, the active one. Of several next hops with equal cost, the one that the router marks as chosen;
-//!   if it marks none, the first.
-//! - The code of a path's origin (`I`, `E`, `?`, also in lower case) is known by what it is, and what stands behind it
-//!   is no part of the path. Where routers print one, a path without it was cut off and is refused.
-//! - Braces are AS sets. Brackets before the path are the router's own AS or a count of hops and are dropped.
+//! Rules common to all dialects:
+//! - One route per prefix, the active one. Of several next hops with equal cost, the one that the router marks as
+//!   chosen; if it marks none, the first.
+//! - Origin codes (`I`, `E`, `?`, also in lower case) end the path; text after them is ignored. In dialects that
+//!   print the origin, a path without it was truncated and is rejected.
+//! - Braces are AS sets. Brackets before the path contain the router's own AS or a hop count and are dropped.
 //!   Parentheses are confederation segments and are dropped, since they are inside one AS.
-//! - A route that is not of BGP has an empty path.
-//! - Tables of several routing instances are read as one: of two routes to a prefix the first one stays, the other is
-//!   told as [`Why::Repeated`]. Who wants one instance asks the router for its table alone.
+//! - Routes of other protocols than BGP have an empty path.
+//! - Tables of several routing instances are merged: the first route to a prefix is kept, the others are reported as
+//!   [`Why::Repeated`]. To get one instance, query the router for its table alone.
 //!
-//! Nothing here asks a router, keeps state between texts, or checks that a route is true. Time grows with the length of
-//! the text, memory with its routes and with the lines that were skipped; no text panics.
+//! This module does not query routers, keeps no state between texts, and does not verify routes. Time grows with the
+//! length of the text, memory with its routes and skipped lines. No input panics.
 
 mod bird;
 mod entry;
@@ -37,13 +37,13 @@ use self::harvest::Harvest;
 pub use self::page::first_block;
 use crate::route::Route;
 
-/// The longest line that is read, in bytes. A path of 255 numbers with ten digits needs 2805.
+/// Maximum length of a line in bytes. A path of 255 ten-digit numbers needs 2805.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// The most routes that are taken from one text: about three times what the whole Internet has in both families.
+/// Maximum number of routes per text: about three times the routes of the whole Internet in both families.
 const MAX_ROUTES: usize = 4_000_000;
 
-/// A form in which routers print routes.
+/// An output format of routers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// Junos, `show route`.
@@ -52,28 +52,29 @@ pub enum Dialect {
     JunosDetail,
     /// FRR, Quagga and Cisco IOS, `show ip bgp` and `show bgp ipv6`.
     Frr,
-    /// The same, and Arista's EOS, for one prefix: `show ip bgp PREFIX`.
+    /// FRR, Quagga, Cisco IOS and Arista EOS for one prefix: `show ip bgp PREFIX`.
     FrrEntry,
-    /// BIRD 1 to 3, `show route all`. The short form, `show route`, is read too, but has no paths for routes of BGP.
+    /// BIRD 1 to 3, `show route all`. The short form, `show route`, is also parsed, but has no AS paths for BGP
+    /// routes.
     Bird,
 }
 
 impl Dialect {
-    /// All dialects, in the order in which they are tried.
+    /// All dialects, in the order of detection.
     pub const ALL: [Self; 5] = [Self::JunosTable, Self::JunosDetail, Self::Frr, Self::FrrEntry, Self::Bird];
 
-    /// The dialect of the first line in `text` that only one dialect has.
+    /// Returns the dialect of the first line in `text` that identifies one.
     pub fn detect(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter(|line| line.len() <= MAX_LINE_BYTES);
         lines.find_map(|line| Self::ALL.into_iter().find(|dialect| dialect.has(line)))
     }
 
-    /// Whether routers of this dialect print nothing when they have no route.
+    /// Returns whether routers of this dialect print nothing if they have no route.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::JunosTable | Self::JunosDetail)
     }
 
-    /// Whether `line` tells this dialect from the others.
+    /// Returns whether `line` identifies this dialect.
     fn has(self, line: &str) -> bool {
         match self {
             Self::JunosTable => junos::is_table_line(line),
@@ -84,11 +85,11 @@ impl Dialect {
         }
     }
 
-    /// The routes in `text`, read as this dialect. At most 4,000,000; lines of more than 4 KiB are skipped.
+    /// Parses the routes in `text` as this dialect, at most 4,000,000. Lines longer than 4 KiB are skipped.
     ///
     /// # Errors
-    /// If there is no active route in it that could be understood. An empty table is such a text: it looks the same as
-    /// an answer that was cut off.
+    /// If the text has no active route that can be parsed. This includes an empty table, which cannot be
+    /// distinguished from truncated output.
     pub fn parse(self, text: &str) -> Result<Table, Unreadable> {
         let harvest = match self {
             Self::JunosTable => gather(text, junos::TableReader::default()),
@@ -120,10 +121,10 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// The routes in `text`, in the dialect that [`Dialect::detect`] finds.
+/// Detects the dialect of `text` and parses its routes.
 ///
 /// # Errors
-/// If no dialect fits, and as [`Dialect::parse`].
+/// If no dialect is detected, and as for [`Dialect::parse`].
 pub fn parse(text: &str) -> Result<Table, Unreadable> {
     match Dialect::detect(text) {
         Some(dialect) => dialect.parse(text),
@@ -133,21 +134,21 @@ pub fn parse(text: &str) -> Result<Table, Unreadable> {
     }
 }
 
-/// What was read from one text.
+/// The result of parsing one text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// The active routes, one a prefix, in the order of the text.
+    /// The active routes, one per prefix, in text order.
     pub routes: Vec<Route>,
-    /// What could not be understood, in the order of the text; at most a few for a line.
+    /// Skipped lines and routes, in text order; at most a few per line.
     pub skipped: Vec<Skipped>,
 }
 
-/// A line, or the route that begins there, that is not in the table.
+/// A line that was skipped, or the first line of a skipped route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skipped {
-    /// The line, the first one is 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// Why it is not.
+    /// The reason.
     pub why: Why,
 }
 
@@ -157,40 +158,40 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// Why a line or a route was skipped.
+/// Reason why a line or a route was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Why {
-    /// The line has more than 4 KiB.
+    /// The line is longer than 4 KiB.
     #[error("the line is longer than 4 KiB")]
     LineTooLong,
-    /// Where a prefix should be is something else.
+    /// The text in place of a prefix is not a prefix.
     #[error("this is no IPv4 or IPv6 prefix")]
     Prefix,
-    /// The line with the route's prefix is missing, or was skipped.
+    /// The line with the route's prefix is missing or was skipped.
     #[error("the prefix of this route is not known")]
     NoPrefix,
-    /// The route is of BGP, but no line with its path follows.
+    /// A BGP route without a line for its AS path.
     #[error("this route of BGP has no AS path")]
     PathMissing,
-    /// The path has no end, or something in it that is no AS.
+    /// The AS path is truncated or contains an invalid AS.
     #[error("the AS path is cut off or malformed")]
     PathMalformed,
-    /// The path has more than 255 hops.
+    /// The AS path has more than 255 hops.
     #[error("the AS path has more than 255 hops")]
     PathTooLong,
-    /// BIRD's short form has no paths.
+    /// BIRD's short form omits AS paths.
     #[error("the short form of BIRD has no AS paths: ask for `show route all`")]
     PathNotShown,
-    /// The row does not stand below the columns of the table's header, or was cut off.
+    /// The row does not match the columns of the header, or was truncated.
     #[error("the row does not fit the columns of the header")]
     Columns,
-    /// The best route of BGP is not what the router follows (`r>`, RIB-failure).
+    /// The best BGP route is not installed (`r>`, RIB-failure).
     #[error("the router follows a route of another protocol, which this table does not have")]
     NotInstalled,
-    /// The prefix already has a route, of another table.
+    /// The prefix already has a route from another table.
     #[error("a route to this prefix stands further up and stays")]
     Repeated,
-    /// The table does not say where packets go by their address; it is passed over.
+    /// The table is not used for forwarding by destination address and is skipped.
     #[error("this is not a table of IPv4 or IPv6 routes that packets follow")]
     OtherTable,
     /// The text has more than 4,000,000 routes; the rest is not read.
@@ -198,67 +199,69 @@ pub enum Why {
     TooManyRoutes,
 }
 
-/// A text without any route that could be understood. It is the looking glass that is at fault, or who chose the query.
+/// A text without any valid route. The looking glass or the query is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// No dialect fits.
+    /// No dialect was detected.
     #[error(
         "this is not the output of a router that is known here; tried Junos `show route`, Junos `show route detail`, \
          FRR or IOS `show ip bgp`, FRR or IOS `show ip bgp PREFIX`, BIRD `show route all`"
     )]
     Unknown,
-    /// Nothing is in it: some routers say so that they have no route ([`Dialect::is_silent`]), and some looking glasses that they did not reach their router.
+    /// The text is empty. Some routers print nothing if they have no route ([`Dialect::is_silent`]), and some looking
+    /// glasses if they cannot reach their router.
     #[error("the looking glass printed nothing; it may not have reached its router")]
     Nothing,
-    /// The router says that it has no route to what it was asked for.
+    /// The router reports that it has no matching route.
     #[error("the router has no route to that")]
     Absent,
-    /// Nothing in it is an active route.
+    /// The text has no active route.
     #[error("no active route in this text, which was read as {dialect}")]
     NoRoute {
-        /// How it was read.
+        /// The dialect used.
         dialect: Dialect,
     },
-    /// All that might be routes was skipped.
+    /// All possible routes were skipped.
     #[error("no route could be understood in this text, which was read as {dialect}; {first}")]
     Refused {
-        /// How it was read.
+        /// The dialect used.
         dialect: Dialect,
-        /// The first thing that was skipped.
+        /// The first skipped line.
         first: Skipped,
     },
 }
 
 impl Unreadable {
-    /// Whether it is an answer of the router: that it has no route.
+    /// Returns whether the router answered that it has no route.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Absent | Self::NoRoute { .. })
     }
 }
 
-/// Whether `text` is what routers say that have no such route: FRR, IOS and BIRD 1 that the network is not in the table, later BIRD that it is not found.
+/// Returns whether `text` is a message that there is no such route: FRR, IOS and BIRD 1 print that the network is not
+/// in the table, later BIRD versions that it is not found.
 fn is_absence(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let texts = ["network not in table", "network not found"];
     text.lines().any(|line| texts.iter().any(|absence| line.contains(absence)))
 }
 
-/// What reads the lines of one dialect, one after the other.
+/// Parses the lines of one dialect in order.
 trait Reader {
-    /// Takes the next line, without its end.
+    /// Parses the next line, without its line ending.
     fn read(&mut self, line: &str, harvest: &mut Harvest);
 
-    /// Ends what is open: the text ends here, or a line was lost.
+    /// Ends the current entry, at the end of the text or after a lost line.
     fn finish(&mut self, harvest: &mut Harvest);
 }
 
-/// What `reader` finds in `text`.
+/// Runs `reader` over `text`.
 fn gather(text: &str, mut reader: impl Reader) -> Harvest {
     let mut harvest = Harvest::with_room(MAX_ROUTES);
     for line in text.lines() {
         harvest.next_line();
         if line.len() > MAX_LINE_BYTES {
-            // It may have been a prefix: what follows must not land at the one before it.
+            // It may have been a prefix line: later routes must not be assigned to the previous prefix.
             reader.finish(&mut harvest);
             harvest.skip(Why::LineTooLong);
         } else {

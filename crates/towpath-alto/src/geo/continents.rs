@@ -1,7 +1,8 @@
-//! The continents of countries.
+//! Maps countries to continents.
 
-/// The continent of a country, in two letters as databases of locations write it: `AF`, `AN`, `AS`, `EU`, `NA`, `OC`,
-/// `SA`. The country may be its code (ISO 3166-1, two letters) or its name in English, in letters of any case.
+/// Returns the continent of a country, as a two-letter code used by geolocation databases: `AF`, `AN`, `AS`, `EU`,
+/// `NA`, `OC`, `SA`. The country is given by its code (ISO 3166-1, two letters) or its English name,
+/// case-insensitively.
 pub(crate) fn of(country: &str) -> Option<&'static str> {
     let country = country.trim();
     let other_name = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(country));
@@ -10,7 +11,7 @@ pub(crate) fn of(country: &str) -> Option<&'static str> {
     COUNTRIES.iter().find(|(code, _, name)| is_meant(code) || is_meant(name)).map(|(_, continent, _)| *continent)
 }
 
-/// What registries of sites call some countries, with their codes.
+/// Alternative names in site registries, with their country codes.
 const OTHER_NAMES: [(&str, &str); 17] = [
     ("Czech Republic", "CZ"),
     ("Great Britain", "GB"),
@@ -31,8 +32,8 @@ const OTHER_NAMES: [(&str, &str); 17] = [
     ("Viet Nam", "VN"),
 ];
 
-/// The countries of ISO 3166-1 by their codes, with continent and name. What lies on two continents is where GeoNames
-/// has it, which databases of locations follow.
+/// The countries of ISO 3166-1: code, continent and name. Countries on two continents are assigned as in GeoNames,
+/// which geolocation databases follow.
 const COUNTRIES: [(&str, &str, &str); 249] = [
     ("AD", "EU", "Andorra"),
     ("AE", "AS", "United Arab Emirates"),

@@ -1,9 +1,9 @@
-//! Places on Earth, and how far they are from each other.
+//! Positions on Earth and distances between them.
 
-/// The mean radius of the Earth (IUGG). The Earth is no sphere, so distances are wrong by up to 0.6 %.
+/// Mean radius of the Earth (IUGG). Since the Earth is not a sphere, distances have errors of up to 0.6 %.
 const EARTH_RADIUS_KM: f64 = 6371.0088;
 
-/// A place on Earth.
+/// A position on Earth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Position {
     latitude: f64,
@@ -11,26 +11,26 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place at these degrees, -90 to 90 and -180 to 180. None if it is not on Earth, or where both are 0: nothing
-    /// is there, but many a form that nobody filled in.
+    /// Returns the position at these coordinates in degrees, -90 to 90 and -180 to 180. Returns `None` for invalid
+    /// coordinates and for (0, 0), which is usually an unset form field; nothing is located there.
     pub fn new(latitude: f64, longitude: f64) -> Option<Self> {
         let is_on_earth = (-90.0..=90.0).contains(&latitude) && (-180.0..=180.0).contains(&longitude);
         let is_told = latitude != 0.0 || longitude != 0.0;
         (is_on_earth && is_told).then_some(Self { latitude, longitude })
     }
 
-    /// In degrees, north is positive.
+    /// Returns the latitude in degrees; north is positive.
     pub fn latitude(self) -> f64 {
         self.latitude
     }
 
-    /// In degrees, east is positive.
+    /// Returns the longitude in degrees; east is positive.
     pub fn longitude(self) -> f64 {
         self.longitude
     }
 }
 
-/// A place as the formula wants it, so that a row of distances takes no cosine for each.
+/// A position in radians with precomputed cosine, for computing many distances.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     latitude_rad: f64,
@@ -39,19 +39,19 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The point at that place.
+    /// Converts a position.
     pub(crate) fn at(position: Position) -> Self {
         let latitude_rad = position.latitude.to_radians();
         Self { latitude_rad, longitude_rad: position.longitude.to_radians(), cos_latitude: latitude_rad.cos() }
     }
 
-    /// The great-circle distance, by the haversine formula: it keeps its precision for near places.
+    /// Returns the great-circle distance by the haversine formula, which is precise for short distances.
     pub(crate) fn distance_km(&self, other: &Self) -> f64 {
         let haversine = |angle: f64| (angle / 2.0).sin().powi(2);
         let latitudes = haversine(other.latitude_rad - self.latitude_rad);
         let longitudes = haversine(other.longitude_rad - self.longitude_rad);
         let sum = latitudes + self.cos_latitude * other.cos_latitude * longitudes;
-        // Rounding may lift it above 1 for places that are opposite to each other.
+        // Rounding can raise it above 1 for antipodal points.
         2.0 * EARTH_RADIUS_KM * sum.sqrt().min(1.0).asin()
     }
 }

@@ -9,7 +9,7 @@ use self::writer::database;
 use super::*;
 use crate::{directory::Directory, facts::Facts, world::World};
 
-/// Records as MaxMind writes them.
+/// Records in MaxMind's layout.
 fn cities() -> [(&'static str, Value); 4] {
     let geneva = json!({
         "city": { "geoname_id": 2_660_646, "names": { "de": "Genf", "en": "Geneva" } },
@@ -36,14 +36,14 @@ fn read(records: &[(&str, Value)]) -> Result<Locations, LocationsError> {
     Locations::read(database(24, 6, records))
 }
 
-/// What a database says of an address, by the names of properties.
+/// Returns all properties of an address in a database.
 fn said(locations: &Locations, address: &str) -> Option<Value> {
     let location = locations.find(address.parse().unwrap())?;
     let values = PROPERTIES.iter().filter_map(|name| Some(((*name).to_owned(), location.property(name)?)));
     Some(Value::Object(values.collect()))
 }
 
-/// A world of facts and a database.
+/// A world with facts and a database.
 fn world(facts: &str, records: &[(&str, Value)]) -> World {
     let located = Facts { locations: Some(Arc::new(read(records).unwrap())), ..Facts::default() };
     World::of([&Facts::parse(facts).unwrap(), &located]).unwrap()
@@ -56,7 +56,7 @@ fn ask(world: &World, resource: &str, request: &Value) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// Distances from CERN to these endpoints.
+/// Returns the distances from CERN to these endpoints.
 fn distances(world: &World, mode: &str, to: &[&str]) -> Value {
     let request = json!({
         "cost-type": { "cost-mode": mode, "cost-metric": DISTANCE },
@@ -136,7 +136,7 @@ fn a_part_of_a_database_is_refused() {
         assert!(matches!(error, LocationsError::Invalid(_)), "{length}: {error}");
     }
     let mut damaged = whole;
-    // The first node leads behind the end of the data.
+    // The first node points beyond the end of the data.
     damaged[..7].fill(0xff);
     let error = Locations::read(damaged).unwrap_err().to_string();
     assert!(error.contains("fetch it again"), "{error}");
@@ -246,7 +246,7 @@ fn of_two_databases_the_later_one_holds_where_it_knows() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is changed in a database, it is read or refused, and what is read can be asked.
+    /// A modified database is either rejected or safe to query.
     #[test]
     fn no_database_makes_it_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

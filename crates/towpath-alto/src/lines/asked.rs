@@ -1,4 +1,4 @@
-//! What a program prints that is asked.
+//! Output of a program queried on demand.
 
 use serde_json::Value;
 
@@ -8,20 +8,20 @@ use super::{
 };
 use crate::{delegation::Item, entity::Entity};
 
-/// A line of an answer.
+/// A line of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Something that may have been asked for, with what it is.
+    /// An item and its value; not necessarily a requested one.
     Told(Item, Value),
-    /// That is all.
+    /// The end of the response.
     Done,
 }
 
 impl Reply {
-    /// Reads a line, without its end. A blank one says nothing.
+    /// Parses a line, without its line ending; `None` if it is blank.
     ///
     /// # Errors
-    /// [`LineFault`]. What it would say is not known then.
+    /// [`LineFault`]. The line is ignored.
     pub fn read(line: &[u8]) -> Result<Option<Self>, LineFault> {
         let Some(line) = parse(line)? else { return Ok(None) };
         let told = match line.into_change()? {

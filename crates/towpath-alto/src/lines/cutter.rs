@@ -1,24 +1,26 @@
-//! Lines out of bytes as they come.
+//! Splits a byte stream into lines.
 
-/// Cuts what a program prints into lines, however it comes. Holds at most one line, and of that no more than its bound.
+/// Splits the output of a program, in chunks of any size, into lines. Buffers at most one line, up to the size limit.
 #[derive(Debug)]
 pub struct Cutter {
-    /// The beginning of a line whose end has not come.
+    /// The incomplete current line.
     begun: Vec<u8>,
-    /// What is kept of a line.
+    /// Maximum number of bytes kept per line.
     kept_bytes: usize,
 }
 
 impl Cutter {
-    /// For lines of at most `longest_bytes`. Of a longer one, one byte more than that is kept, so that it can be told from others.
+    /// Creates a cutter for lines of at most `longest_bytes`. One more byte is kept of longer lines, so that they can
+    /// be detected.
     pub fn new(longest_bytes: usize) -> Self {
         Self { begun: Vec::new(), kept_bytes: longest_bytes.saturating_add(1) }
     }
 
-    /// Takes `bytes`, and gives each line that ends in them, without its end. What no end follows is no line.
+    /// Processes `bytes` and calls `line` for each complete line, without its line ending. A final unterminated line
+    /// is not reported.
     pub fn feed(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         let mut parts = bytes.split(|byte| *byte == b'\n');
-        // There is one part more than ends.
+        // There is one more part than line endings.
         let mut rest = parts.next().unwrap_or_default();
         for next in parts {
             self.keep(rest);

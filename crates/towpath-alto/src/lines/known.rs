@@ -1,4 +1,4 @@
-//! What is told and was not taken back.
+//! The facts currently set.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,31 +17,31 @@ use crate::{
     routes::Table,
 };
 
-/// Facts by their keys. What was taken back leaves no trace: facts are the same as if it had never been told.
+/// Facts by key. Withdrawn facts leave no trace: the result is the same as if they had never been set.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// None of them is empty.
+    /// No table is empty.
     tables: BTreeMap<RouterName, Arc<Table>>,
     properties: BTreeMap<PropertyKey, Value>,
     costs: BTreeMap<CostKey, Cost>,
-    /// None of them is empty.
+    /// No network is empty.
     networks: BTreeMap<TopologyName, Network>,
-    /// How many routes the tables have.
+    /// Total number of routes in the tables.
     routes: usize,
-    /// How many facts the networks are.
+    /// Total number of facts in the networks.
     ties: usize,
 }
 
 impl Known {
-    /// How many facts there are.
+    /// Returns the number of facts.
     pub(super) fn len(&self) -> usize {
         self.routes + self.properties.len() + self.costs.len() + self.ties
     }
 
-    /// Takes all changes, or none of them: topologies have bounds, which are looked at as they are to be.
+    /// Applies all changes or none: the resulting topologies are checked against their limits first.
     ///
     /// # Errors
-    /// If a topology is larger than it may be. The changes are left as they are.
+    /// If a topology would be too large. The changes are left as they are.
     pub(super) fn take(&mut self, changes: &mut Vec<Change>) -> Result<(), LineFault> {
         let drawn = self.drawn(changes)?;
         self.networks.extend(drawn);
@@ -51,7 +51,7 @@ impl Known {
         Ok(())
     }
 
-    /// The topologies that changes are of, as they are after them.
+    /// Returns the changed topologies as they would be after the changes.
     fn drawn(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
         let mut drawn: BTreeMap<TopologyName, Network> = BTreeMap::new();
         for change in changes {
@@ -85,7 +85,7 @@ impl Known {
             Change::NoCost(key) => {
                 self.costs.remove(&key);
             }
-            // All of a topology is drawn at once.
+            // Topologies are built as a whole.
             Change::Link(..) | Change::NoLink(_) => {}
         }
     }
@@ -124,7 +124,7 @@ impl Known {
     }
 }
 
-/// Adds a cost. Those of the same ends come one after the other.
+/// Adds a cost. Costs with the same ends must be added consecutively.
 fn add_cost(facts: &mut Facts, (ends, metric): &CostKey, cost: Cost) {
     match ends {
         Ends::Prefixes(src, dst) => {

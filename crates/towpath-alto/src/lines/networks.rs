@@ -1,4 +1,4 @@
-//! Topologies as a program tells them: one link after another.
+//! Topologies assembled from individual links.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use crate::{
     topology::{Told, ToldLink, TopologyError},
 };
 
-/// Of which topology a link is, and its ends as they are told: a link back is another one.
+/// The topology of a link and its ends in order; the opposite direction is another link.
 pub(super) type LinkKey = (TopologyName, NodeName, NodeName);
 
-/// A link, with what is attached to its ends.
+/// A link and the prefixes attached to its ends.
 #[derive(Debug)]
 pub(super) struct Tie {
     pub(super) link: ToldLink,
@@ -22,13 +22,13 @@ pub(super) struct Tie {
 }
 
 impl Tie {
-    /// How many facts it is: what is attached may be more than the link.
+    /// Returns the number of facts: the link and each attached prefix.
     pub(super) fn facts(&self) -> usize {
         1 + self.attach.values().map(BTreeSet::len).sum::<usize>()
     }
 }
 
-/// The links of one topology, and what they say together.
+/// The links of one topology, and the topology built from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Network {
     ties: BTreeMap<LinkKey, Arc<Tie>>,
@@ -36,17 +36,17 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// How many facts it is.
+    /// Returns the number of facts.
     pub(super) fn facts(&self) -> usize {
         self.ties.values().map(|tie| tie.facts()).sum()
     }
 
-    /// Whether it has no link.
+    /// Returns whether there are no links.
     pub(super) fn is_empty(&self) -> bool {
         self.ties.is_empty()
     }
 
-    /// Notes a link, or that there is none, to be drawn later.
+    /// Sets or removes a link; takes effect with [`Self::draw`].
     pub(super) fn note(&mut self, key: &LinkKey, tie: Option<&Arc<Tie>>) {
         match tie {
             Some(tie) => self.ties.insert(key.clone(), Arc::clone(tie)),
@@ -54,10 +54,10 @@ impl Network {
         };
     }
 
-    /// Makes a topology of the links.
+    /// Builds the topology from the links.
     ///
     /// # Errors
-    /// If there are too many, or too many nodes.
+    /// If there are too many links or nodes.
     pub(super) fn draw(&mut self) -> Result<(), TopologyError> {
         let mut attach: BTreeMap<NodeName, BTreeSet<Prefix>> = BTreeMap::new();
         for (node, prefixes) in self.ties.values().flat_map(|tie| &tie.attach) {
@@ -68,7 +68,7 @@ impl Network {
         Ok(())
     }
 
-    /// What it says.
+    /// Returns the topology as facts.
     pub(super) fn told(&self) -> &Told {
         &self.told
     }

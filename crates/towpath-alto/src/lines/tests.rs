@@ -1,4 +1,4 @@
-//! What lines stand for, and that they can be cut and taken back in any order.
+//! Tests of the facts that lines produce, and that lines can be split and withdrawn in any order.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{nested::MAX_LEVELS, topology::MAX_NODES};
 const ROUTE: &str = r#"{"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}"#;
 const COMMIT: &str = r#"{"commit": {}}"#;
 
-/// The facts after these lines, none of which is wrong.
+/// Returns the facts after these lines, all of which must be valid.
 fn facts(lines: &[&str]) -> Facts {
     let mut taken = Lines::default();
     for line in lines {
@@ -198,10 +198,10 @@ fn a_bad_line_takes_nothing_away() {
     assert_eq!(lines.facts(), facts(&[ROUTE, COMMIT]));
 }
 
-/// What opens and closes a level of a value.
+/// Opening and closing text of one nesting level.
 const BRACKETS: [[&str; 2]; 2] = [["[0, ", "]"], [r#"{"a": 0, "b": "#, "}"]];
 
-/// A property with a value of so many levels.
+/// A property whose value has this many levels.
 fn nested(levels: usize, [open, close]: [&str; 2]) -> String {
     let value = format!("{}[]{}", open.repeat(levels - 1), close.repeat(levels - 1));
     format!(r#"{{"property": {{"entity": "ipv4:10.0.0.1", "name": "a", "value": {value}}}}}"#)
@@ -222,7 +222,7 @@ fn lines_have_bounds() {
         let value = "x".repeat(value);
         format!(r#"{{"property": {{"entity": "ipv4:10.0.0.1", "name": "a", "value": "{value}"}}}}"#)
     };
-    // Two bytes are its quotation marks.
+    // The quotation marks take two bytes.
     assert_eq!(Lines::default().take(property(MAX_VALUE_BYTES - 2).as_bytes()), Ok(false));
     assert!(fault(&property(MAX_VALUE_BYTES - 1)).contains("4096 bytes"));
     for bracket in BRACKETS {
@@ -272,7 +272,7 @@ fn of_a_line_that_is_too_long_only_that_is_kept() {
     assert_eq!(cut(&[b"abc\nabcd\nab", b"cdef\n\nx"], 3), [&b"abc"[..], b"abcd", b"abcd", b""]);
 }
 
-/// A fact that programs of the tests tell, take back, and tell anew.
+/// A fact that generated programs set, withdraw, and set again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     kind: u8,
@@ -329,7 +329,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is told and taken back: what holds is what a program would tell that knew at once how it would end.
+    /// After any sequence of changes, the facts equal those of a program that prints only the final state.
     #[test]
     fn the_last_word_before_a_commit_holds(steps in prop::collection::vec(step(), 0..60)) {
         let mut lines = Lines::default();
@@ -364,7 +364,7 @@ proptest! {
     ) {
         let mut whole: Vec<Vec<u8>> =
             text.split(|byte| *byte == b'\n').map(|line| line[..line.len().min(5)].to_vec()).collect();
-        // No end follows the last one.
+        // The last line has no line ending.
         whole.pop();
         let (mut rest, mut parts) = (&text[..], Vec::new());
         for length in pieces {

@@ -1,4 +1,4 @@
-//! One line: its fields, and the change that it stands for.
+//! The fields of a line, and the change it represents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
     world::check,
 };
 
-/// A line as it is written.
+/// The JSON form of a line.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub(super) enum Line {
@@ -66,7 +66,7 @@ pub(super) enum Line {
     Commit {},
 }
 
-/// What is taken back.
+/// A withdrawal.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Withdrawn {
@@ -76,7 +76,7 @@ pub(super) enum Withdrawn {
     Link { topology: TopologyName, from: NodeName, to: NodeName },
 }
 
-/// Something that is known from now on, or no longer.
+/// A fact that is set or removed.
 #[derive(Debug)]
 pub(super) enum Change {
     Route(RouterName, Route),
@@ -89,13 +89,13 @@ pub(super) enum Change {
     NoLink(LinkKey),
 }
 
-/// Whose property, and which.
+/// The entity and name of a property.
 pub(super) type PropertyKey = (Entity, PropertyName);
 
-/// From where to where, and by which metric.
+/// The ends and the metric of a cost.
 pub(super) type CostKey = (Ends, CostMetric);
 
-/// Where something was measured.
+/// The ends of a cost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ends {
     Prefixes(Prefix, Prefix),
@@ -112,12 +112,12 @@ impl Ends {
 }
 
 impl Change {
-    /// Whether it takes something away.
+    /// Returns whether it removes a fact.
     pub(super) fn is_withdrawal(&self) -> bool {
         matches!(self, Change::NoRoute(..) | Change::NoProperty(_) | Change::NoCost(_) | Change::NoLink(_))
     }
 
-    /// How many facts it takes room for.
+    /// Returns the number of facts it counts as.
     pub(super) fn facts(&self) -> usize {
         match self {
             Change::Link(_, tie) => tie.facts(),
@@ -127,7 +127,7 @@ impl Change {
 }
 
 impl Line {
-    /// What it changes; nothing if it is a commit.
+    /// Converts the line to a change; `None` for a commit.
     pub(super) fn into_change(self) -> Result<Option<Change>, LineFault> {
         Ok(Some(match self {
             Line::Route { router, prefix, next_hop, as_path } => {

@@ -1,11 +1,12 @@
-//! BIRD, versions 1 to 3: `show route all`, and `show route`, which has the origin of a path only.
+//! BIRD, versions 1 to 3: `show route all`, and `show route`, which has only the origin AS of a path.
 //!
-//! A route begins with its prefix, or with blanks in its place if it is a further route to the same prefix. `*` marks
-//! the best one, `!` the best one that the kernel did not take. BIRD 1 prints the next hop in that line, later ones
-//! below it. Attributes follow, one a line. The prefix's own column is not needed: a route is known by its kind.
+//! A route starts with its prefix, or with spaces in its place for a further route to the same prefix. `*` marks the
+//! best route, `!` the best route that the kernel rejected. BIRD 1 prints the next hop on the same line, later
+//! versions below it. Attributes follow, one per line. The parser does not depend on the prefix column: a route line
+//! is recognized by its type keyword.
 //!
-//! The next hop is the neighbour (`via`), not what BGP says (`BGP.next_hop`), which may be far away. A route server has
-//! no neighbours on the way and calls its routes unreachable; there the one of BGP is taken.
+//! The next hop is the neighbor (`via`), not the BGP next hop (`BGP.next_hop`), which may be remote. A route server
+//! has no neighbors on the path and shows its routes as unreachable; then the BGP next hop is used.
 
 use super::{
     Reader, Why,
@@ -15,12 +16,12 @@ use super::{
 };
 use crate::route::AsPath;
 
-/// Whether `line` begins a route.
+/// Returns whether `line` starts a route.
 pub(super) fn is_route(line: &str) -> bool {
     Head::read(line).is_some()
 }
 
-/// Reads `show route all` and `show route`.
+/// Parses `show route all` and `show route`.
 #[derive(Default)]
 pub(super) struct RouteReader {
     entry: Entry,
@@ -34,7 +35,7 @@ impl Reader for RouteReader {
         } else if is_further_line(line) {
             self.read_attribute(text);
         } else {
-            // A route of another kind, such as one of Flowspec, or no route at all.
+            // A route of another type, such as Flowspec, or not a route.
             self.finish(harvest);
             if text.contains(" [") {
                 harvest.skip(Why::Prefix);
@@ -73,24 +74,24 @@ impl RouteReader {
     }
 }
 
-/// Whether `line` can belong to the route above it.
+/// Returns whether `line` can belong to the route above it.
 fn is_further_line(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with([' ', '\t'])
 }
 
-/// The value of an attribute, by its name in BIRD 1 and 2 or by that in BIRD 3.
+/// Returns the value of an attribute, by its name in BIRD 1 and 2 or in BIRD 3.
 fn attribute<'a>(text: &'a str, name: &str, name_in_3: &str) -> Option<&'a str> {
     text.strip_prefix(name).or_else(|| text.strip_prefix(name_in_3))
 }
 
-/// What happens to packets, as the first line of a route says it.
+/// How packets are forwarded, from the first line of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// They go to the neighbours in the lines below, or nowhere if there are none.
+    /// To the neighbors on the following lines; unreachable if there are none.
     Below,
-    /// They go to the neighbour in this line.
+    /// To the neighbor on this line.
     Via,
-    /// They leave through an interface, or are dropped on purpose.
+    /// Through a local interface, or dropped on purpose.
     Last,
 }
 
@@ -104,13 +105,13 @@ impl Kind {
         }
     }
 
-    /// Whether the line tells all that there is about the next hop.
+    /// Returns whether no next hop can follow on later lines.
     fn ends_the_way(self) -> bool {
         self != Self::Below
     }
 }
 
-/// How a route begins: `192.0.2.0/24  unicast [peer1 2026-01-01] * (100) [AS789i]`.
+/// The first line of a route: `192.0.2.0/24  unicast [peer1 2026-01-01] * (100) [AS789i]`.
 struct Head<'a> {
     prefix: Option<&'a str>,
     kind: Kind,
@@ -135,7 +136,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whether a route is of BGP: these alone end with the origin of their path, `[AS789i]`, or `[i]` if it is empty.
+/// Returns whether this is a BGP route. Only these end with the origin of their path, `[AS789i]`, or `[i]` if it is
+/// empty.
 fn is_bgp(status: &str) -> bool {
     let Some((_, origin)) = status.rsplit_once('[') else { return false };
     origin.starts_with("AS") || matches!(origin.trim_end().trim_end_matches(']'), "i" | "e" | "?" | "")

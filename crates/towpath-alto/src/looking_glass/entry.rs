@@ -1,4 +1,4 @@
-//! What FRR, Quagga, Cisco IOS and Arista print of one prefix: `show ip bgp PREFIX` and `show bgp ipv6 PREFIX`.
+//! Output of FRR, Quagga, Cisco IOS and Arista for one prefix: `show ip bgp PREFIX` and `show bgp ipv6 PREFIX`.
 //!
 //! ```text
 //! BGP routing table entry for 198.51.100.0/24, version 7
@@ -8,8 +8,9 @@
 //!       Origin IGP, metric 0, localpref 100, valid, external, best
 //! ```
 //!
-//! A way has its AS path (`Local` if that is empty) in the line above the one with its next hop, which is known by `from`. Below it the line of its origin says whether it is the best one. All other lines
-//! say nothing that is needed. Nothing is counted on how lines are indented: pages do with that what they like.
+//! The AS path of a route (`Local` if it is empty) is on the line above its next hop, which is recognized by `from`.
+//! The origin line below it marks the best route. All other lines are ignored. The parser does not depend on
+//! indentation, which web pages change.
 
 use std::net::IpAddr;
 
@@ -21,27 +22,27 @@ use super::{
 };
 use crate::route::AsPath;
 
-/// How the heading begins.
+/// Start of the heading.
 const HEADING: &str = "BGP routing table entry for ";
 
-/// Whether `line` is the heading of a prefix.
+/// Returns whether `line` is the heading of a prefix.
 pub(super) fn is_heading(line: &str) -> bool {
     headed(line).and_then(prefix).is_some()
 }
 
-/// What `line` is the heading of, if it is one.
+/// Returns the network in a heading line.
 fn headed(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix(HEADING)?;
     Some(first_word(rest)?.trim_end_matches(','))
 }
 
-/// Reads `show ip bgp PREFIX`.
+/// Parses `show ip bgp PREFIX`.
 #[derive(Default)]
 pub(super) struct EntryReader {
     entry: Entry,
-    /// The path in the line above, if that has one.
+    /// The AS path on the previous line, if any.
     above: Option<Result<AsPath, Why>>,
-    /// The way whose next hop was read, but not its origin.
+    /// A route whose next hop was read, but not its origin line.
     way: Option<(Result<AsPath, Why>, Option<IpAddr>)>,
 }
 
@@ -72,7 +73,8 @@ impl Reader for EntryReader {
     }
 }
 
-/// The next hop in a line of one: `192.0.2.1 (metric 20) from 192.0.2.2 (192.0.2.3)`. None within if it is the router itself.
+/// Parses a next hop line: `192.0.2.1 (metric 20) from 192.0.2.2 (192.0.2.3)`. The inner value is `None` if the next
+/// hop is the router itself.
 fn hop_of(text: &str) -> Option<Option<IpAddr>> {
     text.split_whitespace().find(|word| *word == "from")?;
     let word = first_word(text)?;
@@ -80,7 +82,7 @@ fn hop_of(text: &str) -> Option<Option<IpAddr>> {
     Some(next_hop(word))
 }
 
-/// The path in a line of one: numbers, or `Local`, and perhaps what else there is to say of the way, in parentheses behind a comma.
+/// Parses an AS path line: numbers or `Local`, optionally followed by a comma and further details in parentheses.
 fn path_of(text: &str) -> Result<AsPath, Why> {
     match text.split(", (").next().unwrap_or(text) {
         "Local" => Ok(AsPath::default()),
@@ -89,7 +91,7 @@ fn path_of(text: &str) -> Result<AsPath, Why> {
     }
 }
 
-/// Whether the best way is told by a line of its origin: `IGP, metric 0, valid, external, best (Local Pref)`.
+/// Returns whether an origin line marks the best route: `IGP, metric 0, valid, external, best (Local Pref)`.
 fn is_best(origin: &str) -> bool {
     origin.split(',').filter_map(first_word).any(|word| word == "best")
 }

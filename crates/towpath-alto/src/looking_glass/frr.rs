@@ -1,13 +1,13 @@
-//! The table that FRR, Quagga and Cisco IOS print for `show ip bgp` and `show bgp ipv6`.
+//! The table printed by FRR, Quagga and Cisco IOS for `show ip bgp` and `show bgp ipv6`.
 //!
-//! A row has a status, a network, a next hop, a metric, a local preference, a weight and a path. The network is left
-//! out where it is that of the row above; metric and local preference may be blank; a network or a next hop that is too
-//! long for its column ends the line, and the row goes on in the next one. So the columns of the header tell a weight
-//! from the first AS of the path. Rows may be off from their header: IOS prints them one column to the right, new
-//! versions of FRR continue them up to two columns to the left, and a large local preference moves what follows it
-//! three to the right.
+//! A row has a status, a network, a next hop, a metric, a local preference, a weight and a path. The network is
+//! omitted if it is that of the row above; metric and local preference can be blank; a network or next hop too long
+//! for its column ends the line, and the row continues on the next one. Hence the header columns are needed to tell a
+//! weight from the first AS of the path. Rows can be shifted relative to the header: IOS prints them one column to
+//! the right, new versions of FRR continue them up to two columns to the left, and a large local preference shifts
+//! the rest three columns to the right.
 //!
-//! The best route (`>`) counts, those that share its traffic (`=`) do not. Only routes of BGP are in this table.
+//! Only the best route (`>`) is used, not those that share its traffic (`=`). This table contains only BGP routes.
 
 use super::{
     Reader, Why,
@@ -16,24 +16,25 @@ use super::{
     words::{classful_prefix, next_hop},
 };
 
-/// How many columns rows may be off from their header, to either side. The column before the weight ends seven before.
+/// Maximum shift of a row relative to the header, in columns, to either side. The column before the weight ends seven
+/// columns earlier.
 const MAX_SHIFT: usize = 2;
 
-/// How many columns a weight may stand further to the right than its header, since a local preference has ten digits.
+/// Maximum additional shift of a weight to the right, in columns, caused by a ten-digit local preference.
 const MAX_OVERFLOW: usize = 3;
 
-/// Whether `line` is the header of the table.
+/// Returns whether `line` is the table header.
 pub(super) fn is_header(line: &str) -> bool {
     Columns::of_header(line).is_some()
 }
 
-/// Reads `show ip bgp`.
+/// Parses `show ip bgp`.
 #[derive(Default)]
 pub(super) struct RowReader {
-    /// None before the first header.
+    /// `None` before the first header.
     columns: Option<Columns>,
     entry: Entry,
-    /// Whether the row that is open has no next hop yet.
+    /// Whether the current row has no next hop yet.
     awaits_next_hop: bool,
 }
 
@@ -61,7 +62,7 @@ impl RowReader {
         }
         let status = line.get(..columns.network).filter(|status| status.bytes().all(is_status_code));
         let Some(status) = status else {
-            // Another kind of line, such as a count of the routes, or a route distinguisher.
+            // Another kind of line, such as a route count or a route distinguisher.
             self.finish(harvest);
             return;
         };
@@ -78,7 +79,7 @@ impl RowReader {
         self.read_cells(columns, line, cells);
     }
 
-    /// What stands in `line` from the column `start` on; it may be some of what the row still needs.
+    /// Parses the cells of `line` from column `start`; they may be part of a continued row.
     fn read_cells(&mut self, columns: Columns, line: &str, mut start: usize) {
         let Some(draft) = self.entry.draft() else { return };
         if self.awaits_next_hop {
@@ -93,10 +94,10 @@ impl RowReader {
     }
 }
 
-/// Whether a row with this `status` is the route that packets follow.
+/// Returns whether a row with this `status` is the installed best route.
 fn is_active(status: &str, harvest: &mut Harvest) -> bool {
     let is_best = status.contains('>');
-    // NX-OS has an `r` for redistributed routes, behind `*>`.
+    // NX-OS prints an `r` after `*>` for redistributed routes.
     let is_elsewhere = is_best && status.contains('r') && !status.contains('*');
     if is_elsewhere {
         harvest.skip(Why::NotInstalled);
@@ -104,22 +105,22 @@ fn is_active(status: &str, harvest: &mut Harvest) -> bool {
     is_best && !is_elsewhere
 }
 
-/// Whether `byte` is a status, an RPKI state or a kind of path, of FRR, IOS or NX-OS, or a blank.
+/// Returns whether `byte` is a status code, RPKI state or path type of FRR, IOS or NX-OS, or a space.
 fn is_status_code(byte: u8) -> bool {
     b" *>=+|sdhirSRVINmbfxactuleqL".contains(&byte)
 }
 
-/// Where the columns of a table are, in bytes from the beginning of the line.
+/// Column positions of a table, as byte offsets.
 #[derive(Clone, Copy)]
 struct Columns {
-    /// The first of the network.
+    /// First column of the network.
     network: usize,
-    /// The first behind the weight, which stands at the right of its column.
+    /// First column after the weight, which is right-aligned.
     weight_end: usize,
 }
 
 impl Columns {
-    /// Those below the header `line`, if it is one.
+    /// Parses the header `line`, if it is one.
     fn of_header(line: &str) -> Option<Self> {
         let network = line.find("Network")?;
         let hop = line.find("Next Hop")?;
@@ -129,7 +130,7 @@ impl Columns {
         is_header.then_some(Self { network, weight_end: weight + "Weight".len() })
     }
 
-    /// The path in `line`: what follows the weight, if that stands behind `start`.
+    /// Returns the path in `line`: the text after the weight, if the weight is after `start`.
     fn path(self, line: &str, mut start: usize) -> Option<&str> {
         while let Some(word) = next_word(line, start) {
             start = word.end();
@@ -149,13 +150,14 @@ struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The first column behind it.
+    /// Returns the first column after the word.
     fn end(&self) -> usize {
         self.start + self.text.len()
     }
 }
 
-/// The first word of `line` in or behind the column `from`; None too if that is inside a character.
+/// Returns the first word of `line` at or after the column `from`; `None` if there is none or `from` is inside a
+/// character.
 fn next_word(line: &str, from: usize) -> Option<Word<'_>> {
     let rest = line.get(from..)?;
     let text = rest.split_whitespace().next()?;

@@ -1,4 +1,4 @@
-//! What is gathered from a text: the routes that are complete ([`Harvest`]) and the one that is open ([`Entry`]).
+//! State while parsing a text: the completed routes ([`Harvest`]) and the current one ([`Entry`]).
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -7,38 +7,38 @@ use ipnet::IpNet;
 use super::{Skipped, Table, Why};
 use crate::route::{AsPath, Route};
 
-/// The table as far as it was read.
+/// The table parsed so far.
 pub(super) struct Harvest {
-    /// The line that is being read, from 1.
+    /// The current line, from 1.
     line: usize,
-    /// How many routes are taken.
+    /// Maximum number of routes.
     room: usize,
     is_full: bool,
     table: Table,
-    /// Those that have a route.
+    /// Prefixes that have a route.
     prefixes: HashSet<IpNet>,
-    /// Each path once: a million routes have a tenth as many paths.
+    /// Deduplicated paths: a million routes have a tenth as many paths.
     paths: HashSet<AsPath>,
 }
 
 impl Harvest {
-    /// An empty one that takes `room` routes.
+    /// Creates an empty table with capacity for `room` routes.
     pub(super) fn with_room(room: usize) -> Self {
         let (prefixes, paths) = (HashSet::new(), HashSet::new());
         Self { line: 0, room, is_full: false, table: Table::default(), prefixes, paths }
     }
 
-    /// The next line is being read.
+    /// Advances to the next line.
     pub(super) fn next_line(&mut self) {
         self.line += 1;
     }
 
-    /// Whether a route found no room.
+    /// Returns whether a route was dropped for lack of capacity.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The line that is being read is skipped. Only the first reason is kept: the others follow from it.
+    /// Marks the current line as skipped. Only the first reason is kept, since it causes the others.
     pub(super) fn skip(&mut self, why: Why) {
         self.skip_at(self.line, why);
     }
@@ -49,7 +49,7 @@ impl Harvest {
         }
     }
 
-    /// `draft` is complete: it becomes a route, or is skipped if it has no path.
+    /// Completes `draft`: adds it as a route, or skips it if it has no path.
     fn close(&mut self, draft: Draft) {
         let Draft { line, prefix, next_hop, path, .. } = draft;
         match path {
@@ -79,27 +79,28 @@ impl Harvest {
         path
     }
 
-    /// The table. What was skipped is put in order: a route is, when its last line was read, but at its first.
+    /// Returns the table, with skipped lines sorted: a route is skipped after its last line, but reported at its
+    /// first.
     pub(super) fn into_table(mut self) -> Table {
         self.table.skipped.sort_by_key(|skipped| skipped.line);
         self.table
     }
 }
 
-/// An active route whose lines are being read.
+/// An active route being parsed.
 pub(super) struct Draft {
-    /// Where it begins.
+    /// Its first line.
     line: usize,
     prefix: IpNet,
     next_hop: Option<IpAddr>,
     is_hop_chosen: bool,
-    /// The path, or why there is none as long as none was told.
+    /// The path, or the reason to report if none follows.
     path: Result<AsPath, Why>,
     is_path_told: bool,
 }
 
 impl Draft {
-    /// A next hop, or an interface. The first one that the router chose wins, then the first.
+    /// Offers a next hop or an interface. The first one marked as chosen wins, else the first.
     pub(super) fn offer_next_hop(&mut self, hop: Option<IpAddr>, is_chosen: bool) {
         if self.is_hop_chosen {
             return;
@@ -110,7 +111,7 @@ impl Draft {
         self.is_hop_chosen = is_chosen;
     }
 
-    /// Its path. Later ones are variants of it and count no more, and those of other protocols than BGP have none.
+    /// Sets the path. Later paths are variants and are ignored; routes of other protocols than BGP have none.
     pub(super) fn tell_path(&mut self, path: Result<AsPath, Why>) {
         if !self.is_path_told {
             self.path = path;
@@ -119,7 +120,7 @@ impl Draft {
     }
 }
 
-/// The prefix whose routes are being read, and its active route if that is open.
+/// The current prefix, and its active route while that is being parsed.
 #[derive(Default)]
 pub(super) struct Entry {
     prefix: Option<IpNet>,
@@ -127,7 +128,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Routes to `prefix` follow; None if there should be one, but what is there was not understood.
+    /// Starts the routes of `prefix`; `None` if a prefix was expected but is malformed.
     pub(super) fn begin(&mut self, prefix: Option<IpNet>, harvest: &mut Harvest) {
         self.end(harvest);
         self.prefix = prefix;
@@ -136,7 +137,8 @@ impl Entry {
         }
     }
 
-    /// The next route to the prefix begins in this line. `path` is its path, or what to say if no path follows.
+    /// Starts the next route of the prefix on this line. `path` is its path, or the reason to report if no path
+    /// follows.
     pub(super) fn route(&mut self, is_active: bool, path: Result<AsPath, Why>, harvest: &mut Harvest) {
         self.close(harvest);
         if !is_active {
@@ -150,12 +152,12 @@ impl Entry {
         self.draft = Some(Draft { line, prefix, next_hop: None, is_hop_chosen: false, path, is_path_told });
     }
 
-    /// The active route, if it is open.
+    /// Returns the active route being parsed, if any.
     pub(super) fn draft(&mut self) -> Option<&mut Draft> {
         self.draft.as_mut()
     }
 
-    /// No more routes to the prefix follow.
+    /// Ends the routes of the prefix.
     pub(super) fn end(&mut self, harvest: &mut Harvest) {
         self.close(harvest);
         self.prefix = None;

@@ -1,9 +1,9 @@
 //! Junos: the table of `show route` ([`TableReader`]) and the entries of `show route detail` ([`DetailReader`]).
 //!
-//! Both are read by what a line begins with, not by its column: a prefix that is too long for its column, as most of
-//! IPv6 are, stands on a line of its own and its routes below it. Marks before a route: `*` active and last active,
-//! `+` active, `-` last active only, `@` active for routing only, `#` for forwarding only. What is marked `#` is a
-//! mixture of other routes and has no path, so `@` counts as active and `#` does not.
+//! Lines are recognized by how they begin, not by columns: a prefix too long for its column, as most IPv6 prefixes
+//! are, is on its own line with its routes below it. Marks before a route: `*` active and last active, `+` active,
+//! `-` last active only, `@` active for routing only, `#` for forwarding only. A route marked `#` combines other
+//! routes and has no path, so `@` counts as active and `#` does not.
 
 use super::{
     Reader, Why,
@@ -13,19 +13,19 @@ use super::{
 };
 use crate::route::AsPath;
 
-/// Whether `line` is a route of the table.
+/// Returns whether `line` is a route of the table.
 pub(super) fn is_table_line(line: &str) -> bool {
     let text = line.trim();
     table_head(split_prefix(text).map_or(text, |(_, rest)| rest)).is_some()
 }
 
-/// Whether `line` opens an entry of the detailed form, or a route of one.
+/// Returns whether `line` starts an entry of the detailed form, or a route in one.
 pub(super) fn is_detail_line(line: &str) -> bool {
     let text = line.trim();
     entry_head(text).is_some() || detail_head(text).is_some()
 }
 
-/// Reads `show route`.
+/// Parses `show route`.
 #[derive(Default)]
 pub(super) struct TableReader(Instance);
 
@@ -50,7 +50,7 @@ impl Reader for TableReader {
 }
 
 impl TableReader {
-    /// A prefix, a route, or both.
+    /// Parses a prefix, a route, or both.
     fn read_route(&mut self, line: &str, harvest: &mut Harvest) {
         let text = line.trim();
         let split = split_prefix(text);
@@ -60,13 +60,14 @@ impl TableReader {
         if let Some(head) = table_head(split.map_or(text, |(_, rest)| rest)) {
             self.0.begin_route(head, harvest);
         } else if split.is_none() && line.starts_with(|c: char| !c.is_whitespace()) {
-            // Only prefixes stand at the margin. This one was not known as one: its routes are not those of the last.
+            // Only prefixes are not indented. This one is malformed: its routes must not be assigned to the previous
+            // prefix.
             self.0.entry.end(harvest);
         }
     }
 }
 
-/// Reads `show route detail`.
+/// Parses `show route detail`.
 #[derive(Default)]
 pub(super) struct DetailReader(Instance);
 
@@ -92,7 +93,7 @@ impl Reader for DetailReader {
     }
 }
 
-/// The table of a routing instance that is being read.
+/// The table of the current routing instance.
 #[derive(Default)]
 struct Instance {
     entry: Entry,
@@ -100,7 +101,7 @@ struct Instance {
 }
 
 impl Instance {
-    /// Whether `text` has no part in a route: it opens a table, or stands in one that is passed over.
+    /// Returns whether `text` is not part of a route: it starts a table, or is in a skipped one.
     fn passes_over(&mut self, text: &str, harvest: &mut Harvest) -> bool {
         let Some(name) = table_name(text) else { return self.is_passed_over };
         self.entry.end(harvest);
@@ -129,14 +130,14 @@ impl Instance {
     }
 }
 
-/// How a route begins.
+/// The start of a route.
 #[derive(Clone, Copy)]
 struct Head<'a> {
     is_active: bool,
     protocol: &'a str,
 }
 
-/// The head of a route in the table: `*[BGP/170] 3d 02:53:31, ...`.
+/// Parses the start of a route in the table: `*[BGP/170] 3d 02:53:31, ...`.
 fn table_head(text: &str) -> Option<Head<'_>> {
     let (is_active, rest) = split_mark(text.trim_start());
     let (protocol, preference) = rest.trim_start().strip_prefix('[')?.split_once('/')?;
@@ -144,7 +145,7 @@ fn table_head(text: &str) -> Option<Head<'_>> {
     is_head.then_some(Head { is_active, protocol })
 }
 
-/// The head of a route in the detailed form: `*BGP    Preference: 170/-101`.
+/// Parses the start of a route in the detailed form: `*BGP    Preference: 170/-101`.
 fn detail_head(text: &str) -> Option<Head<'_>> {
     let (is_active, rest) = split_mark(text);
     let (protocol, rest) = rest.trim_start().split_once(char::is_whitespace)?;
@@ -157,7 +158,7 @@ fn is_protocol(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
-/// Whether the mark before a route says that it is active, and what follows the mark.
+/// Returns whether the mark before a route means active, and the text after the mark.
 fn split_mark(text: &str) -> (bool, &str) {
     match text.strip_prefix(['*', '+', '@']) {
         Some(rest) => (true, rest),
@@ -165,20 +166,21 @@ fn split_mark(text: &str) -> (bool, &str) {
     }
 }
 
-/// What stands for the prefix of an entry in the detailed form: `192.0.2.0/24 (2 entries, 1 announced)`.
+/// Returns the prefix word of an entry in the detailed form: `192.0.2.0/24 (2 entries, 1 announced)`.
 fn entry_head(text: &str) -> Option<&str> {
     let (word, counts) = text.split_once(" (")?;
     (counts.contains(" entr") && counts.contains(" announced)")).then_some(word)
 }
 
-/// What is meant as a prefix at the beginning of `text`, and what follows it, with or without a blank.
+/// Splits a prefix-like word from the start of `text`, with or without a following space.
 fn split_prefix(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_hexdigit() && !".:/".contains(c)).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     (word.contains('/') && !word.starts_with('/')).then_some((word, rest))
 }
 
-/// A line with a next hop: whether it is the chosen one, and what is behind `to`. An interface alone is none.
+/// Parses a next hop line: whether it is the chosen one, and the address after `to`. An interface alone has no
+/// address.
 fn hop_line(text: &str) -> Option<(bool, Option<&str>)> {
     let chosen = text.strip_prefix('>');
     let rest = chosen.unwrap_or(text).trim_start();
@@ -188,15 +190,15 @@ fn hop_line(text: &str) -> Option<(bool, Option<&str>)> {
     }
 }
 
-/// The name of the table that `text` opens: `LHCONE.inet.0: 12 destinations, 15 routes (12 active, ...)`.
+/// Returns the name in a table heading: `LHCONE.inet.0: 12 destinations, 15 routes (12 active, ...)`.
 fn table_name(text: &str) -> Option<&str> {
     let (name, rest) = text.split_once(": ")?;
     (rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains(" destinations, ")).then_some(name)
 }
 
-/// Whether packets follow the routes of this table by their destination: `inet.0` and `inet6.0` of any instance.
+/// Returns whether the table is used for forwarding by destination: `inet.0` and `inet6.0` of any instance.
 ///
-/// The others hold routes for labels, for multicast, or for the next hops of BGP.
+/// Other tables hold routes for labels, multicast, or BGP next hops.
 fn is_forwarding(name: &str) -> bool {
     let instance = name.strip_suffix("inet.0").or_else(|| name.strip_suffix("inet6.0"));
     instance.is_some_and(|instance| instance.is_empty() || instance.ends_with(['.', '/', ':']))

@@ -1,30 +1,30 @@
-//! The text in a page of HTML: looking glasses put the words of the router into a PRE element.
+//! Extracts text from an HTML page: looking glasses put router output into a PRE element.
 //!
-//! This is no parser of HTML. Comments and scripts are not told from the page; looking glasses have none that matter.
+//! This is not an HTML parser. Comments and scripts are treated as content; looking glasses have none that matter.
 
-/// The longest tag that is looked for, in bytes. Without a bound, text full of `<` would be searched again and again.
+/// Maximum length of a tag in bytes. Without a limit, text full of `<` would be searched repeatedly.
 const MAX_TAG_BYTES: usize = 1024;
 
-/// The longest name of a character reference that is looked for, in bytes, with `&` and `;`.
+/// Maximum length of a character reference in bytes, including `&` and `;`.
 const MAX_REFERENCE_BYTES: usize = 12;
 
-/// The text of the first PRE element of `page`: without tags, with the characters that references stand for. A PRE that
-/// is not closed ends with the page.
+/// Returns the text of the first PRE element of `page`, without tags and with character references decoded. An
+/// unclosed PRE ends with the page.
 ///
-/// References to other characters than `<`, `>`, `&`, quotes and blanks by name stay as they are; numbers are all read.
-/// A no-break space becomes a blank. At most the length of the page is allocated twice.
+/// Named references other than `<`, `>`, `&`, quotes and no-break space are left unchanged; all numeric ones are
+/// decoded. A no-break space becomes a space. Allocates at most twice the length of the page.
 pub fn first_block(page: &str) -> Option<String> {
     let lower = page.to_ascii_lowercase();
     let mut tags = lower.match_indices("<pre").map(|(at, _)| at);
     let start = tags.find(|at| is_name_end(lower.as_bytes().get(at + "<pre".len()).copied()))?;
     let tag = page.get(start..)?;
     let text = tag.get(tag_length(tag)?..)?;
-    // As browsers do it.
+    // As in browsers.
     let text = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
     Some(text_of(text))
 }
 
-/// The text of `html`, up to the end of the PRE element that it is in.
+/// Returns the text of `html`, up to the end of the enclosing PRE element.
 fn text_of(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
@@ -39,7 +39,7 @@ fn text_of(html: &str) -> String {
                 rest = &special[length..];
             }
             None => {
-                // An ordinary character, both are one byte long.
+                // An ordinary character; both are one byte long.
                 text.push_str(&special[..1]);
                 rest = &special[1..];
             }
@@ -49,15 +49,15 @@ fn text_of(html: &str) -> String {
     text
 }
 
-/// What begins with `<` or `&`.
+/// An element that starts with `<` or `&`.
 enum Piece {
     /// The end of the PRE element.
     End,
-    /// What is written in the place of so many bytes.
+    /// A replacement for the next `length` bytes.
     Text { written: Option<char>, length: usize },
 }
 
-/// The tag at the beginning of `html`. Only `<br>` stands for a character.
+/// Parses the tag at the start of `html`. Only `<br>` is replaced by a character.
 fn tag(html: &str) -> Option<Piece> {
     let inside = html.strip_prefix('<')?;
     if !inside.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!') {
@@ -71,18 +71,18 @@ fn tag(html: &str) -> Option<Piece> {
     Some(Piece::Text { written, length })
 }
 
-/// Whether the tag whose inside begins with `inside` has this name.
+/// Returns whether the tag whose content starts with `inside` has this name.
 fn is_named(inside: &str, name: &str) -> bool {
     let is_alike = inside.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
     is_alike && is_name_end(inside.as_bytes().get(name.len()).copied())
 }
 
-/// Whether the name of a tag ends before this byte.
+/// Returns whether a tag name ends before this byte.
 fn is_name_end(byte: Option<u8>) -> bool {
     byte.is_some_and(|byte| byte.is_ascii_whitespace() || b">/".contains(&byte))
 }
 
-/// How many bytes the tag at the beginning of `html` has. A `>` in quotes does not end it.
+/// Returns the length in bytes of the tag at the start of `html`. A `>` in quotes does not end it.
 fn tag_length(html: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in html.bytes().enumerate().take(MAX_TAG_BYTES) {
@@ -96,7 +96,7 @@ fn tag_length(html: &str) -> Option<usize> {
     None
 }
 
-/// The character reference at the beginning of `html`.
+/// Decodes the character reference at the start of `html`.
 fn reference(html: &str) -> Option<Piece> {
     let end = html.bytes().take(MAX_REFERENCE_BYTES).position(|byte| byte == b';')?;
     let name = html.get(1..end)?;

@@ -1,23 +1,23 @@
-//! AS paths as routers print them; the module above says what is dropped from them, and why.
+//! Parses AS paths as printed by routers; the parent module explains which parts are dropped and why.
 
 use std::str::FromStr;
 
 use super::Why;
 use crate::route::{AsPath, Hop};
 
-/// The most hops of a path, repeated ones counted: what one segment of a path can hold (RFC 4271 §4.3).
+/// Maximum number of hops, counting repetitions: the capacity of one path segment (RFC 4271 §4.3).
 const MAX_HOPS: usize = 255;
 
-/// What ends a path.
+/// How a path ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The code of its origin.
+    /// With its origin code.
     Origin,
-    /// The end of its line.
+    /// With its line.
     Line,
 }
 
-/// A piece of a path.
+/// A part of a path.
 enum Part<'a> {
     Number(&'a str),
     Set(&'a str),
@@ -26,10 +26,11 @@ enum Part<'a> {
     Origin,
 }
 
-/// The path at the beginning of `text`. Numbers are decimal, or two halves with a dot (RFC 5396).
+/// Parses the path at the start of `text`. Numbers are decimal, or two halves with a dot (RFC 5396).
 ///
 /// # Errors
-/// [`Why::PathMalformed`] if there is something else, or no `end`; [`Why::PathTooLong`] for more than 255 hops.
+/// [`Why::PathMalformed`] if the path has invalid parts or lacks its `end`; [`Why::PathTooLong`] for more than 255
+/// hops.
 pub(super) fn as_path(text: &str, end: End) -> Result<AsPath, Why> {
     let mut hops = Vec::new();
     let mut rest = text.trim_start();
@@ -54,7 +55,7 @@ pub(super) fn as_path(text: &str, end: End) -> Result<AsPath, Why> {
     }
 }
 
-/// The first piece of `rest`, which does not begin with a blank, and what follows it. None if it does not end.
+/// Splits the first part from `rest`, which must not start with a space. Returns `None` if the part is not closed.
 fn split_part(rest: &str) -> Option<(Part<'_>, &str)> {
     if let Some(inside) = rest.strip_prefix('{') {
         return inside.split_once('}').map(|(members, after)| (Part::Set(members), after));
@@ -62,7 +63,7 @@ fn split_part(rest: &str) -> Option<(Part<'_>, &str)> {
     if let Some(inside) = rest.strip_prefix('[') {
         return inside.split_once(']').map(|(_, after)| (Part::Brackets, after));
     }
-    // A confederation set, `([1 2])` or `({1 2})`, ends with the parenthesis too.
+    // A confederation set, `([1 2])` or `({1 2})`, also ends with the parenthesis.
     if let Some(inside) = rest.strip_prefix('(') {
         return inside.split_once(')').map(|(_, after)| (Part::Confederation, after));
     }
@@ -72,14 +73,14 @@ fn split_part(rest: &str) -> Option<(Part<'_>, &str)> {
     Some((if is_origin { Part::Origin } else { Part::Number(word) }, after))
 }
 
-/// The set of the numbers in `members`.
+/// Parses an AS set.
 fn set(members: &str) -> Result<Hop, Why> {
     let words = members.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let numbers: Box<[u32]> = words.map(number).collect::<Result<_, _>>()?;
     if numbers.is_empty() { Err(Why::PathMalformed) } else { Ok(Hop::Set(numbers)) }
 }
 
-/// The AS that `word` is. 0 is none (RFC 7607): it is a weight, in a row that has slipped out of its columns.
+/// Parses an AS number. 0 is invalid (RFC 7607): it is a weight from a row with shifted columns.
 fn number(word: &str) -> Result<u32, Why> {
     let number = match word.split_once('.') {
         Some((high, low)) => digits::<u16>(high).zip(digits::<u16>(low)).map(|(high, low)| asdot(high, low)),
@@ -92,7 +93,7 @@ fn asdot(high: u16, low: u16) -> u32 {
     (u32::from(high) << 16) | u32::from(low)
 }
 
-/// The number that `word` is, without a sign.
+/// Parses a number without a sign.
 fn digits<N: FromStr>(word: &str) -> Option<N> {
     if word.bytes().all(|byte| byte.is_ascii_digit()) { word.parse().ok() } else { None }
 }

@@ -1,4 +1,4 @@
-//! Golden texts of each dialect, texts that were cut, and texts that are none.
+//! Golden texts of each dialect, truncated texts, and texts without routes.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -17,7 +17,7 @@ const BIRD_ALL: &str = include_str!("golden/bird_all.txt");
 const BIRD_SHORT: &str = include_str!("golden/bird_short.txt");
 const PAGE: &str = include_str!("golden/page.txt");
 
-/// Each route as prefix, next hop and path.
+/// Formats each route as prefix, next hop and path.
 fn routes(table: &Table) -> Vec<String> {
     let line = |route: &Route| {
         let hop = route.next_hop.map_or("-".to_owned(), |hop| hop.to_string());
@@ -26,7 +26,7 @@ fn routes(table: &Table) -> Vec<String> {
     table.routes.iter().map(line).collect()
 }
 
-/// Each line of `text` that was skipped.
+/// Returns the skipped lines of `text`.
 fn skipped<'a>(text: &'a str, table: &Table) -> Vec<(&'a str, Why)> {
     table.skipped.iter().map(|skipped| (text.lines().nth(skipped.line - 1).unwrap().trim(), skipped.why)).collect()
 }
@@ -252,7 +252,7 @@ fn a_router_that_has_no_route_says_so() {
     }
 }
 
-/// Where routers print the code of the origin, a cut leaves no path that is shorter than the true one.
+/// In dialects with origin codes, truncation must not yield a shortened path.
 #[test]
 fn a_text_that_was_cut_off_has_no_other_paths() {
     for text in [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, FRR_ENTRY, IOS, IOS_ENTRY] {
@@ -268,7 +268,7 @@ fn a_text_that_was_cut_off_has_no_other_paths() {
     }
 }
 
-/// Reads `text` as everything, and checks what is promised of any text.
+/// Parses `text` as every dialect and checks the invariants for arbitrary input.
 fn read_in_all_ways(text: &str) {
     let lines = text.lines().count();
     for dialect in Dialect::ALL {
@@ -284,10 +284,10 @@ fn read_in_all_ways(text: &str) {
     first_block(text);
 }
 
-/// What no router prints at the end of a line, or nothing.
+/// Text that routers do not print at the end of a line, or nothing.
 const FOREIGN: &str = "(|é|\u{a0}.{0,3}|[{(\\[<&] ?[0-9]*)";
 
-/// Lines of all golden texts, whole or cut, in any order, with or without something foreign between them.
+/// Lines of all golden texts, whole or truncated, in any order, with or without foreign text.
 fn shuffled(pieces: &[(Index, Option<Index>, String)]) -> String {
     let golden = [JUNOS_TABLE, JUNOS_DETAIL, FRR_IPV4, FRR_IPV6, FRR_ENTRY, IOS, IOS_ENTRY, BIRD_ALL, BIRD_SHORT, PAGE];
     let lines: Vec<&str> = golden.iter().flat_map(|text| text.lines()).collect();

@@ -1,20 +1,20 @@
-//! Words of the tables that are addresses.
+//! Parses words that contain addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// The first word of `text`.
+/// Returns the first word of `text`.
 pub(super) fn first_word(text: &str) -> Option<&str> {
     text.split_whitespace().next()
 }
 
-/// The prefix that `word` is. Bits behind its length are cleared.
+/// Parses a prefix and clears its host bits.
 pub(super) fn prefix(word: &str) -> Option<IpNet> {
     word.parse::<IpNet>().ok().map(|prefix| prefix.trunc())
 }
 
-/// The prefix that `word` is, which may lack a length: IOS leaves it out where the network's old class tells it.
+/// Parses a prefix with optional length: IOS omits the length if it is that of the network's class.
 pub(super) fn classful_prefix(word: &str) -> Option<IpNet> {
     match word.parse::<Ipv4Addr>() {
         Ok(network) => of_class(network),
@@ -22,9 +22,9 @@ pub(super) fn classful_prefix(word: &str) -> Option<IpNet> {
     }
 }
 
-/// `network` with the length of its class (RFC 791 §3.2); 0.0.0.0 is the default route.
+/// Returns `network` with the length of its class (RFC 791 §3.2); 0.0.0.0 is the default route.
 ///
-/// None for a network with bits behind that length: its own length must have been cut off.
+/// Returns `None` if host bits are set: the explicit length must have been truncated.
 fn of_class(network: Ipv4Addr) -> Option<IpNet> {
     let length = match network.octets()[0] {
         0 => 0,
@@ -37,9 +37,9 @@ fn of_class(network: Ipv4Addr) -> Option<IpNet> {
     (prefix.addr() == prefix.network()).then_some(prefix)
 }
 
-/// The router that `word` names. None for an interface, and for `0.0.0.0` and `::`, which stand for the router itself.
+/// Parses a next hop. Returns `None` for an interface, and for `0.0.0.0` and `::`, which denote the router itself.
 ///
-/// FRR puts more behind an address: `(name)`, `@vrf`, `<`; link-local ones may end with `%interface`.
+/// FRR appends text to an address: `(name)`, `@vrf`, `<`; link-local addresses can end with `%interface`.
 pub(super) fn next_hop(word: &str) -> Option<IpAddr> {
     let address = word.split(['%', '(', '@', '<', ',']).next()?;
     address.parse::<IpAddr>().ok().filter(|hop| !hop.is_unspecified())

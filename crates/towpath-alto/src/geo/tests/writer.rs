@@ -1,4 +1,4 @@
-//! Writes databases as <https://maxmind.github.io/MaxMind-DB/> tells.
+//! Writes databases after <https://maxmind.github.io/MaxMind-DB/>.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -11,16 +11,16 @@ const MAP: u8 = 7;
 const UINT64: u8 = 9;
 const ARRAY: u8 = 11;
 
-/// What a node of the search tree leads to.
+/// The target of a branch in the search tree.
 #[derive(Clone, Copy)]
 enum Branch {
     Nothing,
     Node(usize),
-    /// What is at that place of the data section.
+    /// Offset in the data section.
     Data(usize),
 }
 
-/// A database of these records, whose prefixes do not overlap. `ip_version` 4 takes none of IPv6.
+/// Builds a database of records with disjoint prefixes. With `ip_version` 4, all must be IPv4.
 pub(super) fn database(record_bits: u16, ip_version: u16, records: &[(&str, Value)]) -> Vec<u8> {
     let mut nodes = vec![[Branch::Nothing; 2]];
     let mut data = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn database(record_bits: u16, ip_version: u16, records: &[(&str, Valu
     database
 }
 
-/// An IPv4 prefix is at `::/96` of a tree of IPv6.
+/// IPv4 prefixes are below `::/96` in an IPv6 tree.
 fn insert(nodes: &mut Vec<[Branch; 2]>, ip_version: u16, prefix: IpNet, data: Branch) {
     let (bits, length) = match prefix {
         IpNet::V4(prefix) => (u128::from(u32::from(prefix.addr())), 96 + prefix.prefix_len()),
@@ -124,7 +124,7 @@ fn encode(value: &Value, data: &mut Vec<u8>) {
     }
 }
 
-/// Integers are written without leading zero bytes.
+/// Writes an integer without leading zero bytes.
 fn number(kind: u8, value: u32, data: &mut Vec<u8>) {
     let bytes = value.to_be_bytes();
     let bytes = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];
@@ -132,7 +132,7 @@ fn number(kind: u8, value: u32, data: &mut Vec<u8>) {
     data.extend(bytes);
 }
 
-/// The control byte, and what follows it of the type and of a size below 285.
+/// Writes the control byte, with the extended type and a size below 285.
 fn head(kind: u8, size: usize, data: &mut Vec<u8>) {
     let (in_head, behind) = if size < 29 { (size, None) } else { (29, Some(size - 29)) };
     let in_head = u8::try_from(in_head).unwrap();
