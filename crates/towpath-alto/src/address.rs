@@ -92,7 +92,7 @@ impl fmt::Display for Endpoint {
 /// If the text is malformed or has host bits set. RFC 7285 §10.4.3 does not use host bits, so they are probably a
 /// mistake.
 pub fn prefix(text: &str) -> Result<IpNet, Malformed> {
-    let malformed = || Malformed::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without bits behind its length");
+    let malformed = || Malformed::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without host bits");
     let prefix = match text.parse::<IpAddr>() {
         Ok(address) => address.into(),
         Err(_) => text.parse::<IpNet>().map_err(|_| malformed())?,

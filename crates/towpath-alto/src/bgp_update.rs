@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-/// Attributes by which routers compare routes to the same prefix before they consider the next hop (RFC 4271 §9.1).
+/// Attributes used by routers to compare routes to the same prefix before they consider the next hop (RFC 4271 §9.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preference {
     /// `LOCAL_PREF`; higher is better. External peers do not send it; the default is then 100, as in all routers.

@@ -66,10 +66,10 @@ pub enum BmpEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BmpError {
     /// The stream has another BMP version or is not BMP.
-    #[error("a message has version {0} of BMP; have the router send version 3 (RFC 7854)")]
+    #[error("unsupported BMP version {0}; configure the router to send version 3 (RFC 7854)")]
     Version(u8),
     /// A message is shorter than its header or longer than [`MAX_MESSAGE_BYTES`].
-    #[error("a message says that it has {0} bytes; it must have {HEADER_BYTES} to {MAX_MESSAGE_BYTES}")]
+    #[error("message length of {0} bytes is out of range: {HEADER_BYTES} to {MAX_MESSAGE_BYTES}")]
     Length(u32),
     /// The router has more than [`MAX_ADD_PATH_SESSIONS`].
     #[error("the router has more than {MAX_ADD_PATH_SESSIONS} sessions with ADD-PATH")]

@@ -69,7 +69,7 @@ impl TryFrom<Written> for Calendar {
             Malformed::new("start", &start, "a time since 1970: 2026-01-05T00:00:00Z or Mon, 05 Jan 2026 00:00:00 GMT")
         })?;
         if !interval_s.is_finite() || interval_s <= 0.0 {
-            return Err(Malformed::new("time-interval-size", &interval_s.to_string(), "seconds, more than 0"));
+            return Err(Malformed::new("time-interval-size", &interval_s.to_string(), "seconds, greater than 0"));
         }
         if !(1..=MOST_INTERVALS).contains(&intervals) {
             return Err(Malformed::new("number-of-intervals", &intervals.to_string(), "1 to 1024"));
@@ -168,7 +168,7 @@ impl<'a> Calendared<'a> {
         let Some(wanted) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
         let types = query.types.len();
         if wanted.len() != types {
-            let expected = format!("this must have one for each type that is asked for: {types}");
+            let expected = format!("this must have one element per requested cost type: {types}");
             return Err(fields.refuse_present(FIELD, &expected));
         }
         let calendars = query.types.iter().zip(wanted).map(|(kind, wanted)| world.calendar(kind).filter(|_| wanted));
@@ -177,7 +177,7 @@ impl<'a> Calendared<'a> {
         let values = pairs.saturating_mul(intervals);
         if values > MOST_VALUES {
             let most = format!(
-                "at most {MOST_VALUES} costs of intervals can be asked for at once, not {values}: name fewer pairs"
+                "at most {MOST_VALUES} interval costs can be requested at once, not {values}: request fewer pairs"
             );
             return Err(fields.refuse_present(FIELD, &most));
         }

@@ -1,4 +1,4 @@
-//! An ALTO client: obtains from a server the values by which replicas are ordered. It has no I/O and no clock.
+//! An ALTO client: obtains values for ordering replicas from a server. It has no I/O and no clock.
 //!
 //! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`Survey`] of
 //! it for a [`Statement`](crate::order::Statement) and the [`Ends`] of the paths: the client and its replicas. While

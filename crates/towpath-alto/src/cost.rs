@@ -138,7 +138,9 @@ impl CostType {
             return Err(fields.refuse("cost-metric", metric, "this resource has no such metric"));
         }
         let found = of_metric().find(|offer| offer.cost_mode.name() == mode);
-        found.cloned().ok_or_else(|| fields.refuse("cost-mode", mode, "this resource has that metric in no such mode"))
+        found
+            .cloned()
+            .ok_or_else(|| fields.refuse("cost-mode", mode, "this resource does not have the metric in this mode"))
     }
 }
 
@@ -275,7 +277,7 @@ impl CostQuery {
         }
         let field = if self.is_multi { "multi-cost-types" } else { "testable-cost-types" };
         let most =
-            format!("at most {MOST_COSTS} costs can be asked for, or tested, at once: name fewer types or pairs");
+            format!("at most {MOST_COSTS} costs can be requested or tested at once: request fewer types or pairs");
         Err(fields.refuse_present(field, &most))
     }
 
@@ -304,7 +306,7 @@ fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, 
         }
         (None, Some(several)) => Ok((several, true)),
         (Some(_), Some(_)) => {
-            Err(fields.refuse_present("multi-cost-types", "only one of this and cost-type can be asked for"))
+            Err(fields.refuse_present("multi-cost-types", "this and cost-type are mutually exclusive"))
         }
         (None, None) => Err(fields.missing("cost-type")),
     }
@@ -315,7 +317,7 @@ fn is_blank(object: Fields<'_>) -> bool {
     ["cost-metric", "cost-mode"].into_iter().all(|field| matches!(object.text(field), Ok(None)))
 }
 
-/// Reads a list of types, each of which must be offered.
+/// Reads a list of types, all from `offered`.
 fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Option<Vec<CostType>>, Problem> {
     fields.list(field, |element| {
         let object = Fields::of(element).map_err(|_| "this must be a cost type".to_owned())?;
@@ -341,12 +343,12 @@ impl Tests<'_> {
             (Some(_), Some(_)) => {
                 return Err(self
                     .fields
-                    .refuse_present("or-constraints", "only one of this and constraints can be there"));
+                    .refuse_present("or-constraints", "this and constraints are mutually exclusive"));
             }
             (Some(all), None) if all.is_empty() => return Ok(Vec::new()),
             (Some(all), None) => ("constraints", vec![all]),
             (None, Some(alternatives)) if alternatives.is_empty() || alternatives.iter().any(Vec::is_empty) => {
-                let reason = "it, and each list in it, must have something in it";
+                let reason = "neither the list nor its elements may be empty";
                 return Err(self.fields.refuse("or-constraints", "[]", reason));
             }
             (None, Some(alternatives)) => ("or-constraints", alternatives),
@@ -354,12 +356,16 @@ impl Tests<'_> {
         };
         let count = tests.iter().map(Vec::len).sum::<usize>();
         if count > MOST_TESTS {
-            let most = format!("at most {MOST_TESTS} constraints can be asked for at once");
+            let most = format!("at most {MOST_TESTS} constraints are allowed");
             return Err(self.fields.refuse_present(field, &most));
         }
         let mut tested = tests.iter().flatten().map(|test| &self.testable[test.index]);
         match tested.find(|tested| !self.can.testable.contains(tested)) {
-            Some(tested) => Err(self.fields.refuse(field, &tested.to_string(), "this cost cannot be tested here")),
+            Some(tested) => Err(self.fields.refuse(
+                field,
+                &tested.to_string(),
+                "constraints on this cost type are not supported here",
+            )),
             None => Ok(tests),
         }
     }

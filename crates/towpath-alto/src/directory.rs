@@ -62,13 +62,13 @@ pub struct Directory {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// There is no network map (§9.2).
-    #[error("there is no network map: let an agent tell in which PID each address is")]
+    #[error("there is no network map: configure an agent that assigns addresses to PIDs")]
     NetworkMap,
     /// A network map has no cost map for `routingcost` (§11.2.3).
     #[error("network map {0} has no costs by routingcost: let an agent tell some")]
     RoutingCost(ResourceId),
     /// A network map has too many PIDs for unfiltered cost maps.
-    #[error("network map {0} has so many PIDs that no cost map is told whole, which RFC 7285 demands: join some")]
+    #[error("network map {0} has too many PIDs for the unfiltered cost map that RFC 7285 requires: merge some")]
     TooLarge(ResourceId),
     /// A metric is neither registered nor private (§10.6), or has an unknown statistic (RFC 9439 §3.2).
     #[error(
@@ -76,14 +76,10 @@ pub enum Lack {
     )]
     Metric(CostMetric),
     /// A calendar begins in the future, but clients count from its start (RFC 8896 §5.1).
-    #[error(
-        "calendars.{0} is still to begin, and until then its costs are their mean: set its start to a time that has been"
-    )]
+    #[error("calendars.{0} is still to begin, and until then its costs are their mean: set its start to a past time")]
     CalendarToCome(CostMetric),
     /// A calendar has ended.
-    #[error(
-        "calendars.{0} is over, and its costs are their mean: set its start to a later time, or repeated to a greater number"
-    )]
+    #[error("calendars.{0} is over, and its costs are their mean: set a later start, or a greater number for repeated")]
     CalendarOver(CostMetric),
 }
 

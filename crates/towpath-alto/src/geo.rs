@@ -61,10 +61,10 @@ const EXAMINED: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationsError {
     /// The file is not in the expected format or is damaged.
-    #[error("this is no whole database of MaxMind's format: {0}: fetch it again, and unpack it")]
+    #[error("not a complete database in MaxMind format: {0}: fetch it again and unpack it")]
     Invalid(String),
     /// The database has other contents than locations, such as AS numbers.
-    #[error("its first {EXAMINED} records tell no country and no coordinates: take a database of countries or cities")]
+    #[error("its first {EXAMINED} records have no country and no coordinates: use a database of countries or cities")]
     NoPlaces,
 }
 

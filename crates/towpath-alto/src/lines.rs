@@ -71,7 +71,7 @@ pub struct LineError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
     /// The line is longer than [`MAX_LINE_BYTES`].
-    #[error("it has more than {MAX_LINE_BYTES} bytes: tell one fact a line")]
+    #[error("it has more than {MAX_LINE_BYTES} bytes: print one fact per line")]
     TooLong,
     /// The line is not JSON or has the wrong fields.
     #[error("{reason} (column {column})")]
@@ -91,7 +91,7 @@ pub enum LineFault {
     #[error("the AS path has more than {MAX_HOPS} hops")]
     PathTooLong,
     /// The value of a property is longer than [`MAX_VALUE_BYTES`].
-    #[error("the value has more than {MAX_VALUE_BYTES} bytes: tell less of one entity")]
+    #[error("the value has more than {MAX_VALUE_BYTES} bytes: use a smaller one")]
     ValueTooLong,
     /// A metric between prefixes has the name of one of its ends in facts.
     #[error("between prefixes no metric can be called '{0}', which facts call an end: call it 'priv:{0}'")]
@@ -100,7 +100,7 @@ pub enum LineFault {
     #[error("'{0}' is no end of the link: attach to it with a link that it has")]
     NoEnd(NodeName),
     /// A queried program printed a fact of a kind that cannot be requested.
-    #[error("only metrics between addresses, properties of addresses and commits answer what was asked")]
+    #[error("only metrics between addresses, properties of addresses and commits are valid in a response")]
     NoAnswer,
     /// The commit would create an invalid topology. Nothing is committed; pending changes remain for the next commit.
     #[error("nothing is committed, because of '{topology}': {error}; withdraw links, and commit again")]
@@ -111,7 +111,7 @@ pub enum LineFault {
         error: TopologyError,
     },
     /// The limit on facts and pending lines is reached.
-    #[error("there is room for {MAX_FACTS} facts and lines since the last commit: commit earlier, or withdraw")]
+    #[error("more than {MAX_FACTS} facts and lines since the last commit: commit earlier, or withdraw facts")]
     Full,
 }
 

@@ -165,16 +165,16 @@ pub enum Why {
     #[error("the line is longer than 4 KiB")]
     LineTooLong,
     /// The text in place of a prefix is not a prefix.
-    #[error("this is no IPv4 or IPv6 prefix")]
+    #[error("this is not an IPv4 or IPv6 prefix")]
     Prefix,
     /// The line with the route's prefix is missing or was skipped.
-    #[error("the prefix of this route is not known")]
+    #[error("the prefix of this route is unknown")]
     NoPrefix,
     /// A BGP route without a line for its AS path.
-    #[error("this route of BGP has no AS path")]
+    #[error("this BGP route has no AS path")]
     PathMissing,
     /// The AS path is truncated or contains an invalid AS.
-    #[error("the AS path is cut off or malformed")]
+    #[error("the AS path is truncated or malformed")]
     PathMalformed,
     /// The AS path has more than 255 hops.
     #[error("the AS path has more than 255 hops")]
@@ -183,16 +183,16 @@ pub enum Why {
     #[error("the short form of BIRD has no AS paths: ask for `show route all`")]
     PathNotShown,
     /// The row does not match the columns of the header, or was truncated.
-    #[error("the row does not fit the columns of the header")]
+    #[error("the row does not match the columns of the header")]
     Columns,
     /// The best BGP route is not installed (`r>`, RIB-failure).
-    #[error("the router follows a route of another protocol, which this table does not have")]
+    #[error("the installed route is of another protocol and not in this table")]
     NotInstalled,
     /// The prefix already has a route from another table.
-    #[error("a route to this prefix stands further up and stays")]
+    #[error("there is an earlier route to this prefix")]
     Repeated,
     /// The table is not used for forwarding by destination address and is skipped.
-    #[error("this is not a table of IPv4 or IPv6 routes that packets follow")]
+    #[error("this table is not used to forward IPv4 or IPv6 packets")]
     OtherTable,
     /// The text has more than 4,000,000 routes; the rest is not read.
     #[error("more than 4,000,000 routes: the rest is not read")]
@@ -213,16 +213,16 @@ pub enum Unreadable {
     #[error("the looking glass printed nothing; it may not have reached its router")]
     Nothing,
     /// The router reports that it has no matching route.
-    #[error("the router has no route to that")]
+    #[error("the router has no matching route")]
     Absent,
     /// The text has no active route.
-    #[error("no active route in this text, which was read as {dialect}")]
+    #[error("no active route in this text, parsed as {dialect}")]
     NoRoute {
         /// The dialect used.
         dialect: Dialect,
     },
     /// All possible routes were skipped.
-    #[error("no route could be understood in this text, which was read as {dialect}; {first}")]
+    #[error("no valid route in this text, parsed as {dialect}; {first}")]
     Refused {
         /// The dialect used.
         dialect: Dialect,

@@ -151,7 +151,7 @@ pub enum PassedOver {
         uri: DirectoryUri,
     },
     /// The record is not a valid U-NAPTR rule.
-    #[error("{name} has a record whose rule `{text}` is none of U-NAPTR (`!.*!https://HOST/PATH!`)")]
+    #[error("{name} has a record with the rule `{text}`, which is not valid U-NAPTR (`!.*!https://HOST/PATH!`)")]
     Malformed {
         /// The name that has the record.
         name: DomainName,

@@ -32,7 +32,7 @@ pub enum ClientError {
         refusal: Refusal,
     },
     /// A cost map refers to another version of the network map than the one read before; a harmless race.
-    #[error("the network map {map} changed while it was asked for: ask again")]
+    #[error("the network map {map} changed between requests: retry")]
     Changed {
         /// The network map.
         map: String,
@@ -48,7 +48,7 @@ pub enum ClientError {
         offers: String,
     },
     /// The directory has no resource for a metric; the fault of the configuration or of the choice of server.
-    #[error("metric {name}: {directory} has no {wanted}: configure another one, or ask another server")]
+    #[error("metric {name}: {directory} has no {wanted}: configure another one, or use another server")]
     NoResource {
         /// The metric.
         name: String,
@@ -96,7 +96,7 @@ pub enum ClientError {
         takes: &'static str,
     },
     /// The server has no service that can follow all of these; the fault of the choice of service.
-    #[error("{directory} has no {wanted} for all that is to be followed: follow it by other means")]
+    #[error("{directory} has no {wanted} for all requested resources: follow them by other means")]
     NoService {
         /// The type of service needed.
         wanted: &'static str,
@@ -104,14 +104,14 @@ pub enum ClientError {
         directory: String,
     },
     /// The followed responses exceed the memory limit; the caller's fault.
-    #[error("what is followed has more than {most_bytes} bytes: follow fewer answers, or ask for parts of them")]
+    #[error("the followed responses exceed {most_bytes} bytes: follow fewer resources, or request parts of them")]
     TooMuch {
         /// The limit in bytes.
         most_bytes: usize,
     },
     /// A change of a followed response does not apply: the server's fault, or a change was missed. The response must
     /// be read again.
-    #[error("what came of {name} does not fit what it was before: {problem}")]
+    #[error("the update of {name} does not apply to the previous version: {problem}")]
     Unfit {
         /// The name of the response.
         name: String,
@@ -119,7 +119,7 @@ pub enum ClientError {
         problem: String,
     },
     /// The server stopped sending updates of a followed response.
-    #[error("the server no longer tells of {name}: {reason}")]
+    #[error("the server stopped sending updates of {name}: {reason}")]
     Stopped {
         /// The name of the response.
         name: String,

@@ -203,7 +203,8 @@ impl Substream {
         let changed = match (kind, part) {
             (None, Some(part)) => self.held.replace_part(part, value),
             (kind, part) => {
-                let change = kind.and_then(|kind| Change::of(kind, value)).ok_or_else(|| "it is no change".to_owned());
+                let change =
+                    kind.and_then(|kind| Change::of(kind, value)).ok_or_else(|| "it is not a valid change".to_owned());
                 change.map_err(Misfit::from).and_then(|change| self.held.change(part, &change))
             }
         };

@@ -85,7 +85,8 @@ impl Held {
 
     fn edit(&mut self, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), Misfit> {
         // Taken out, so that a partially applied change is not kept.
-        let mut document = std::mem::take(self).document.ok_or_else(|| "it was never told whole".to_owned())?;
+        let mut document =
+            std::mem::take(self).document.ok_or_else(|| "no complete version was received".to_owned())?;
         edit(Arc::make_mut(&mut document))?;
         // Many small changes can add up to a large response.
         let bytes = document.bytes();

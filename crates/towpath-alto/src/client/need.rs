@@ -220,7 +220,7 @@ impl<'a> Needs<'a> {
         if of_client && !self.has_client {
             return Err(ClientError::NeedsClient { name: name.to_owned() });
         }
-        let property = names[position(entry).expect("it was chosen because it has one")].clone();
+        let property = names[position(entry).expect("selected because it has one")].clone();
         Ok(Need::Property { name: name.to_owned(), resource: entry.id.clone(), property, of_client, transformer })
     }
 
@@ -263,7 +263,7 @@ fn cost_type<'e>(entry: &'e Entry, metrics: &[String]) -> Option<&'e CostType> {
 }
 
 fn kind_of(entry: &Entry, metrics: &[String]) -> CostType {
-    cost_type(entry, metrics).expect("it was chosen because it has it").clone()
+    cost_type(entry, metrics).expect("selected because it has it").clone()
 }
 
 /// Numerical values carry more information than ranks.

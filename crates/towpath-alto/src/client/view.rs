@@ -144,7 +144,7 @@ impl Viewing {
         let told: Json = serde_json::from_slice(body).unwrap_or_default();
         let view = told.get("tips-view-uri").and_then(Json::as_str).and_then(|view| uri::resolve(address, view));
         let view = view.filter(|view| uri::is_http(view));
-        let view = view.ok_or_else(|| malformed(address, "it does not say where it is"))?;
+        let view = view.ok_or_else(|| malformed(address, "it has no valid URI"))?;
         self.go_on(address, view.trim_end_matches('/').to_owned(), body)
     }
 
@@ -156,9 +156,9 @@ impl Viewing {
             edge.get(name)?.as_u64()
         };
         let edge = number("seq-i").zip(number("seq-j")).filter(|(from, to)| from < to);
-        let (from, to) = edge.ok_or_else(|| malformed(address, "it recommends no edge to begin with"))?;
+        let (from, to) = edge.ok_or_else(|| malformed(address, "it recommends no valid start edge"))?;
         if from > 0 && self.held.document().is_none() {
-            return Err(malformed(address, "it recommends a change of what it never told"));
+            return Err(malformed(address, "it recommends an incremental edge before a complete version"));
         }
         self.step = Step::Edge(view, from, to);
         Ok(())
@@ -172,11 +172,11 @@ impl Viewing {
             return Ok(self.held.replace(document));
         };
         if from == 0 {
-            return Err(malformed(address, "it sent a change in place of an answer"));
+            return Err(malformed(address, "it sent a change instead of a complete version"));
         }
         let value = serde_json::from_slice(body).map_err(|error| Misfit::from(error.to_string()));
         let changed = value.and_then(|value| {
-            let change = Change::of(change, value).expect("it is one of those kinds");
+            let change = Change::of(change, value).expect("one of these kinds");
             self.held.change(None, &change)
         });
         changed.map(|()| true).map_err(|misfit| misfit.of(&self.name))

@@ -10,7 +10,7 @@ use crate::{nested::MAX_LEVELS, topology::MAX_NODES};
 const ROUTE: &str = r#"{"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}"#;
 const COMMIT: &str = r#"{"commit": {}}"#;
 
-/// Returns the facts after these lines, all of which must be valid.
+/// Returns the facts after these valid lines.
 fn facts(lines: &[&str]) -> Facts {
     let mut taken = Lines::default();
     for line in lines {
