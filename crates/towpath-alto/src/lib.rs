@@ -9,8 +9,8 @@
 //!
 //! Inputs: [`looking_glass`], [`mrt`] and [`bmp`] decode the output of routers, and [`feed`] maintains their routes;
 //! [`geo`] locates addresses; [`lines`] reads the output of programs; [`sites`] and [`measurements`] read registries
-//! and measurement tools. [`order`] is the expression language that orders [`replicas`]. [`patch`] computes changes
-//! of documents, and [`updates`] sends them to followers. [`client`] queries other servers.
+//! and measurement tools. [`order`] is the expression language that orders [`replicas`]. [`patch`] represents
+//! changes of documents, and [`updates`] sends them to followers. [`client`] queries other servers.
 //!
 //! The crate does no HTTP, file access or timekeeping. Everything is a function of bytes, except for readers of a
 //! given stream.

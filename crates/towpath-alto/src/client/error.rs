@@ -31,7 +31,8 @@ pub enum ClientError {
         /// The error that it returned.
         refusal: Refusal,
     },
-    /// A cost map refers to another version of the network map than the one read before; a harmless race.
+    /// A cost map refers to another version of the network map than the one read before. Neither side
+    /// is at fault.
     #[error("the network map {map} changed between requests: retry")]
     Changed {
         /// The network map.
