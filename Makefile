@@ -5,15 +5,16 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is n
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
 
-SCRIPTS = $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
+SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
-.PHONY: demo test bench bench-wan bench-alto bench-starvation bench-fuzz build lint fmt unit wheel python interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-fuzz build lint fmt unit wheel python interop peers tools
 
 demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
 	interop/demo $(TOWPATH)
 
 test: lint unit build python interop demo ## everything that must hold
 	.ci/alto-conformance --check
+	fuzz/run
 	# Last: on a fresh machine the tool is built first, which takes minutes.
 	.ci/deny
 	@echo "all tests passed"
@@ -26,6 +27,7 @@ build: tools
 
 lint: tools
 	cargo fmt --all --check
+	cd fuzz && cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 -m compileall -q interop bench python
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
@@ -65,5 +67,9 @@ bench-fuzz: build ## memory of the server while it gets fuzzed requests; results
 bench-alto: build ## the ALTO server with a million routes; results under bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)
 
+fuzz: tools ## every decoder that reads from the network, two minutes each; `make test` runs the corpus and 20,000 inputs more
+	fuzz/run --seconds 120
+
 fmt:
 	cargo fmt --all
+	cd fuzz && cargo fmt
