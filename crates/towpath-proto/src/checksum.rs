@@ -1,18 +1,18 @@
 //! Checksums of files: their names, values, computation in one pass, and their combination from parts.
 //!
-//! - [`Algorithm`] and the set [`Algorithms`]: what can be computed, under the names that XRootD uses.
+//! - [`Algorithm`] and the set [`Algorithms`]: the supported checksums, under XRootD's names.
 //! - [`Digest`]: the value of one algorithm over some bytes; [`Digests`]: everything known about one file.
 //! - [`Hasher`]: bytes in order, several algorithms in one pass over memory.
-//! - [`ExtentDigests`]: bytes in any order from several writers. It keeps the checksums of what has been
-//!   written so far as [`Extent`]s, joins neighbours by arithmetic, and at the end has the checksum of the whole
-//!   file without reading it again.
+//! - [`ExtentDigests`]: checksums of bytes that several writers write in any order. It keeps one [`Extent`] per
+//!   contiguous range, joins adjacent extents by arithmetic, and yields the checksum of the whole file without a
+//!   second read.
 //! - [`combine`]: that arithmetic. [`xattr`]: how XRootD keeps checksums with the file.
 //!
 //! A trap in the names: XRootD's `crc32` is the POSIX `cksum` command's CRC, not the CRC-32 of zlib, gzip and
 //! Ethernet, which XRootD calls `zcrc32` (both checked against a 5.5.3 server). Hence [`Algorithm::Cksum`] and
 //! [`Algorithm::Crc32`]. The names in HTTP headers differ again: see [`crate::http::digest`].
 //!
-//! None of the checksums here but SHA-256 resists somebody who forges data on purpose.
+//! Only SHA-256 protects against deliberate forgery.
 
 pub mod combine;
 mod extent;
@@ -142,13 +142,13 @@ impl Algorithms {
         Algorithms(self.0 | 1 << algorithm as u8)
     }
 
-    /// What is in this set, in the other, or in both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn union(self, other: Algorithms) -> Self {
         Algorithms(self.0 | other.0)
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub const fn intersection(self, other: Algorithms) -> Self {
         Algorithms(self.0 & other.0)
@@ -252,7 +252,7 @@ impl Digest {
 
     /// Reads standard base64 with padding (RFC 4648 §4).
     pub fn from_base64(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
-        // One group more than the longest value, so that a value that is too long is told apart from bad text.
+        // One group more than the longest value, so that an overlong value is distinguishable from invalid text.
         let mut bytes = [0; Self::MAX_BYTES + 4];
         let length = BASE64.decode_slice(text, &mut bytes).map_err(|_| InvalidDigest::Base64)?;
         Self::new(algorithm, bytes.get(..length).unwrap_or_default())

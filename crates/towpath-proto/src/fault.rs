@@ -1,8 +1,8 @@
-//! The error table: every way in which towpath can fail, and what each neighbour calls it.
+//! The error table: every error of towpath, and its name in each protocol.
 //!
-//! Errors cross many borders here: an errno from a disk becomes an XRootD error code or an HTTP status at a
-//! face, is read back by a client, and ends as a process exit code or a Python exception. All those
-//! translations are the columns of **one** constant table, [`TABLE`], one [`Row`] for each [`Fault`].
+//! An errno from a disk becomes an XRootD error code or an HTTP status in the server, is decoded by a client, and
+//! ends as a process exit code or a Python exception. All these translations are columns of **one** constant
+//! table, [`TABLE`], with one [`Row`] per [`Fault`].
 //!
 //! A [`Fault`] says what happened; its [`Kind`] says what the caller can do about it; its [`Retry`] says whether
 //! the same request can succeed later. The error types of the other crates carry a `Fault` and add the message.
@@ -13,7 +13,7 @@
 //! the fault only where the foreign vocabulary is poorer than ours; a test lists every such loss.
 //!
 //! Not here: messages, the context of an error, and meaning that depends on the request (a WebDAV 409 on MKCOL
-//! says that the parent is missing): callers that know the request decide that before they ask the table.
+//! means that the parent is missing): callers that know the request interpret it before they consult the table.
 
 mod table;
 
@@ -24,9 +24,9 @@ pub use table::{Row, TABLE};
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// The thing asked for does not exist: ask for another one.
+    /// The object does not exist.
     NotFound,
-    /// The caller may not do this: get other credentials, or ask the owner.
+    /// The caller lacks permission and needs other credentials.
     Denied,
     /// The request can never work as it stands: change it.
     Invalid,
@@ -55,7 +55,7 @@ pub enum Retry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything that was asked for was done.
+    /// Everything succeeded.
     Success = 0,
     /// A defect, ours or the peer's ([`Kind::Internal`]).
     Internal = 1,
@@ -79,7 +79,8 @@ pub enum Exit {
     Cancelled = 130,
 }
 
-/// The header field by which a towpath server names the fault behind a refusal, as [`Fault::name`] has it: a status has fewer words, and an answer to HEAD no body.
+/// Header field of error responses with the name of the [`Fault`] ([`Fault::name`]): a status is less specific, and a response to HEAD has no
+/// body.
 pub const FAULT_FIELD: &str = "towpath-fault";
 
 /// What went wrong. The phrase, and what every protocol calls it, is in [`TABLE`].
@@ -105,7 +106,7 @@ pub enum Fault {
     TooLarge,
     /// The request is understood, but not implemented or not enabled.
     Unsupported,
-    /// The peer that asked broke the protocol: its request cannot be understood.
+    /// The client violated the protocol: its request cannot be decoded.
     MalformedRequest,
     /// A file was expected, a directory was found.
     IsDirectory,
@@ -129,7 +130,7 @@ pub enum Fault {
     ChecksumMismatch,
     /// Fewer bytes came than were promised.
     Truncated,
-    /// The peer that was asked broke the protocol: its answer cannot be understood.
+    /// The server violated the protocol: its response cannot be decoded.
     Protocol,
     /// The file handle is not open (any more), for instance after the session was lost.
     HandleNotOpen,

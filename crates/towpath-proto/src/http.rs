@@ -2,12 +2,12 @@
 //!
 //! - [`challenge`]: why a bearer token was refused.
 //! - [`date`]: dates in headers, as Unix seconds.
-//! - [`condition`]: entity tags, and whether a conditional request is to be carried out.
+//! - [`condition`]: entity tags, and evaluation of conditional requests.
 //! - [`location`]: where a redirect leads.
-//! - [`range`]: which bytes are asked for, and which an answer brings; [`multipart`]: answers with several ranges.
-//! - [`digest`]: the five ways in which checksums travel in headers.
+//! - [`range`]: requested and returned byte ranges; [`multipart`]: responses with several ranges.
+//! - [`digest`]: the five header fields that carry checksums.
 //! - [`dav`]: the XML of WebDAV requests and answers.
-//! - [`tpc`]: what the answer to a third-party COPY tells of it.
+//! - [`tpc`]: progress markers and result of a third-party COPY.
 //!
 //! All of it works on values of header fields and on bytes of bodies. Requests, connections and policy are elsewhere.
 

@@ -1,8 +1,8 @@
-//! Metalinks (RFC 5854): a document that says where copies of files are, how large they are, and what their digests are.
+//! Metalinks (RFC 5854): documents that list the sources, sizes and digests of files.
 //!
-//! Such a document comes from anywhere, so it may name only what is harmless to whoever follows it: files by relative paths without `..` (RFC 5854,
-//! 4.1.2.1), and sources by the schemes of remote storages. Other sources (`ftp:`, `file:`, torrents) are passed over, signatures are not checked, and the
-//! document is not fetched anew from its `origin`.
+//! A document is untrusted, so it may name only harmless files and sources: relative paths without `..` (RFC 5854, 4.1.2.1), and sources with the
+//! schemes of remote storages. Other sources (`ftp:`, `file:`, torrents) are ignored, signatures are not checked, and the document is not
+//! refreshed from its `origin`.
 
 use crate::{
     checksum::{Algorithm, Digest, Digests},
@@ -91,7 +91,7 @@ impl Described {
         let size = children("size").next().map(|size| size.text.trim().parse().map_err(|_| InvalidMetalink::Size));
         let mut digests = Digests::new();
         for hash in children("hash") {
-            // Of those in `pieces` each is of a part, and others (`sha-1`, `sha-512`) are not computed here.
+            // Hashes in `pieces` belong to parts of the file; unsupported algorithms (`sha-1`, `sha-512`) are skipped.
             let Some(algorithm) = hash.attribute("type").and_then(algorithm) else { continue };
             digests.insert(Digest::from_hex(algorithm, hash.text.trim()).map_err(|_| InvalidMetalink::Digest)?);
         }

@@ -1,8 +1,8 @@
-//! How a probe of the network is asked for, and what comes back (docs/probe.md).
+//! Requests and responses of network probes (docs/probe.md).
 //!
-//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an [`Ask`]: GET has the server send bytes
-//! from its memory, POST has it take what comes and throw it away. Both are answered with frames, so that what the server's kernel says of the
-//! connection comes beside the data. A frame is one byte that tells its kind, four that tell the length of its payload (big-endian), and the payload:
+//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an [`Ask`]: with GET the server sends bytes
+//! from memory, with POST it discards the body. Both responses consist of frames, so that kernel statistics of the server's end of the connection
+//! travel beside the data. A frame is one byte for its kind, four for the length of its payload (big-endian), and the payload:
 //!
 //! | kind | payload | at most |
 //! | --- | --- | --- |
@@ -14,13 +14,13 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use crate::tcp::{MAX_TCP_INFO_BYTES, TcpInfo};
 
-/// Where probes are asked for; the path that is meant follows. Who may read it may probe downwards, who may write it upwards.
+/// URL prefix of probes, followed by a path. Permission to read the path allows downloads, permission to write it allows uploads.
 pub const PROBE_PREFIX: &str = "/.well-known/towpath/probe";
 
 /// The field of a request that makes it a probe.
 pub const PROBE_FIELD: &str = "towpath-probe";
 
-/// The media type of the answer. What is answered with another one was no probe.
+/// The media type of the response; a response with another type is not a probe.
 pub const PROBE_TYPE: &str = "application/vnd.towpath.probe";
 
 /// The longest probe of one connection.
@@ -57,7 +57,7 @@ impl Direction {
     }
 }
 
-/// What is asked for.
+/// The parameters of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// Whereto the bytes go.
@@ -68,7 +68,7 @@ pub struct Ask {
     pub interval: Duration,
 }
 
-/// A text that is not what it should be.
+/// An invalid probe request or frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadProbe(&'static str);
@@ -234,10 +234,10 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes the next `bytes`, and tells `each` event in them.
+    /// Consumes the next `bytes` and calls `each` for every event in them.
     ///
     /// # Errors
-    /// For what is no frame: of another kind, longer than its kind may be, with a text that makes no sense, or behind the end. Nothing can be taken after that.
+    /// If a frame has an unknown kind, exceeds the length of its kind, has an invalid text, or follows the end. The stream cannot continue after an error.
     pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), BadProbe> {
         while !bytes.is_empty() {
             if self.ended {

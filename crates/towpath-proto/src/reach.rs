@@ -1,16 +1,15 @@
-//! Which addresses a program may be sent to by somebody else.
+//! Addresses that a server may connect to on behalf of a client.
 //!
-//! A server that fetches from, or sends to, URLs which its callers name could be made to speak to what only it can reach: services of its own
-//! machine, its neighbours, the metadata of a cloud (server-side request forgery). A [`Reach`] is asked about the address that a
-//! connection is about to be made to: after resolution, because what a name means can change between two questions, and because
-//! `0x7f.1` is an address too.
+//! A server that connects to URLs chosen by its clients could be abused to reach services of its own machine, its neighbours, or the metadata of a
+//! cloud (server-side request forgery). A [`Reach`] checks the address of each connection after name resolution, because a name can
+//! resolve to different addresses in two lookups, and because `0x7f.1` is an address too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
-/// Where connections may go: to public addresses, and to what is listed beyond that.
+/// Permitted destinations of connections: public addresses, and the listed exceptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     everywhere: bool,
@@ -19,7 +18,7 @@ pub struct Reach {
     hosts: Vec<String>,
 }
 
-/// What is neither a network, nor an address, nor a host name.
+/// Text that is not a network, an address or a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no network (10.0.0.0/8, fd00::/8), address, host name, domain (.example.org) or `*`")]
 pub struct InvalidReach(String);

@@ -1,6 +1,6 @@
-//! The XML of Amazon's S3, as far as a client needs it that moves files: pages of listings, uploads in parts, and refusals.
+//! The XML of Amazon's S3 that a client needs to move files: listing pages, multipart uploads, and errors.
 //!
-//! Elements are known by their local names: servers differ in the namespace, and some have none. What each request means is told in the
+//! Elements are known by their local names: servers differ in the namespace, and some have none. The requests are described in the
 //! [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
 //!
 //! Not here: requests, which are plain HTTP, and signatures.
@@ -34,7 +34,7 @@ pub const MAX_OBJECT_BYTES: u64 = 5 << 40;
 /// The most that one request puts, or copies, in bytes.
 pub const MAX_PUT_BYTES: u64 = 5 << 30;
 
-/// For a page of 1,000 objects, of which each has ten or so elements, and a key that is encoded.
+/// Limits for a page of 1,000 objects with about ten elements each and percent-encoded keys.
 pub const PAGE: Limits = Limits { bytes: 8 << 20, depth: 8, elements: 32_000 };
 
 /// For answers about one thing.
@@ -47,7 +47,7 @@ pub struct Page {
     pub objects: Vec<Object>,
     /// What the keys of other objects begin with, up to and with the delimiter, each once.
     pub prefixes: Vec<Vec<u8>>,
-    /// What to ask for the next page with; none if this is the last.
+    /// Continuation token of the next page; `None` if this is the last.
     pub next: Option<String>,
 }
 
@@ -163,8 +163,8 @@ pub fn parse_copied(body: &[u8]) -> Result<String, InvalidXml> {
     etag.map(str::to_owned).ok_or(InvalidXml::Unexpected("a copy without a version"))
 }
 
-/// What the answer to `CompleteMultipartUpload` says: the object's entity tag, if it tells it, or why there is no object. A refusal may come with
-/// the status 200, because servers send blanks while they work.
+/// Parses the response to `CompleteMultipartUpload`: the object's entity tag, if present, or the error. An error may come with status 200,
+/// because servers send whitespace while they work.
 ///
 /// # Errors
 /// As [`Element::parse`]; `Unexpected` if it is neither.
@@ -204,7 +204,7 @@ pub fn complete_body(parts: &[Part]) -> String {
     body
 }
 
-/// The header fields that tell digests of a whole object, and of which.
+/// Header fields with the digest of a whole object, and their algorithms.
 pub const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
     ("x-amz-checksum-crc32c", Algorithm::Crc32c),
     ("x-amz-checksum-crc32", Algorithm::Crc32),
@@ -213,7 +213,7 @@ pub const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
 
 /// The digests of a whole object in the header of an answer to a question about all of it. `field` gives the text of a header field.
 ///
-/// An object of several parts may have the digest of its parts' digests instead (`COMPOSITE`), which says nothing to anybody else.
+/// A multipart object may have a digest of its parts' digests instead (`COMPOSITE`), which cannot be compared with the digest of a file.
 pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
     if field("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE")) {
         return Digests::new();
@@ -225,7 +225,7 @@ pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
     told.collect()
 }
 
-/// Why a server did not do what it was asked.
+/// An error response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Its name for it.
@@ -245,7 +245,7 @@ impl Refusal {
         Some(Self { code, message, region: text(&root, "Region").map(str::to_owned) })
     }
 
-    /// What it means, for the codes that say more than the status they come with.
+    /// Returns the fault for codes that are more specific than their status.
     pub fn fault(&self) -> Option<Fault> {
         Some(match self.code.as_str() {
             "NoSuchKey" | "NoSuchBucket" => Fault::NotFound,

@@ -1,16 +1,16 @@
-//! What a kernel knows of a TCP connection, and how our servers tell it to those who ask: `query config towpath.tcp` over XRootD, the
-//! field `Towpath-Tcp` of HTTP answers.
+//! Kernel statistics of a TCP connection, and their text form: `query config towpath.tcp` over XRootD, the
+//! field `Towpath-Tcp` of HTTP responses.
 //!
-//! Only the sender knows what holds a connection up: its congestion window, the receiver's window, its own buffer, losses. A
-//! reader asks the server, then, and can say why a download is slow. The text is one line of `key=value` pairs in any order; what is not known
-//! to who reads it is left out of account, and what is missing is zero.
+//! Only the sender's kernel knows why a connection is slow: its congestion window, the receiver's window, its own send buffer, or losses.
+//! The client of a download therefore queries the server. The text is one line of `key=value` pairs in any order; unknown keys are
+//! ignored, and missing ones are zero.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// The field of an HTTP request that asks for it, and of the answer that says it. What the request says in it does not matter.
+/// Field of HTTP requests and responses; its value in a request is ignored.
 pub const TCP_INFO_FIELD: &str = "towpath-tcp";
 
-/// The word of `query config` that asks for it.
+/// Key of `query config`.
 pub const TCP_INFO_WORD: &[u8] = b"towpath.tcp";
 
 /// The longest such line, in bytes, that is read.
@@ -23,9 +23,9 @@ pub struct TcpInfo {
     pub min_rtt: Duration,
     /// The smoothed round trip.
     pub rtt: Duration,
-    /// What may be in flight from here, in bytes: the congestion window.
+    /// Congestion window in bytes.
     pub congestion_window: u64,
-    /// What the other end permits to be in flight, in bytes.
+    /// Receive window of the peer in bytes.
     pub peer_window: u64,
     /// Bytes received, in order.
     pub received: u64,
@@ -45,7 +45,7 @@ pub struct TcpInfo {
     pub limited_by_peer: Duration,
     /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
     pub limited_by_buffer: Duration,
-    /// Up to here the congestion window doubles with each round trip, in bytes: after a loss a part of what it was then; larger than any window before the first one.
+    /// Slow-start threshold in bytes: the window doubles with each round trip up to it. Larger than any window until the first loss.
     pub slow_start_threshold: u64,
     /// The congestion window is still below that.
     pub is_in_slow_start: bool,
@@ -64,7 +64,7 @@ pub struct TcpInfo {
     pub most_receive_buffer: u64,
 }
 
-/// Of a path on which nothing waits no round trip is longer than the least one by this factor, and [`LEAST_QUEUE`].
+/// A path has a queue if its smoothed round trip exceeds the minimum by this factor plus [`LEAST_QUEUE`].
 pub const QUEUE: f64 = 1.25;
 
 /// What a round trip may take longer for other reasons than a queue.
@@ -134,7 +134,7 @@ impl fmt::Display for TcpInfo {
     }
 }
 
-/// A line that tells nothing of a connection.
+/// A line without statistics of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it tells nothing of a TCP connection")]
 pub struct NoTcpInfo;
@@ -142,7 +142,7 @@ pub struct NoTcpInfo;
 impl FromStr for TcpInfo {
     type Err = NoTcpInfo;
 
-    /// Takes what can be understood. A server that does not know the question, and answers something else, told nothing.
+    /// Ignores unknown keys. The reply of a server that does not support the query is an error.
     fn from_str(line: &str) -> Result<Self, NoTcpInfo> {
         let mut info = Self::default();
         if line.len() > MAX_TCP_INFO_BYTES {
@@ -155,13 +155,13 @@ impl FromStr for TcpInfo {
                 info.take(key, number);
             }
         }
-        // Nobody can ask without sending something.
+        // The request itself was received, so the counter is positive.
         if info.received == 0 { Err(NoTcpInfo) } else { Ok(info) }
     }
 }
 
 impl TcpInfo {
-    /// Whether what is sent waits in a queue on the path, by the smoothed round trip.
+    /// Returns whether data wait in a queue on the path, judged by the smoothed round trip.
     pub fn has_queue(&self) -> bool {
         self.rtt > self.min_rtt.mul_f64(QUEUE) + LEAST_QUEUE
     }

@@ -91,7 +91,7 @@ impl Scheme {
         }
     }
 
-    /// Whether the connection must be encrypted; plain XRootD may still become encrypted if the server asks for it.
+    /// Whether the connection must be encrypted; plain XRootD is upgraded if the server requires it.
     pub fn demands_tls(self) -> bool {
         matches!(self, Scheme::Roots | Scheme::Https | Scheme::Davs | Scheme::S3)
     }
@@ -238,7 +238,7 @@ fn lacks_a_slash(text: &str) -> bool {
     start.split_once(':').is_some_and(has_scheme) || start.rsplit_once(':').is_some_and(has_port)
 }
 
-/// The path of a `file:` URL (RFC 8089), from what follows `file://`.
+/// Parses the path of a `file:` URL (RFC 8089); `file://` is already removed.
 fn local_path(rest: &str) -> Result<PathBuf, InvalidUrl> {
     let (host, path) = rest.split_at(rest.find('/').ok_or(InvalidUrl::FileHost)?);
     if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
@@ -336,7 +336,7 @@ fn parse_ipv6(text: &str) -> Result<String, InvalidUrl> {
     }
 }
 
-/// A host without the zone of its address, which means something on this machine alone: it is sent to nobody (RFC 6874 §4).
+/// Returns a host without the zone of its address: a zone is local to this machine and never sent (RFC 6874 §4).
 pub fn without_zone(host: &str) -> &str {
     host.split('%').next().unwrap_or(host)
 }

@@ -15,8 +15,8 @@
 //! [`Request::encode`], and later [`ResponseFramer::next`] with the same [`StreamId`].
 //!
 //! Both directions tolerate what deployed peers send (trailing NULs, missing optional fields, unknown codes) and bound
-//! every length before anything is allocated. Nothing here keeps the state of a session: what is legal when, which
-//! files are open and who may do what is the caller's business.
+//! every length before anything is allocated. Session state, such as open files and permissions,
+//! is kept by the caller.
 
 pub mod auth;
 pub mod codes;

@@ -144,7 +144,7 @@ pub enum Unknown {
     },
 }
 
-/// What to take the bytes for that nobody wrote.
+/// Treatment of ranges that were never written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
     /// They are an error: the digest is [`Unknown::Hole`].
@@ -153,12 +153,12 @@ pub enum Holes {
     AreZeros,
 }
 
-/// How many separate extents a collection keeps unless told otherwise.
+/// Default maximum number of separate extents in a collection.
 ///
 /// An extent takes about 60 bytes, so this bounds a collection to about 4 MiB; 64 writers of 8 MiB pieces need 64.
 pub const DEFAULT_EXTENT_LIMIT: usize = 65_536;
 
-/// The checksums of what has been written of a file.
+/// Checksums of the written ranges of a file.
 #[derive(Clone, Debug)]
 pub struct ExtentDigests {
     algorithms: Algorithms,
@@ -180,7 +180,7 @@ impl ExtentDigests {
         Self { algorithms: algorithms.combinable(), limit, extents: BTreeMap::new(), unknown: None }
     }
 
-    /// What is computed: make extents for this collection with these.
+    /// Returns the algorithms of this collection; its extents must be made with them.
     pub fn algorithms(&self) -> Algorithms {
         self.algorithms
     }
@@ -260,7 +260,7 @@ impl ExtentDigests {
     }
 }
 
-/// `whole` with what is missing up to `end`.
+/// Extends `whole` up to `end` with the missing bytes.
 fn fill(whole: &Extent, end: u64, holes: Holes) -> Result<Extent, Unknown> {
     let (offset, bytes) = (whole.end(), end - whole.end());
     match holes {

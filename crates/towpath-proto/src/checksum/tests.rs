@@ -227,7 +227,7 @@ proptest! {
         }
     }
 
-    /// Lengths far beyond what can be hashed: combination must be associative there, too.
+    /// Lengths too large to hash: combination must be associative there, too.
     #[test]
     fn combination_is_associative(values: [u32; 3], second_bytes in 0..u64::MAX / 2, third_bytes in 0..u64::MAX / 2) {
         for algorithm in combinable().iter() {

@@ -38,7 +38,7 @@ pub struct StoredDigest {
     pub digest: Digest,
     /// The file's mtime when it was computed, in Unix seconds, rounded down.
     pub file_mtime_s: i64,
-    /// The nanoseconds of that mtime, at most 999,999,999; none in what XRootD stored.
+    /// The nanoseconds of that mtime, at most 999,999,999; `None` for a checksum that XRootD stored.
     pub file_mtime_subsec_ns: Option<u32>,
     /// How many seconds after that mtime it was computed.
     pub computed_after_s: i32,
@@ -69,13 +69,13 @@ pub fn algorithm_of(attribute_name: &str) -> Option<Algorithm> {
 }
 
 impl StoredDigest {
-    /// A checksum of a file whose mtime is so many seconds and nanoseconds since the Unix epoch, computed at `now_s` (Unix seconds).
+    /// Describes a checksum computed at `now_s` (Unix seconds) of a file with the given mtime (seconds and nanoseconds since the Unix epoch).
     pub fn new(digest: Digest, (file_mtime_s, subsec_ns): (i64, u32), now_s: i64) -> Self {
         let after = now_s.saturating_sub(file_mtime_s).clamp(i32::MIN.into(), i32::MAX.into());
         Self { digest, file_mtime_s, file_mtime_subsec_ns: Some(subsec_ns), computed_after_s: after as i32 }
     }
 
-    /// Whether the checksum still counts for a file whose mtime is now so many seconds and nanoseconds since the Unix epoch.
+    /// Returns whether the checksum is still valid for a file with the given mtime (seconds and nanoseconds since the Unix epoch).
     pub fn is_current(&self, (mtime_s, subsec_ns): (i64, u32)) -> bool {
         let is_certain = match self.file_mtime_subsec_ns {
             Some(recorded_ns) => recorded_ns == subsec_ns,

@@ -3,7 +3,7 @@
 use self::{errno::*, kxr::*};
 use super::{Exit, Fault, Kind, Retry};
 
-/// One fault in every vocabulary. `x` is what is sent, `x_in` is everything that is read back as this fault.
+/// The codes of one fault in every protocol: `x` is the code to send, `x_in` lists the codes that decode to this fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// What happened.

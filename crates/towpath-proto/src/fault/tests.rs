@@ -87,7 +87,7 @@ fn every_xrootd_code_has_a_meaning() {
     assert_eq!(Fault::from_xrootd(3036), Fault::Internal);
 }
 
-/// What is sent must be read back as the same fault, except where the foreign vocabulary has no word of its own.
+/// Every code that is sent decodes to the same fault, except where the protocol has no code of its own for it.
 #[test]
 fn losses_on_the_way_out_and_back_are_these_and_no_others() {
     let loss = |back: fn(Fault) -> Fault| -> Vec<(Fault, Fault)> {

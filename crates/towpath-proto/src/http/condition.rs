@@ -1,6 +1,6 @@
-//! Conditional requests (RFC 9110 §13): whether a method is to be carried out on what is there now.
+//! Conditional requests (RFC 9110 §13): evaluates a request's conditions against the current version of its target.
 //!
-//! The server collects the request's fields in [`Conditions`], describes the target with [`Validators`], and asks
+//! The server collects the request's fields in [`Conditions`], describes the target with [`Validators`], and calls
 //! [`Conditions::evaluate`], which follows the order of RFC 9110 §13.2.2. `If-Range` comes after that and only decides
 //! whether the `Range` field counts: [`IfRange::holds`].
 
@@ -8,8 +8,8 @@ use std::fmt;
 
 use super::date;
 
-/// The request field by which towpath's client asks for one version of a file without naming it: a server that knows the field answers as it does to a
-/// condition that holds, and does not follow a file that changes.
+/// Request field of towpath's client that pins the version of a file without naming it: a server that supports the field treats the request like
+/// one whose condition holds, and fails it when the file changes during the response.
 pub const PIN_FIELD: &str = "towpath-pin";
 
 /// The largest number of entity tags in a list, beyond which a request is refused.
@@ -24,7 +24,7 @@ pub struct EntityTag {
 
 /// A field whose value does not follow its grammar; the request is to be refused with 400.
 ///
-/// Not ignored: an `If-Match` that is dropped silently lets an upload overwrite somebody else's file.
+/// Never ignored: dropping an `If-Match` silently would let an upload overwrite another client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value of the field {0} is not a list of entity tags")]
 pub struct InvalidCondition(&'static str);
@@ -122,7 +122,7 @@ impl Tags {
     }
 }
 
-/// What is known about the file that a request is about.
+/// Existence, version and modification time of the target of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// Whether there is such a file.
@@ -134,7 +134,7 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Of a target that does not exist.
+    /// The validators of a missing target.
     pub const ABSENT: Validators = Validators { exists: false, etag: None, modified_s: None };
 }
 
@@ -236,8 +236,8 @@ impl IfRange {
 
     /// Whether the `Range` field counts.
     ///
-    /// `now_s` (Unix seconds) is when the answer is made: a date less than a second old cannot tell two versions
-    /// apart, because the file may change again within that second (RFC 9110 §8.8.2.2).
+    /// `now_s` (Unix seconds) is the time of the response: a date less than a second old cannot distinguish two
+    /// versions, because the file may change again within that second (RFC 9110 §8.8.2.2).
     pub fn holds(&self, target: &Validators, now_s: i64) -> bool {
         match self {
             IfRange::Tag(tag) => target.etag.as_ref().is_some_and(|current| current.matches_strongly(tag)),

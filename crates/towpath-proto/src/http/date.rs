@@ -33,7 +33,7 @@ fn parse_fixdate(text: &str) -> Option<i64> {
     for (part, unit_s) in time.split(':').zip([3600, 60, 1]) {
         seconds += number(part)? * unit_s;
     }
-    // What is wrong with the text, its weekday included, makes another one.
+    // Any error in the text, such as a wrong weekday, changes the formatted date.
     (format(seconds) == text).then_some(seconds)
 }
 
@@ -109,7 +109,7 @@ fn day_of_date(year: i64, month: i64, day: i64) -> i64 {
     year_from_march * 365 + leap_days + day_of_year - 719_468
 }
 
-/// The year, month and day that is so many days after 1970-01-01; the inverse of [`day_of_date`].
+/// Returns the year, month and day of a number of days since 1970-01-01; the inverse of [`day_of_date`].
 fn date_of_day(days: i64) -> (i64, i64, i64) {
     // An estimate that ignores leap days is a few years too late, at most seven in the year 9999.
     let mut year = (days + 719_468).div_euclid(365);

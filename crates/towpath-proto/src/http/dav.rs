@@ -2,12 +2,12 @@
 //!
 //! Server side: [`Propfind`], [`Proppatch`] and [`LockRequest`] read request bodies; a [`Multistatus`] writes the answer,
 //! from a list of [`Property`] values for each file. [`Depth`], [`parse_timeout`], [`IfHeader`] and [`parse_coded_url`] read the fields.
-//! Client side: [`propfind_body`] asks, [`Entries`] reads the answer, one [`Entry`] for each file.
+//! Client side: [`propfind_body`] is the request, [`Entries`] reads the response, one [`Entry`] per file.
 //!
 //! XML comes from the network, so the reader ([`Element::parse`]) takes UTF-8 only, refuses document types, knows the five
 //! predefined entities only, and has bounds on size, depth and number of elements, given by [`Limits`].
 //!
-//! Not here: where properties come from, and who holds which lock.
+//! Not here: the source of properties, and the table of locks.
 
 mod entry;
 mod fields;
@@ -28,10 +28,10 @@ pub use self::{
 /// The namespace of WebDAV itself.
 pub const DAV: &str = "DAV:";
 
-/// The namespace of ownCloud's properties, of which rclone and others read `checksums`.
+/// The namespace of ownCloud's properties; rclone and others read its `checksums`.
 pub const OWNCLOUD: &str = "http://owncloud.org/ns";
 
-/// The namespace in which grid clients (davix, gfal2) look for a file's mode.
+/// The namespace of the `mode` property that grid clients (davix, gfal2) read.
 pub const LCGDM: &str = "LCGDM:";
 
 /// The namespace of Towpath's own elements.

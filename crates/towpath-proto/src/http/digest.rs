@@ -186,7 +186,7 @@ fn parse_decimal(algorithm: Algorithm, value: &str) -> Result<Digest, InvalidDig
     Ok(Digest::from_integer(algorithm, integer.into()))
 }
 
-/// Which algorithms somebody wants, with how much: the value of `Want-Digest` or `Want-Repr-Digest`.
+/// The value of `Want-Digest` or `Want-Repr-Digest`: algorithms with their weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted(Vec<(Algorithm, u16)>);
 

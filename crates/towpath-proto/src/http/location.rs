@@ -1,4 +1,5 @@
-//! Where a `Location` field leads (RFC 9110 §10.2.2): a reference that servers write relative, with dots, and with bytes that no URL can have.
+//! Resolution of `Location` fields (RFC 9110 §10.2.2): references may be relative, contain dot segments, and contain bytes that are not allowed
+//! in URLs.
 
 /// What a URL may have beside letters and digits (RFC 3986 §2.2, §2.3).
 const IN_URL: &[u8] = b"-._~:/?#[]@!$&'()*+,;=";
@@ -28,7 +29,7 @@ fn parts(target: &str) -> (&str, &str) {
     target.split_at(target.find('?').unwrap_or(target.len()))
 }
 
-/// A reference with what no URL can have percent-encoded; what is encoded already stays.
+/// Percent-encodes the bytes of a reference that are not allowed in a URL; existing escapes are kept.
 fn encoded(location: &[u8]) -> String {
     let mut text = String::new();
     for (at, byte) in location.iter().enumerate() {

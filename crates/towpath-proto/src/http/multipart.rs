@@ -3,11 +3,11 @@
 //! A server chooses a [`Boundary`] and writes [`Boundary::part_header`], the bytes of the range, the next header, ...,
 //! [`Boundary::closing`]; [`Boundary::body_bytes`] is the length of all that, so the answer needs no chunks.
 //!
-//! A client gives what it receives to a [`PartReader`] and takes [`Item`]s out. Data come out as slices of the buffers
-//! that went in. Each part tells its length in `Content-Range`, so data are never searched for the boundary, and a
-//! boundary that occurs in the data does no harm.
+//! A client pushes received bytes into a [`PartReader`] and takes [`Item`]s out; data are slices of the pushed buffers.
+//! The length of each part comes from its `Content-Range`, so data are never searched for the boundary, and a boundary
+//! within the data is harmless.
 //!
-//! The reader does not check that the parts are the ranges that were asked for: servers may merge and reorder them.
+//! The reader does not compare the parts with the requested ranges: servers may merge and reorder them.
 
 use std::ops::Range;
 
@@ -149,7 +149,7 @@ impl PartReader {
 
     /// Gives the next bytes of the answer.
     ///
-    /// Best when [`PartReader::next_item`] has said that it needs more: what is left from before must be copied.
+    /// Call it after [`PartReader::next_item`] returned `None`: bytes left from earlier input are copied otherwise.
     pub fn push(&mut self, input: Bytes) {
         self.input = if self.input.is_empty() { input } else { [&self.input[..], &input].concat().into() };
     }

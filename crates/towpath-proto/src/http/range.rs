@@ -1,7 +1,7 @@
-//! Which bytes a request asks for, and which an answer or an upload brings (RFC 9110 §14).
+//! Byte ranges of requests, responses and partial uploads (RFC 9110 §14).
 //!
 //! A server reads `Range` with [`RangeRequest::parse`] and turns it into offsets with [`RangeRequest::resolve`]; a client
-//! writes it with `Display`. [`ContentRange`] is what comes back, or what an upload that goes on says about itself.
+//! writes it with `Display`. [`ContentRange`] describes the body of a response or of a resumed upload.
 
 use std::{fmt, ops::Range};
 
@@ -31,16 +31,16 @@ pub struct RangeRequest(Vec<RangeSpec>);
 pub enum Resolution {
     /// Answer 200 with everything.
     Whole,
-    /// Answer 206 with these, in the order asked for; at least one, none empty, all inside the file.
+    /// Respond with 206 and these ranges, in request order; at least one, none empty, all inside the file.
     Partial(Vec<Range<u64>>),
     /// Answer 416 with [`ContentRange::Unsatisfied`].
     Unsatisfiable,
-    /// Answer 400: more than [`MAX_RANGES`], or ranges that overlap again and again, which only serves an attack.
+    /// Respond with 400: more than [`MAX_RANGES`], or many overlapping ranges, which only an attack uses.
     Abusive,
 }
 
 impl RangeRequest {
-    /// Takes ranges to ask for; `None` if there is none, or one whose end is before its start.
+    /// Creates a request for ranges; `None` if there is none, or one whose end is before its start.
     pub fn new(specs: Vec<RangeSpec>) -> Option<Self> {
         let valid = |spec: &RangeSpec| !matches!(spec, RangeSpec::Between(first, last) if first > last);
         (!specs.is_empty() && specs.iter().all(valid)).then_some(Self(specs))
@@ -64,7 +64,7 @@ impl RangeRequest {
         Self::new(elements.map(parse_spec).collect::<Option<_>>()?)
     }
 
-    /// The ranges as they were asked for.
+    /// The requested ranges.
     pub fn specs(&self) -> &[RangeSpec] {
         &self.0
     }
@@ -155,7 +155,7 @@ pub enum ContentRange {
         /// The size of the whole, above `last`; `None` for `*`, unknown.
         size: Option<u64>,
     },
-    /// `bytes */size`: an answer 416, or an upload that asks how far it got.
+    /// `bytes */size`: in a 416 response, or in an upload that queries its offset.
     Unsatisfied {
         /// The size of the whole.
         size: u64,
@@ -206,8 +206,8 @@ impl ContentRange {
     }
 }
 
-/// The size of the whole in a `Content-Range` field, also in one that contradicts itself: XRootD (seen with 5.5.3) promises bytes beyond the end of a file, and
-/// tells its size right.
+/// Returns the size of the file in a `Content-Range` field, even if the field contradicts itself: XRootD (seen with 5.5.3) announces bytes beyond the
+/// end of a file, but a correct size.
 pub fn told_size(value: &str) -> Option<u64> {
     parse_number(value.rsplit_once('/')?.1.trim())
 }

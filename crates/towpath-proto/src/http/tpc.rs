@@ -81,7 +81,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Takes the next bytes of the body, and gives what they say. It keeps at most [`MAX_LINE_BYTES`].
+    /// Consumes the next bytes of the body and returns the events in them. Buffers at most [`MAX_LINE_BYTES`].
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

@@ -2,7 +2,7 @@
 //!
 //! Every set of numbers is a newtype with one constant per known value, spelled as the protocol spells it without its
 //! `kXR_` prefix (`ErrorCode::NotFound` is `kXR_NotFound`). A newtype rather than an `enum`, because a peer may be
-//! newer than we are: an unknown number is kept, shown, and refused by whoever cannot act on it.
+//! newer than we are: an unknown number is kept, displayed, and rejected where it cannot be handled.
 
 /// Declares a newtype over an integer with the protocol's names for its known values.
 macro_rules! codes {
@@ -46,7 +46,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a client asks for: bytes 2-3 of the request header.
+    /// Request code: bytes 2-3 of the request header.
     RequestCode(u16) {
         /// Security credentials.
         auth = 3000,
@@ -58,7 +58,7 @@ codes! {
         close = 3003,
         /// List a directory.
         dirlist = 3004,
-        /// Get or put a whole file; reserved, served by nobody.
+        /// Get or put a whole file; reserved and not implemented by any server.
         gpfile = 3005,
         /// Protocol version and capabilities.
         protocol = 3006,
@@ -220,7 +220,7 @@ codes! {
 }
 
 codes! {
-    /// What a query asks: bytes 4-5 of a `query` request.
+    /// Kind of query: bytes 4-5 of a `query` request.
     QueryCode(u16) {
         /// Statistics, as XML.
         QStats = 1,

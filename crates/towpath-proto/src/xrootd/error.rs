@@ -2,7 +2,7 @@
 
 use super::codes::{ErrorCode, RequestCode};
 
-/// Bytes from a peer that do not form what they should.
+/// Bytes from a peer that violate the protocol.
 ///
 /// `what` names the field or message in the protocol's words. The error never holds bytes of the peer, so it can be
 /// logged and sent back as it is.
@@ -18,7 +18,7 @@ pub enum DecodeError {
         /// Bytes that were left.
         available: usize,
     },
-    /// A length exceeds what is accepted here.
+    /// A length exceeds the limit.
     #[error("{what} is too long: {bytes} bytes, at most {limit} are accepted")]
     TooLong {
         /// Which field.

@@ -338,7 +338,7 @@ flags! {
         cancel = 0x01,
         /// Tell the client when done.
         notify = 0x02,
-        /// Do not tell about errors.
+        /// Do not report errors.
         noerrs = 0x04,
         /// Stage the files.
         stage = 0x08,

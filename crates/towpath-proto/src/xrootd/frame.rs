@@ -1,7 +1,7 @@
 //! Cutting the stream of a connection into requests or responses, however the network cut it into segments.
 //!
-//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], made for `read_buf`); what comes
-//! out shares that memory. File data are not collected: the framer says how many bytes of them are next
+//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], made for `read_buf`); requests and
+//! responses share that memory. File data are not collected: the framer says how many bytes of them are next
 //! ([`RequestFramer::bulk_remaining`]); the caller takes those that are buffered already
 //! ([`RequestFramer::take_bulk`]), receives the others straight into the buffer they are meant for, and reports them
 //! ([`RequestFramer::bulk_received`]). Only then does the next request come out.
@@ -18,7 +18,7 @@ use super::request::{Checkpoint, Limits, Request, RequestHeader};
 use super::response::{ResponseHeader, StatusBody};
 use super::{DecodeError, RequestCode, Status};
 
-/// How much a buffer grows at least for a long message: it grows as bytes arrive, to twice what is there, not by the length that the peer announces.
+/// Minimum growth of a buffer for a long message in bytes: it doubles as bytes arrive, independently of the length that the peer announces.
 const GROWTH_BYTES: usize = 64 << 10;
 
 /// Buffered bytes, and how many of the next ones belong to no header.
@@ -138,7 +138,7 @@ impl RequestFramer {
         let header = RequestHeader::decode(head)?;
         let length = match header.argument_len(&self.limits) {
             Ok(length) => length,
-            // Nobody will read it, but where it ends is known.
+            // The argument is skipped; its length is known.
             Err(error) if !matches!(header.code, RequestCode::writev | RequestCode::chkpoint) => {
                 self.inlet.buffer.advance(RequestHeader::LEN);
                 self.inlet.bulk_remaining = header.own_bulk_len();
@@ -160,7 +160,7 @@ impl RequestFramer {
         let bytes = match (header.code, request) {
             (RequestCode::write | RequestCode::pgwrite, _) => header.own_bulk_len(),
             (RequestCode::chkpoint, Ok(Request::Chkpoint(request))) => match &request.operation {
-                // The vector would have to be read first; nobody sends this to a server that refuses `ckpBegin`.
+                // The length requires reading the vector first; clients do not send this to a server that rejects `ckpBegin`.
                 Checkpoint::Execute(nested) if nested.code == RequestCode::writev => return Err(UNKNOWN),
                 _ => Request::Chkpoint(request.clone()).bulk_len(),
             },
@@ -198,7 +198,7 @@ impl RequestFramer {
 /// The first part of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// Its header; the stream id tells which request it answers.
+    /// Its header; the stream id identifies the request.
     pub header: ResponseHeader,
     /// For [`Status::status`] the body, verified: what remains are the data after it. Otherwise `None`: what remains is
     /// the body itself.
@@ -207,8 +207,8 @@ pub struct ResponseHead {
 
 /// The client's side: bytes in, responses out.
 ///
-/// After each [`ResponseHead`] the caller, who knows what the stream id asked for, either waits for the whole
-/// [`body`](Self::body) or takes file data as they come.
+/// After each [`ResponseHead`] the caller looks up the request by stream id and either waits for the whole
+/// [`body`](Self::body) or takes file data as they arrive.
 #[derive(Debug)]
 pub struct ResponseFramer {
     inlet: Inlet,

@@ -14,7 +14,7 @@ pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4,
 pub enum Sniff {
     /// A whole handshake: 20 bytes to consume, then requests.
     Handshake,
-    /// A part of a handshake; more bytes will tell.
+    /// A prefix of a handshake; more bytes are needed.
     NeedMore,
     /// Something else, such as HTTP or TLS.
     Other,

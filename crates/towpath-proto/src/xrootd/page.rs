@@ -111,7 +111,7 @@ pub fn encode(offset: u64, data: &[u8], out: &mut impl BufMut) {
 
 /// The pages in `encoded`, which starts at `offset`: checksum and data of each.
 ///
-/// A tail too short for a checksum and a byte of data is left out; [`decoded_len`] tells whether there is one.
+/// A tail too short for a checksum and a byte of data is left out; [`decoded_len`] rejects it.
 pub fn slots(offset: u64, encoded: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let (first, rest) = encoded.split_at(encoded.len().min(to_page_end(offset) + CRC_BYTES));
     std::iter::once(first).chain(rest.chunks(UNIT_BYTES)).filter_map(|unit| {

@@ -43,7 +43,7 @@ pub struct Limits {
 
 impl Default for Limits {
     /// 256 KiB of arguments (16 times the longest vector), 2 MiB of lists (16 attributes of 64 KiB, with room), 1 GiB of
-    /// data (clients send pieces of 8 MiB unless told otherwise).
+    /// data (clients send pieces of 8 MiB by default).
     fn default() -> Self {
         Self { argument_bytes: 256 << 10, list_bytes: 2 << 20, bulk_bytes: 1 << 30 }
     }
@@ -80,7 +80,7 @@ impl RequestHeader {
     /// Reads a header.
     ///
     /// # Errors
-    /// [`DecodeError::Invalid`] if `dlen` is negative: nobody knows where the next request starts, so the connection
+    /// [`DecodeError::Invalid`] if `dlen` is negative: the start of the next request is unknown, so the connection
     /// is of no use any more.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, DecodeError> {
         let [s0, s1, c0, c1, parameters @ .., d0, d1, d2, d3] = *bytes;
@@ -176,12 +176,12 @@ macro_rules! requests {
         impl Request {
             /// Reads a request whose header announced `payload`.
             ///
-            /// `payload` is what [`RequestHeader::argument_len`] asked for: the `dlen` bytes after the header, empty
+            /// `payload` has the length of [`RequestHeader::argument_len`]: the `dlen` bytes after the header, empty
             /// for `write` and `pgwrite`. The request shares the payload's memory.
             ///
             /// # Errors
-            /// Says what is wrong; [`DecodeError::code`] is the answer to send. The next request still starts where
-            /// it should.
+            /// [`DecodeError::code`] is the code of the response to send. The stream stays in step with the next
+            /// request.
             pub fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
                 match header.code {
                     $(<$name as Layout>::CODE => Layout::decode(header, payload).map(Self::$name),)+
@@ -289,7 +289,7 @@ requests! {
 }
 
 impl Request {
-    /// Appends the request without its file data, of which [`bulk_len`](Self::bulk_len) bytes must follow.
+    /// Appends the request without its file data; [`bulk_len`](Self::bulk_len) bytes of data must follow.
     ///
     /// An argument longer than `i32::MAX` bytes cannot be expressed; its announced length saturates.
     pub fn encode(&self, stream_id: StreamId, out: &mut BytesMut) {

@@ -2,8 +2,8 @@
 //!
 //! A server writes a typed body with [`ok`] (or [`oksofar`] for a piece of it), an error with [`error`], the other
 //! statuses with [`Response::encode`]; for file data it sends [`ResponseHeader::to_bytes`] and then the data from
-//! wherever they lie. A client gets a [`ResponseHeader`], reads the body and calls [`Response::decode`]; what is inside
-//! [`Response::Ok`] it decodes with the [`Body`] type that belongs to its request:
+//! wherever they lie. A client gets a [`ResponseHeader`], reads the body and calls [`Response::decode`]; the content of
+//! [`Response::Ok`] is decoded with the [`Body`] type that belongs to the request:
 //!
 //! | request | body |
 //! | --- | --- |
@@ -86,10 +86,10 @@ pub trait Body: Sized {
     /// Appends the body.
     fn encode(&self, out: &mut BytesMut);
 
-    /// Reads the body. What it holds may share the body's memory.
+    /// Decodes the body; the value may share its memory.
     ///
     /// # Errors
-    /// Says what is wrong with the peer's bytes.
+    /// If the bytes of the peer violate the protocol.
     fn decode(body: Bytes) -> Result<Self, DecodeError>;
 }
 
@@ -151,7 +151,7 @@ impl Response {
     /// Reads a response; `body` is the `dlen` bytes after the header, whose memory it shares.
     ///
     /// # Errors
-    /// Says what is wrong; a client drops the connection, as no later answer on it can be trusted.
+    /// If the response violates the protocol; a client drops the connection, as no later response on it can be trusted.
     pub fn decode(header: &ResponseHeader, body: Bytes) -> Result<Self, DecodeError> {
         Ok(match header.status {
             Status::ok => Self::Ok(body),
@@ -217,7 +217,7 @@ impl Body for Bytes {
     }
 }
 
-/// The answer to `bind`: the number by which later requests name this connection.
+/// The response to `bind`: the number of this connection in later requests.
 impl Body for PathId {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u8(self.0);

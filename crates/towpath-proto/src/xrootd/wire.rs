@@ -68,7 +68,7 @@ pub(super) fn non_negative_i64(value: u64, what: &'static str) -> Result<u64, De
     if value > i64::MAX as u64 { Err(DecodeError::Invalid { what }) } else { Ok(value) }
 }
 
-/// Walks a payload from front to back; what it returns shares the payload's memory.
+/// Reads a payload from front to back; the returned values share its memory.
 #[derive(Debug)]
 pub(super) struct Reader {
     rest: Bytes,

@@ -17,7 +17,7 @@ fn handle() -> impl Strategy<Value = FileHandle> {
     any::<[u8; 4]>().prop_map(FileHandle)
 }
 
-/// Offsets and sizes, often near the ends of what int64 holds.
+/// Offsets and sizes, often near the limits of int64.
 pub(super) fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_000u64, 0..=i64::MAX as u64, Just(i64::MAX as u64)]
 }
@@ -53,7 +53,7 @@ fn text() -> impl Strategy<Value = Bytes> {
     vec(1..=255u8, 0..40).prop_map(Bytes::from)
 }
 
-/// Bytes of which a path may consist, without those that separate it from something else.
+/// Bytes of a path, without separators.
 fn component(shortest: usize) -> impl Strategy<Value = Bytes> {
     let byte = any::<u8>().prop_filter("separators", |byte| !b"\0? \n\t\r&,*".contains(byte));
     vec(byte, shortest..30).prop_map(Bytes::from)

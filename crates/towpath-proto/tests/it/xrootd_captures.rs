@@ -22,7 +22,7 @@ enum Sender {
     Server,
 }
 
-/// One connection: runs of bytes in the order in which they went by.
+/// One connection: runs of bytes in the order of their transmission.
 type Conversation = Vec<(Sender, Vec<u8>)>;
 
 fn directory() -> PathBuf {

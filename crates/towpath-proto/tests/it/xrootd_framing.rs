@@ -189,7 +189,7 @@ fn lost_streams_are_given_up() {
     assert!(other.next().is_err());
 }
 
-/// What is announced is not allocated before it is within the limits, and not handed out before it is there.
+/// An announced length is checked against the limits before memory is allocated, and a message is returned only when complete.
 #[test]
 fn nothing_comes_out_of_a_part() {
     let mut request = BytesMut::new();

@@ -1,4 +1,4 @@
-//! What is encoded decodes to the same, for every request, response and body.
+//! Every request, response and body decodes to the encoded value.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;

@@ -69,7 +69,7 @@ pub enum InvalidAnswer {
     SlashInName(String),
 }
 
-/// What to ask a server for, to get everything that an [`Entry`] can hold; `with_node` also what only towpath's server knows.
+/// Returns a PROPFIND body that requests every property of an [`Entry`]; `with_node` adds the property that only towpath's server supports.
 pub fn propfind_body(with_node: bool) -> String {
     let node = if with_node { format!("<node xmlns=\"{TOWPATH}\"/>") } else { String::new() };
     format!(
@@ -82,8 +82,8 @@ pub fn propfind_body(with_node: bool) -> String {
 /// The resources of an answer, read one by one, so that memory beyond the answer itself is one resource
 /// ([`Limits::RESPONSE`]).
 ///
-/// Tolerant of what servers do: any prefixes, several `propstat` with any status, unknown elements, paths or whole URLs
-/// in `href`. Not tolerated is an `href` that may name another file than it seems to ([`InvalidAnswer`]). After an error the iterator ends.
+/// Accepts any prefixes, several `propstat` with any status, unknown elements, and paths or whole URLs in `href`. An ambiguous
+/// `href`, which could name another file, is an error ([`InvalidAnswer`]). The iterator ends after an error.
 pub struct Entries<'a> {
     source: Source<'a>,
     in_multistatus: bool,
@@ -98,11 +98,11 @@ impl<'a> Entries<'a> {
         Ok(Self { source: Source::new(text), in_multistatus: false, is_from_xrootd: false, done: false })
     }
 
-    /// Says whether the answer came from XRootD, as its `Server` field tells.
+    /// Sets whether the response came from XRootD, according to its `Server` field.
     ///
-    /// XRootD (5.5.3 and 6.1.0) does not percent-encode an `href`: the path of a resource is then the text as it stands, with its blanks, `%`, `?`
-    /// and `#`. EOS answers behind the same field and encodes. What tells them apart is the property `executable` in the namespace `DAV:`,
-    /// which only XRootD writes, unasked, for every resource.
+    /// XRootD (5.5.3 and 6.1.0) does not percent-encode an `href`: its text is the literal path, including spaces, `%`, `?` and
+    /// `#`. EOS sends the same field but does encode. The property `executable` in the namespace `DAV:` distinguishes them: only XRootD
+    /// writes it, unrequested, for every resource.
     #[must_use]
     pub fn from_xrootd(self, is_from_xrootd: bool) -> Self {
         Self { is_from_xrootd, ..self }
@@ -159,7 +159,7 @@ fn entry(response: &Element, is_from_xrootd: bool) -> Result<Entry, InvalidAnswe
         let properties = propstat.children.iter().filter(|child| child.name.is_dav("prop"));
         properties.flat_map(|prop| &prop.children).for_each(|property| entry.set(property));
     }
-    // Some servers tell directories by nothing but the slash.
+    // Some servers mark directories only with the trailing slash.
     entry.is_collection |= slash_at_end;
     if entry.is_collection {
         entry.size_bytes = None;
@@ -193,7 +193,7 @@ fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     decode_href(href).map_err(|_| InvalidAnswer::Path)
 }
 
-/// The status of a resource of which nothing is told.
+/// The status of a resource without properties.
 fn failure(response: &Element, propstats: &[&Element]) -> Option<u16> {
     let statuses = || propstats.iter().map(|propstat| status_of(propstat).unwrap_or(200));
     let of_properties = || statuses().find(|status| *status != 404).filter(|_| !statuses().any(is_success));

@@ -5,7 +5,7 @@
 pub enum Depth {
     /// The target alone.
     Zero,
-    /// The target and what is directly in it.
+    /// The target and its direct members.
     One,
     /// Everything below the target.
     Infinity,
@@ -32,9 +32,9 @@ impl Depth {
     }
 }
 
-/// Reads a `Timeout` field (§10.7): how many seconds a lock is to last, at most 2^32 - 1; `None` if nothing is asked for.
+/// Parses a `Timeout` field (§10.7): the requested duration of a lock in seconds, at most 2^32 - 1; `None` if the field requests none.
 ///
-/// `Infinite` is the longest. Of several values the first that can be read counts.
+/// `Infinite` is the maximum. The first valid value counts.
 pub fn parse_timeout(value: &str) -> Option<u32> {
     value.split(',').map(str::trim).find_map(|choice| {
         if choice.eq_ignore_ascii_case("infinite") {
@@ -118,7 +118,7 @@ impl IfHeader {
         })
     }
 
-    /// Whether one of the lists holds; `holds` tells for a resource (`None`: the request's target) and a condition.
+    /// Returns whether one of the lists holds; `holds` evaluates a condition for a resource (`None`: the request's target).
     pub fn evaluate(&self, holds: impl Fn(Option<&str>, &IfCondition) -> bool) -> bool {
         self.lists.iter().any(|list| {
             let resource = list.resource.as_deref();

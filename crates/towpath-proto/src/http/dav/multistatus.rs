@@ -12,7 +12,7 @@ const XML_HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n";
 
 /// Writes the body of an answer 207 piece by piece.
 ///
-/// [`Multistatus::take`] gives what has been written so far, so that a long listing can be sent while it is made.
+/// [`Multistatus::take`] returns the text written so far, so that a long listing can be streamed.
 #[derive(Debug)]
 pub struct Multistatus {
     output: String,
@@ -30,7 +30,7 @@ impl Multistatus {
         Self { output: format!("{XML_HEAD}<D:multistatus {DECLARATIONS}>\n") }
     }
 
-    /// What has been written since the last time.
+    /// Takes the text written since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.output)
     }
@@ -46,7 +46,7 @@ impl Multistatus {
         self.output
     }
 
-    /// A resource and what `request` asks for about it, out of the `properties` that it has.
+    /// Writes a resource with those of its `properties` that `request` selects.
     ///
     /// `href` is its path, encoded ([`crate::url::encode_path`]), with a final slash if it is a directory.
     pub fn properties(&mut self, href: &str, request: &Propfind, properties: &[Property]) {
@@ -66,7 +66,7 @@ impl Multistatus {
         self.output.push_str("</D:response>\n");
     }
 
-    /// Those of `properties` that are asked for, and the names of those that are not there, with 404.
+    /// Writes the requested `properties`, and the names of the missing ones with status 404.
     fn chosen(&mut self, names: &[Name], properties: &[Property]) {
         let find = |name: &Name| properties.iter().find(|property| property.name() == *name);
         let missing: Vec<_> = names.iter().filter(|name| find(name).is_none()).collect();
@@ -80,7 +80,7 @@ impl Multistatus {
         }
     }
 
-    /// A resource and what became of each property that a PROPPATCH wanted to change.
+    /// Writes a resource and the result of each property change of a PROPPATCH.
     pub fn outcomes(&mut self, href: &str, outcomes: &[(Name, u16)]) {
         self.open_response(href);
         let mut statuses: Vec<u16> = outcomes.iter().map(|(_, status)| *status).collect();
@@ -135,7 +135,7 @@ fn status_line(status: u16) -> String {
 /// The body of an error answer that names the precondition that failed (RFC 4918 §16), such as
 /// `propfind-finite-depth`, `no-conflicting-lock`, `lock-token-submitted` or `cannot-modify-protected-property`.
 ///
-/// `href` is the resource to blame, where the precondition asks for one.
+/// `href` is the offending resource, if the precondition requires one.
 pub fn error_body(precondition: &'static str, href: Option<&str>) -> String {
     let name = Name::dav(precondition);
     let content = href.map(|href| format!("<D:href>{}</D:href>", escape_text(href))).unwrap_or_default();

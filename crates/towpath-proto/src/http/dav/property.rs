@@ -1,4 +1,4 @@
-//! The properties that a server tells about a file, and how they are written.
+//! The WebDAV properties of a file, and their XML.
 
 use std::fmt::Write as _;
 
@@ -82,7 +82,7 @@ impl LockScope {
     }
 }
 
-/// A write lock that somebody holds (RFC 4918 §14.1).
+/// An active write lock (RFC 4918 §14.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveLock {
     /// Whether others may hold one, too.
@@ -91,16 +91,16 @@ pub struct ActiveLock {
     pub depth: Depth,
     /// The element `owner` as the holder sent it.
     pub owner: Option<Element>,
-    /// How long it will last, in seconds; `None` for ever.
+    /// Remaining time in seconds; `None` if it does not expire.
     pub timeout_s: Option<u32>,
     /// The token: a URI such as `urn:uuid:...`.
     pub token: String,
-    /// The path of what was locked, encoded ([`crate::url::encode_path`]).
+    /// Percent-encoded path of the locked resource ([`crate::url::encode_path`]).
     pub root_href: String,
 }
 
 impl Property {
-    /// The name under which it is asked for.
+    /// The name of the property.
     pub fn name(&self) -> Name {
         match self {
             Self::ResourceType(_) => Name::dav("resourcetype"),
@@ -121,7 +121,7 @@ impl Property {
         }
     }
 
-    /// Whether `allprop` brings it. Quotas cost the server something and are told only when asked for (RFC 4331 §3); nodes are for towpath alone.
+    /// Returns whether `allprop` includes the property. Quotas are expensive and returned only on request (RFC 4331 §3); nodes are for towpath alone.
     pub fn is_usual(&self) -> bool {
         !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_) | Self::Node { .. })
     }

@@ -7,12 +7,12 @@ use super::{
     xml::{Element, InvalidXml, Limits, Name},
 };
 
-/// What a PROPFIND asks for (RFC 4918 §9.1).
+/// The selection of a PROPFIND (RFC 4918 §9.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Propfind {
     /// All properties that the server counts among the usual ones, and these.
     AllProp {
-        /// What is asked for beyond the usual.
+        /// Properties requested beyond the usual ones.
         include: Vec<Name>,
     },
     /// The names of all properties.
@@ -55,11 +55,11 @@ pub struct Proppatch(pub Vec<Change>);
 pub struct Change {
     /// The property.
     pub name: Name,
-    /// What is to happen to it.
+    /// The action on it.
     pub action: Action,
 }
 
-/// What is to happen to a property.
+/// The change of one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is to have this value: the property's element itself.
@@ -91,7 +91,7 @@ impl Proppatch {
     }
 }
 
-/// What a LOCK asks for (RFC 4918 §9.10).
+/// The body of a LOCK request (RFC 4918 §9.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockRequest {
     /// A new write lock.

@@ -1,4 +1,4 @@
-//! A small tree of XML elements, read with bounds from bytes that nobody vouches for.
+//! A small tree of XML elements, parsed with bounds from untrusted bytes.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -21,7 +21,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a request: no client asks for more than a few dozen properties.
+    /// Limits for a request; clients request a few dozen properties at most.
     pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 512 };
 
     /// For one `response` of an answer; answers with many are read one by one.
@@ -58,7 +58,8 @@ impl Name {
     }
 }
 
-/// An element with what is in it. Comments and processing instructions are left out, and so are attributes unless they are asked for.
+/// An element with its content. Comments and processing instructions are dropped, and attributes are kept only by
+/// [`Element::parse_with_attributes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     /// Its name.
@@ -83,7 +84,7 @@ pub enum InvalidXml {
     /// It has a document type or an entity that is not predefined, which are refused for safety.
     #[error("the XML has a document type or an entity reference")]
     Entity,
-    /// It is well-formed, but not what the protocol asks for.
+    /// The XML is well-formed, but its content violates the protocol.
     #[error("the XML is not what the protocol expects: {0}")]
     Unexpected(&'static str),
 }

@@ -22,9 +22,8 @@ pub struct Open {
     pub options2: OpenOptions2,
     /// The open file that [`OpenOptions2::dup`] and [`OpenOptions2::samefs`] refer to.
     pub template: FileHandle,
-    /// Whether a known checksum of the file is wanted with the answer ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)). It stands in
-    /// the reserved bytes, which every server passes over: of what is added to a path some servers (go-hep's) make another file name. Towpath's own
-    /// addition.
+    /// Requests a known checksum of the file ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)). Encoded in the reserved bytes,
+    /// which every server ignores; some servers (go-hep's) take opaque information for a part of the file name. Towpath's own addition.
     pub wants_checksum: bool,
     /// Which file.
     pub path: PathAndCgi,
@@ -58,9 +57,8 @@ impl Layout for Open {
     }
 }
 
-/// A file that is open for writing, in whichever session: an `open` that names it in its opaque part gives one more handle for it, so that
-/// one file is written over several connections. Towpath's own addition, for servers that tell that they know it ([`Self::KEY`] as a word of
-/// `query config`).
+/// A file that is open for writing in any session: an `open` that names it in its opaque part returns another handle of it, so that one file
+/// can be written over several connections. Towpath's own addition, for servers that advertise [`Self::KEY`] in `query config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
     /// Where it is open.
@@ -99,19 +97,19 @@ impl Shared {
 pub struct Close {
     /// Which file.
     pub handle: FileHandle,
-    /// What is to become of a new file. Towpath's own addition; other servers take no notice of it.
+    /// Commit or abort of a new file. Towpath's own addition; other servers ignore it.
     pub ending: Option<Ending>,
 }
 
-/// What is to become of a new file that is closed.
+/// Commit or abort of a new file on `close`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The server compares the file with what is promised of it before it becomes visible, and answers with its
+    /// The server verifies the file against the promise before it becomes visible, and responds with its
     /// [`StatInfo`](crate::xrootd::response::StatInfo).
     Commit(Promise),
-    /// It does not become visible. If it can be taken up again, what was written stays; on the wire `keep`.
+    /// It does not become visible; a resumable upload keeps its written data. On the wire `keep`.
     Keep,
-    /// It does not become visible, and nothing stays; on the wire `abandon`.
+    /// It does not become visible, and its data are removed. On the wire `abandon`.
     Abandon,
 }
 
@@ -136,7 +134,8 @@ impl Ending {
     }
 }
 
-/// What is said of a file with its `close`, as `size=10000&mtime=1700000000000000000&crc32c=e3069283`: the names of algorithms are those of this crate.
+/// Expected size, time and digests of a file in its `close`, such as `size=10000&mtime=1700000000000000000&crc32c=e3069283`, with this crate's names
+/// of algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Promise {
     /// Its size in bytes.
@@ -194,7 +193,7 @@ impl Layout for Close {
     }
 }
 
-/// `sync`: force what was written to stable storage.
+/// `sync`: flush written data to stable storage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sync {
     /// Which file.

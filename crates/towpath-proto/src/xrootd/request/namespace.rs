@@ -51,7 +51,7 @@ impl Layout for Stat {
 /// `dirlist`: entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dirlist {
-    /// What to tell about each entry.
+    /// Details to return for each entry.
     pub options: DirlistOptions,
     /// Whether to identify entries, as in [`Stat::wants_node`], and to percent-encode their names. Only with stat lines, which say whether the server
     /// does so.
@@ -86,13 +86,13 @@ impl Layout for Dirlist {
 pub struct Locate {
     /// How to search and to answer.
     pub options: LocateOptions,
-    /// The path; `*` alone asks for all servers, `*/path` for all servers that may have the path. See
+    /// The path; `*` alone selects all servers, `*/path` all servers that may have the path. See
     /// [`Locate::wildcard_path`].
     pub path: PathAndCgi,
 }
 
 impl Locate {
-    /// If all servers are asked for: the path after the `*`, empty for `*` alone.
+    /// Returns the path after the `*` of a request for all servers, empty for `*` alone.
     #[must_use]
     pub fn wildcard_path(&self) -> Option<PathAndCgi> {
         let path = self.path.path.first().filter(|&&byte| byte == b'*').map(|_| self.path.path.slice(1..))?;
@@ -118,7 +118,7 @@ impl Layout for Locate {
 pub struct Mkdir {
     /// Make missing parents?
     pub options: MkdirOptions,
-    /// Access mode of what is made.
+    /// Access mode of the new directory.
     pub mode: Mode,
     /// Which directory.
     pub path: PathAndCgi,
@@ -148,7 +148,7 @@ pub struct Chmod {
 }
 
 impl Chmod {
-    /// The key in the opaque part by which a client also sets the time of change, in nanoseconds since the Unix epoch. A mode of 0 then leaves the
+    /// Key in the opaque part with which a client also sets the modification time, in nanoseconds since the Unix epoch. A mode of 0 then keeps the
     /// mode. Towpath's own addition; sent only to servers that are towpath.
     pub const MTIME_KEY: &str = "towpath.mtime";
 }
@@ -295,7 +295,7 @@ pub struct Prepare {
     pub priority: u8,
     /// UDP port for notifications, 0 for none.
     pub port: u16,
-    /// More of what to do.
+    /// Further options.
     pub options_x: PrepareOptionsX,
     /// The paths, one a line; for [`PrepareOptions::cancel`] the request id.
     pub list: Bytes,

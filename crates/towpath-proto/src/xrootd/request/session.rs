@@ -99,7 +99,7 @@ impl Layout for Login {
     }
 }
 
-/// `auth`: credentials of one security protocol; see the `auth` module for what is inside.
+/// `auth`: credentials of one security protocol; see the `auth` module for their content.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Auth {
     /// Name of the security protocol, padded with NULs.

@@ -14,7 +14,7 @@ pub struct FattrResult {
     pub outcome: Result<Bytes, ErrorCode>,
 }
 
-/// The answer to `get`, `set` and `del`: one result for each attribute, in the order asked.
+/// The answer to `get`, `set` and `del`: one result per attribute, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FattrResults(pub Vec<FattrResult>);
 
@@ -76,7 +76,7 @@ fn read_value(reader: &mut Reader) -> Result<Bytes, DecodeError> {
 pub struct FattrEntry {
     /// Its name, not empty.
     pub name: Bytes,
-    /// Its value, if asked for.
+    /// Its value, if requested.
     pub value: Option<Bytes>,
 }
 
@@ -85,7 +85,7 @@ pub struct FattrEntry {
 pub struct FattrList(pub Vec<FattrEntry>);
 
 impl FattrList {
-    /// Reads the body; `values` says what the request asked for.
+    /// Decodes the body; `values` is whether the request included values.
     ///
     /// # Errors
     /// [`DecodeError`] if the body is malformed.

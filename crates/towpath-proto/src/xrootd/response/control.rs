@@ -192,7 +192,7 @@ pub enum Attn {
     },
     /// Anything else; to be ignored.
     Other {
-        /// What it is about.
+        /// Its subject.
         action: ActionCode,
         /// The rest.
         body: Bytes,

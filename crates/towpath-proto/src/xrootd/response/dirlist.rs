@@ -42,9 +42,9 @@ impl EntryChecksum {
 pub struct DirlistEntry {
     /// Its name, not empty, without `/`, NUL and line feed.
     pub name: Bytes,
-    /// Its metadata, if asked for.
+    /// Its metadata, if requested.
     pub stat: Option<StatInfo>,
-    /// Its checksum, if asked for and known.
+    /// Its checksum, if requested and known.
     pub checksum: Option<EntryChecksum>,
 }
 
@@ -83,8 +83,8 @@ impl DirlistWriter {
         Self { stream_id, options, algorithm, piece, encodes_names }
     }
 
-    /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if the
-    /// client asked for them.
+    /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if
+    /// requested.
     ///
     /// Returns `false`, and leaves the entry out, if its name cannot be expressed in a listing (empty, or with a line
     /// feed or NUL).
@@ -133,7 +133,7 @@ impl DirlistWriter {
 /// entries. Pieces may be cut anywhere.
 #[derive(Debug)]
 pub struct DirlistParser {
-    /// What was asked for; `None` until it is known whether the server honours it.
+    /// The layout of the entries; undecided until the first bytes show whether the server honours `dstat`.
     layout: Layout,
     buffer: BytesMut,
     finished: bool,
@@ -141,7 +141,7 @@ pub struct DirlistParser {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// Asked with `dstat`; the first bytes will tell.
+    /// Requested with `dstat`; the first bytes decide.
     Undecided,
     Names,
     NamesAndStats,

@@ -9,7 +9,7 @@ use crate::xrootd::wire::until_nul;
 /// One server that has the path: `XYhost:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// A manager, to be asked in turn, rather than a data server.
+    /// A manager, which must be queried itself, rather than a data server.
     pub manager: bool,
     /// The file is not on line there yet.
     pub pending: bool,

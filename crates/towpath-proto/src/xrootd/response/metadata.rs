@@ -12,8 +12,8 @@ use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
 /// Metadata of a file: the stat text `id size flags mtime [ctime atime mode owner group]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatInfo {
-    /// Names the file within the server, such as device and inode. Not every server sends a number here; what is not a
-    /// number is read as 0.
+    /// Names the file within the server, such as device and inode. Not every server sends a number here; other text is
+    /// read as 0.
     pub id: u64,
     /// Bytes.
     pub size: u64,
@@ -38,10 +38,10 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// The word of `query config` by which a client asks whether the server tells this and takes percent-encoded paths.
+    /// Key of `query config`: whether the server sends this and accepts percent-encoded paths.
     pub const KEY: &str = "towpath.node";
 
-    /// What stands before it.
+    /// Its prefix.
     const PREFIX: &[u8] = b"towpath:";
 
     fn write(self, out: &mut BytesMut) {
@@ -166,22 +166,22 @@ impl Body for StatInfo {
 pub struct OpenReply {
     /// Names the file in later requests.
     pub handle: FileHandle,
-    /// Metadata, if the client asked with `retstat` (and the server honours it).
+    /// Metadata, if requested with `retstat` (and the server honours it).
     pub stat: Option<StatInfo>,
-    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if the client asked for it
+    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if requested
     /// ([`Open::wants_checksum`](crate::xrootd::request::Open::wants_checksum)). Towpath's own addition.
     pub checksum: Option<EntryChecksum>,
-    /// What an earlier upload left that is taken up again, with its CRC32C and Adler32; only if the client asked with [`RESUME_KEY`](Self::RESUME_KEY),
-    /// and the upload can be taken up again if it breaks off. Towpath's own addition.
+    /// Extents of a resumed upload that are already stored, with CRC32C and Adler32; present if the client sent [`RESUME_KEY`](Self::RESUME_KEY)
+    /// and the upload is resumable. Towpath's own addition.
     pub present: Option<Vec<Extent>>,
 }
 
 impl OpenReply {
-    /// The key in the opaque part of an `open` that creates a file, by which a client says under which name (32 hexadecimal digits) the upload
-    /// can be taken up again. Sent only to servers that are towpath.
+    /// Key in the opaque part of an `open` that creates a file; its value (32 hexadecimal digits) names the upload when it is resumed. Sent only to
+    /// towpath servers.
     pub const RESUME_KEY: &str = "towpath.resume";
 
-    /// What stands before the extents that are present, behind the metadata and their NUL.
+    /// Prefix of the stored extents, after the metadata and its NUL.
     const PRESENT: [u8; 4] = *b"tpR1";
 
     /// Compression page size and type, which precede the metadata: always zero.

@@ -11,11 +11,11 @@ use crate::xrootd::{DecodeError, ServerFlags, SessionId};
 pub struct ProtocolReply {
     /// The server's protocol version.
     pub version: u32,
-    /// What it is and can do.
+    /// Role and capabilities of the server.
     pub flags: ServerFlags,
-    /// Where to bind, in the server's words; only if the client asked with `bifreqs`.
+    /// Where to bind, in the server's words; only if requested with `bifreqs`.
     pub bind_interfaces: Option<Bytes>,
-    /// Which requests to sign; only if the client asked with `secreqs`. Absent means none.
+    /// Which requests to sign; only if requested with `secreqs`. Absent means none.
     pub security: Option<SecurityRequirements>,
 }
 

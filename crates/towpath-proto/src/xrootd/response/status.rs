@@ -56,7 +56,7 @@ const FIRST_REQUEST: u16 = RequestCode::auth.0;
 /// Bytes of the body before what the request adds.
 const FIXED_LEN: usize = 16;
 
-/// Bytes of what `pgread` and `pgwrite` add: the offset.
+/// Length of the body of `pgread` and `pgwrite` in bytes: the offset.
 const OFFSET_LEN: usize = 8;
 
 /// Bytes of a response to `pgread` before its data.

@@ -26,13 +26,13 @@ impl ReadvPiece {
     }
 }
 
-/// Takes the answer to `readv` apart: pushed are the bodies of its responses, or parts of them cut anywhere; popped are
-/// pieces of elements, which share the memory of what was pushed.
+/// Parses the response to `readv`: the caller pushes bodies, cut anywhere, and pops pieces of elements, which share the memory
+/// of the pushed bytes.
 ///
-/// The parser does not compare the elements with those asked for; it holds at most what was pushed.
+/// The parser does not compare the elements with the request; it buffers at most the pushed bytes.
 #[derive(Debug, Default)]
 pub struct ReadvParser {
-    /// An element header of which only a part has come.
+    /// An incomplete element header.
     partial: BytesMut,
     /// The element whose data are coming, and how many have come.
     current: Option<(VectorElement, u32)>,
