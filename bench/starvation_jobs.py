@@ -62,7 +62,7 @@ def attacked(kind: str, port: int, addresses: int) -> Iterator[dict]:
     record: dict = {}
     try:
         attack.stdout.readline()
-        # Until the server has read what was sent.
+        # Until the server has read the requests.
         time.sleep(2)
         yield record
     finally:
@@ -81,7 +81,7 @@ def cell(settings: Settings, root: pathlib.Path, work: pathlib.Path, kind: str, 
             for _ in range(QUICK_ROUNDS if settings.quick else ROUNDS):
                 for where, address in CLIENTS.items():
                     for what, request in REQUESTS.items():
-                        # Who waits the limit for ten answers need not wait for more.
+                        # A client that reached the limit three times is not measured further.
                         if times[where][what].count(LIMIT_S) < 3:
                             times[where][what].append(asked(request, address, port))
                 time.sleep(PAUSE_S)

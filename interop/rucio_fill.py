@@ -8,7 +8,7 @@ import sys
 
 from rucio.client import Client
 
-# What is in a client's own network Rucio puts first, and by priority alone: here nothing is.
+# Rucio puts replicas in the client's own network first, by priority alone; there are none here.
 FROM_FAR = {
     "lan": {"read": 0, "write": 0, "delete": 0},
     "wan": {"read": 1, "write": 1, "delete": 1, "third_party_copy_read": 1, "third_party_copy_write": 1},

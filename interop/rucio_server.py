@@ -27,7 +27,7 @@ def main() -> None:
     application = getattr(importlib.import_module(module), name)
     server = make_server(HOST, 0, application, threaded=True)
     print(f"listening on {HOST}:{server.server_port}", flush=True)
-    # Rucio logs there, and nobody reads any further.
+    # Rucio logs there, and no test reads the rest.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server.serve_forever()
 

@@ -60,7 +60,7 @@ def test_commands(page, alto, binary, settings):
         real = command.replace(f"127.0.0.1:{PORT}", alto).replace("towpath ", f"{binary} ", 1)
         done = subprocess.run(real, shell=True, cwd=settings, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
-        # What is explained stands before the list that it explains.
+        # The explanation precedes the list.
         printed = (done.stderr + done.stdout).splitlines()
         assert done.stdout and [line for line in printed if line in lines] == lines, f"{command} printed {printed}"
 

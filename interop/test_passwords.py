@@ -107,7 +107,7 @@ def test_curl_wrong(server, status, scheme):
 @pair("curl", "users have the rights of the rules that name them")
 def test_curl_rights(server, status, here):
     (here / "file").write_bytes(content(50_000))
-    # Over HTTP/2 curl 7.88 never ends the empty request by which it asks for the challenge of an upload, and takes its answer for none.
+    # Over HTTP/2, curl 7.88 never ends the empty request for the challenge of an upload, and ignores its response.
     put = ("--http1.1", "--digest", "-T", here / "file")
     assert status(server.http("/alice/file"), *put, "-u", f"alice:{USERS['alice']}")[0] == 201
     assert (server.root / "alice/file").read_bytes() == content(50_000)

@@ -14,7 +14,7 @@ from servers import HOST
 
 SIZE = 20_000_123
 
-# Fixtures of the areas (source, destination), and what they are called in the table.
+# Fixtures of the areas (source, destination), and their names in the table.
 OURS = ("area", "peer_area", "towpath to towpath")
 TO_XROOTD = ("area", "xrootd_area", "towpath to xrootd 5.5")
 FROM_XROOTD = ("xrootd_area", "peer_area", "xrootd 5.5 to towpath")

@@ -3,7 +3,7 @@
 #
 #   interop/xrootd-captures.sh [OUTPUT_DIRECTORY]
 #
-# Needs xrootd, xrdcp, xrdfs and python3-xrootd, and root in order to run everything as `nobody`, so that no name
+# Needs xrootd, xrdcp, xrdfs and python3-xrootd, and root, to run everything as an unprivileged user, so that no name
 # of the machine's users gets into the recordings. Everything happens on loopback and in a temporary directory.
 set -euo pipefail
 

@@ -53,7 +53,7 @@ class Clock:
         return self.now
 
 
-# What is better than what
+# Pairs of better and worse replicas
 
 
 def test_who_is_as_good_as_another_has_the_same_rank():

@@ -1,4 +1,4 @@
-//! An ALTO server as Python asks it, and what is followed of it.
+//! The ALTO client of the Python package, and its subscriptions.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     runtime: Arc<Runtime>,
 }
 
-/// A resource of a directory, as a dictionary. Costs are told as metric and mode.
+/// A resource of a directory, as a dictionary. A cost type is a pair of metric and mode.
 #[derive(IntoPyObject)]
 struct Resource {
     id: String,
@@ -47,7 +47,7 @@ struct Resource {
     cost_types: Vec<(String, &'static str)>,
 }
 
-/// What a resource answered: resource, media type, tag, and for each part its id, media type and document.
+/// The response of a resource: resource, media type, tag, and for each part its id, media type and document.
 type Answer = (String, String, Option<String>, Vec<(Option<String>, String, String)>);
 
 /// A replica in its place: URL, values by name, and whether the condition holds.
@@ -142,7 +142,7 @@ impl Client {
         places.into_iter().map(|place| placed(py, place)).collect()
     }
 
-    /// Follows answers: name, resource, and a JSON text if that is asked for by POST.
+    /// Subscribes to resources, each given by name, resource, and a JSON body if the request is a POST.
     fn follow(
         &self,
         py: Python<'_>,
@@ -200,7 +200,7 @@ fn read(py: Python<'_>, config: Option<&str>) -> PyResult<Configuration> {
     Ok(configuration.unwrap_or_default())
 }
 
-/// What asks with that token and these certificates. Who chooses neither shares connections.
+/// Returns a client with this token and these certificates; calls with neither share one client and its connections.
 fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) -> Arc<towpath_client::Client> {
     if token.is_none() && ca_file.is_none() {
         return runtime.client();
@@ -209,10 +209,10 @@ fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) ->
     runtime.client_with(ClientOptions { token, ca_file, ..ClientOptions::default() })
 }
 
-/// What is followed, until any thread closes it.
+/// A subscription; any thread may close it.
 #[pyclass(frozen, module = "towpath._towpath")]
 pub(crate) struct Followed {
-    /// None when it was closed. Who waits for a change holds it.
+    /// `None` once closed. Locked by the thread that waits for a change.
     changes: Mutex<Option<alto_client::Followed>>,
     is_closed: watch::Sender<bool>,
     runtime: Arc<Runtime>,
@@ -220,7 +220,7 @@ pub(crate) struct Followed {
 
 #[pymethods]
 impl Followed {
-    /// The next change: a name, and what is there now. None when this is closed, also while it is waited for.
+    /// Waits for the next change and returns its name and the new document; `None` if the subscription is or becomes closed.
     fn next(&self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
         let mut is_closed = self.is_closed.subscribe();
         let change = async {
@@ -244,7 +244,7 @@ impl Followed {
         Ok(change.map(|change| (change.name, answer(&change.document))))
     }
 
-    /// Follows no longer.
+    /// Ends the subscription.
     fn close(&self) {
         self.is_closed.send_replace(true);
         self.release();
@@ -252,7 +252,7 @@ impl Followed {
 }
 
 impl Followed {
-    /// Drops what is followed. Where a thread still waits for it, that thread will do so.
+    /// Drops the subscription, unless a thread still waits for a change; that thread then drops it.
     fn release(&self) {
         if let Ok(mut changes) = self.changes.try_lock() {
             self.forget(changes.take());
@@ -261,7 +261,7 @@ impl Followed {
 
     fn forget(&self, changes: Option<alto_client::Followed>) {
         if !self.runtime.is_of_this_process() {
-            // Its tasks are those of the process that this one was forked from, and a thread that is not here may have held what they lock.
+            // The tasks belong to the parent of this fork, and one of its threads, which do not exist here, may have held their locks.
             return std::mem::forget(changes);
         }
         let _inside = self.runtime.enter();
@@ -330,7 +330,7 @@ fn duration(seconds: f64) -> PyResult<Duration> {
     duration.ok_or_else(|| PyValueError::new_err(format!("{seconds}: a number of seconds above 0")))
 }
 
-/// The outcome of `asking`, if it comes in time.
+/// Runs `asking` with a deadline of `limit`.
 async fn within<T>(limit: Duration, asking: impl Future<Output = Result<T, AltoTrouble>>) -> Result<T, AltoTrouble> {
     timeout(limit, asking).await.unwrap_or_else(|_| {
         let message = format!("no answer within {} s", limit.as_secs_f64());

@@ -1,21 +1,21 @@
-//! `towpath._towpath`: what the Python package asks of the crates. It has no logic of its own.
+//! `towpath._towpath`: bindings of the crates for the Python package, without logic of their own.
 //!
-//! | what | module |
+//! | content | module |
 //! | --- | --- |
-//! | where calls wait: without the interpreter's lock, until they end or a signal comes | `runtime` |
-//! | an ALTO server and what is followed of it | `client` |
+//! | blocking calls: they release the interpreter's lock and return early on a signal | `runtime` |
+//! | the ALTO client and its subscriptions | `client` |
 //! | the ordering expression | `statement` |
 //! | errors as exceptions of the package | `error` |
 //!
-//! Documents cross as JSON texts: Python reads them faster than objects could be made here one by one. Signatures are in
-//! `python/towpath/_towpath.pyi`, and nobody but the package uses them.
+//! Documents are passed as JSON text: Python parses it faster than the bindings could create objects one by one. The private signatures
+//! are in `python/towpath/_towpath.pyi`.
 
 mod client;
 mod error;
 mod runtime;
 mod statement;
 
-/// What the package `towpath` asks of its crates. Use `towpath.alto` in its place.
+/// Private bindings of the package `towpath`; use `towpath.alto` instead.
 #[pyo3::pymodule]
 mod _towpath {
     #[pymodule_export]

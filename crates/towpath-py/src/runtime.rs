@@ -1,7 +1,7 @@
-//! Where calls from Python wait.
+//! The tokio runtime on which calls from Python wait.
 //!
-//! [`runtime`] gives the one of this process, which is made when it is first needed. A call lets other threads of Python run while it waits
-//! ([`Runtime::wait`]), and looks at signals meanwhile, so that Ctrl-C ends it: what it waited for is dropped.
+//! [`runtime`] returns the runtime of this process and creates it on first use. [`Runtime::wait`] releases the interpreter's lock while it
+//! waits and checks for signals, so that Ctrl-C interrupts the call and drops its future.
 
 use std::{
     mem,
@@ -21,10 +21,10 @@ use towpath_store::Kind;
 
 use crate::error;
 
-/// How long Ctrl-C may go unnoticed.
+/// Interval between checks for signals.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
 
-/// Threads for connections: what is asked here is little, and answers are read by the threads that wait for them.
+/// Threads for connections: requests are small, and responses are parsed on the calling threads.
 const THREADS: usize = 2;
 
 static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
@@ -37,12 +37,12 @@ pub(crate) struct Runtime {
     client: OnceLock<Arc<Client>>,
 }
 
-/// The runtime of this process. A child that was forked has none of its parent's threads, and gets its own.
+/// Returns the runtime of this process. A forked child has none of its parent's threads and gets a runtime of its own.
 ///
 /// # Errors
 /// If the system has no more threads.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Arc<Runtime>> {
-    // Nobody waits while it is held, and only those that hold the interpreter's lock take it, as whoever forks does: no child finds it held.
+    // Never locked across a wait, and only with the interpreter's lock, which a forking thread holds too: no child finds it locked.
     let mut kept = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = kept.as_ref().filter(|runtime| runtime.is_of_this_process()) {
         return Ok(Arc::clone(runtime));
@@ -51,13 +51,13 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Arc<Runtime>> {
     let tokio = match tokio {
         Ok(tokio) => tokio,
         Err(error) => {
-            // Making an exception may let other threads run, which must not find it held.
+            // Creating an exception may run other threads, which must not find it locked.
             drop(kept);
             return Err(error::exception(py, Kind::Unavailable, format!("cannot start threads: {error}")));
         }
     };
     let runtime = Arc::new(Runtime { process: process::id(), tokio, client: OnceLock::new() });
-    // The parent's would wait for threads that are not here.
+    // Dropping the parent's runtime would wait for threads that do not exist in this process.
     mem::forget(kept.replace(Arc::clone(&runtime)));
     Ok(runtime)
 }
@@ -70,8 +70,8 @@ impl Runtime {
     /// Waits for `future`. Python's other threads run meanwhile.
     ///
     /// # Errors
-    /// What a handler of a signal raises, as `KeyboardInterrupt` after Ctrl-C; then `future` is dropped. `towpath.Invalid` in a child of the process that
-    /// this belongs to.
+    /// The exception of a signal handler, such as `KeyboardInterrupt` after Ctrl-C; `future` is then dropped. `towpath.Invalid` in a forked child
+    /// of the process that this runtime belongs to.
     pub(crate) fn wait<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,
@@ -81,7 +81,7 @@ impl Runtime {
             let message = "it was made before this process was forked: make another one here";
             return Err(error::exception(py, Kind::Invalid, message.into()));
         }
-        // What is dropped with the future may need it.
+        // Values dropped with the future may need the runtime.
         let _inside = self.enter();
         let mut future = pin!(future);
         loop {
@@ -93,17 +93,17 @@ impl Runtime {
         }
     }
 
-    /// For what is made or dropped outside of [`Self::wait`].
+    /// Enters the runtime, to create or drop values outside of [`Self::wait`].
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.tokio.enter()
     }
 
-    /// The client of all who choose nothing: they share its connections.
+    /// Returns the client with default options, whose connections are shared.
     pub(crate) fn client(&self) -> Arc<Client> {
         Arc::clone(self.client.get_or_init(|| self.client_with(ClientOptions::default())))
     }
 
-    /// Another client.
+    /// Creates a client with `options`.
     pub(crate) fn client_with(&self, options: ClientOptions) -> Arc<Client> {
         let _inside = self.enter();
         Arc::new(Client::new(Arc::new(options)))

@@ -34,7 +34,7 @@ impl Statement {
         Ok(Self(statement(text)?))
     }
 
-    /// What it looks at.
+    /// Names of the properties that the statement uses.
     #[getter]
     fn names(&self) -> Vec<&str> {
         self.0.names().collect()

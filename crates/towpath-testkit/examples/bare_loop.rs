@@ -1,5 +1,5 @@
 //! The physical limit beside which transfers are judged: `sendfile` on one side, receive and write on the other, and nothing else
-//! but, if asked for, a CRC32C of what came: spliced data have to be read back for it.
+//! but, optionally, a CRC32C of the received data; spliced data are read back for it.
 //!
 //! `bare_loop serve FILE HOST:PORT` serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice) [crc32c]`
 //! fetches the file over that many connections, a thread each, and writes it to TARGET.
@@ -22,7 +22,7 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 const BUFFER_BYTES: usize = 1 << 20;
 /// Bytes moved by one `splice`, and so the size of its pipe.
 const PIPE_BYTES: usize = 1 << 20;
-/// Bytes asked of one `sendfile`.
+/// Length of one `sendfile` in bytes.
 const SEND_BYTES: u64 = 2 << 20;
 
 fn serve(path: &str, address: &str) -> io::Result<()> {
@@ -38,7 +38,7 @@ fn serve(path: &str, address: &str) -> io::Result<()> {
                 [0, 8].map(|at| u64::from_be_bytes(range[at..at + 8].try_into().expect("eight bytes")));
             while offset < end {
                 let wanted = (end - offset).min(SEND_BYTES) as usize;
-                // sendfile moves `offset` on by what it sent.
+                // sendfile advances `offset` by the number of bytes sent.
                 rustix::fs::sendfile(&stream, &file, Some(&mut offset), wanted)?;
             }
             Ok(())

@@ -3,8 +3,8 @@
 //! `xroot_load HOST:PORT PATH SIZE CLIENTS DEPTH SECONDS (read|readv|mixed|stat)` prints one JSON object:
 //! requests, bytes received, seconds, and latencies (mean, median, 99th percentile) in microseconds.
 //!
-//! Reads are of random places of the file PATH, which has SIZE bytes; `mixed` draws small reads, large reads and vectors alike.
-//! `stat` asks for random entries of the directory PATH, which has SIZE of them: `f000000`, `f000001` and so on.
+//! Reads have random offsets in the file PATH of SIZE bytes; `mixed` draws small reads, large reads and vectors with equal probability.
+//! `stat` draws random entries of the directory PATH, which has SIZE of them: `f000000`, `f000001` and so on.
 //!
 //! All servers get the same load from the same program, so that their figures can be compared. Data are received and dropped.
 
@@ -29,14 +29,14 @@ use towpath_store::sys::{clock, net};
 
 /// Bytes of a small read.
 const READ_BYTES: u32 = 4096;
-/// What is received at once, at most: a client that received in smaller pieces would be the limit, not the server.
+/// Size of the receive buffer: with a smaller one the client, not the server, would be the bottleneck.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// Bytes of a large read, as a copy asks.
+/// Bytes of a large read, as in a copy.
 const LARGE_READ_BYTES: u32 = 1 << 20;
 /// A vector as the analysis of a few branches sends it.
 const VECTOR: (usize, u32) = (1024, 1536);
 
-/// What is asked for, over and over.
+/// The kind of request to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -107,7 +107,7 @@ impl Client {
         Request::Protocol(Protocol { client_version: 0x520, ..Protocol::default() })
             .encode(StreamId::from_number(1), &mut out);
         Request::Login(login).encode(StreamId::from_number(2), &mut out);
-        // The last of these answers tells that the connection is ready.
+        // The connection is ready after the last of these responses.
         let last = if plan.kind == Kind::Stat { 2 } else { 3 };
         if plan.kind != Kind::Stat {
             Request::Open(open).encode(StreamId::from_number(3), &mut out);

@@ -1,9 +1,9 @@
 //! The promises of RFC 0001, as checks that every store and every wrapper passes.
 //!
 //! [`check`] runs the table of checks against a [`Fixture`]: a store and an empty directory in it. Each check gets a directory of its
-//! own and runs as a task of its own; one that fails is reported by its name, after all have run. What a store says
-//! it cannot do is not asked of it. A remote store may hear faults less precisely than they were said, because its
-//! protocol has fewer words; the fixture says how.
+//! own and runs as a task of its own; failures are reported by name after all have run. Checks of capabilities
+//! that a store does not have are skipped. A remote store may report less specific faults, because its protocol has fewer
+//! error codes; the fixture maps them.
 
 mod attributes;
 mod bench;
@@ -29,11 +29,11 @@ use self::bench::Bench;
 pub struct Fixture {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// Who asks.
+    /// The caller of every operation.
     pub caller: Caller,
     /// An existing directory that the checks may fill; they do not clean up.
     pub directory: StorePath,
-    /// What becomes of a fault on its way here. `|fault| fault` unless a protocol lies between, which knows fewer of them.
+    /// Maps a fault of the store to the fault that its client reports; `|fault| fault` without a protocol in between.
     pub heard_as: fn(Fault) -> Fault,
     /// Whether names may have any byte but `/` and NUL; otherwise the checks keep to letters, digits and UTF-8.
     pub any_name: bool,
@@ -49,7 +49,7 @@ impl Fixture {
 /// One promise.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// What is promised: `module::function` below `conformance`.
+    /// Name of the promise: `module::function` below `conformance`.
     pub name: &'static str,
     needs: fn(&Capabilities) -> bool,
     run: fn(Bench) -> BoxFuture<'static, ()>,

@@ -1,7 +1,7 @@
 //! A store that fails on purpose: errors, short reads, delays, torn writes and crashes, all from one seed.
 //!
-//! [`FaultStore`] wraps any store. Before each call it asks its [`Faults`] what shall go wrong; what did is on
-//! record ([`FaultStore::record`]), so that a failing seed becomes a named test. Without faults it changes nothing, and passes
+//! [`FaultStore`] wraps any store. Before each call it draws a fault from its [`Faults`] and records it
+//! ([`FaultStore::record`]), so that a failing seed becomes a named test. Without faults it changes nothing, and passes
 //! the conformance suite. The numbers are drawn in the order of the calls: a test that makes them one after the other
 //! gets the same faults for the same seed.
 //!
@@ -36,13 +36,13 @@ pub use self::{
 };
 use crate::random::Random;
 
-/// What an injected error says; each of them may pass when the call is repeated.
+/// Faults of injected errors; all of them are transient.
 const ERRORS: [Fault; 4] = [Fault::Io, Fault::TimedOut, Fault::Overloaded, Fault::Unavailable];
 
-/// How often which fault comes, in a thousand calls. The default is never.
+/// Rates of the faults per thousand calls; zero by default.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Where all chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Calls that fail and do nothing.
     pub errors_per_mille: u32,
@@ -50,11 +50,11 @@ pub struct Faults {
     pub delays_per_mille: u32,
     /// The longest delay.
     pub longest_delay: Duration,
-    /// Reads that give less than was asked for, without saying so.
+    /// Reads that silently return less than requested.
     pub short_reads_per_mille: u32,
     /// Writes that write only a part, and fail.
     pub torn_writes_per_mille: u32,
-    /// After so many calls every one fails, and uploads that are open are left behind as a killed process leaves them.
+    /// Number of calls after which every call fails, and open uploads are left behind as by a killed process.
     pub crash_after: Option<u64>,
 }
 
@@ -65,20 +65,20 @@ pub struct Injected {
     pub call: u64,
     /// Its name.
     pub name: &'static str,
-    /// What was done to it.
+    /// The injected fault.
     pub what: Injection,
 }
 
-/// What is done to a call.
+/// A fault injected into a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injection {
     /// It fails with this.
     Error(Fault),
     /// It takes longer.
     Delay(Duration),
-    /// It reads only so many bytes.
+    /// The call reads only this number of bytes.
     ShortRead(usize),
-    /// It writes only so many bytes, and fails.
+    /// The call writes only this number of bytes and fails.
     TornWrite(usize),
     /// Everything has ended.
     Crash,
@@ -106,7 +106,7 @@ impl FaultStore {
         Self { inner, injector, lies: Lies::default() }
     }
 
-    /// The same store, which lies about its files to whoever reads them.
+    /// Adds `lies` about the files for readers.
     #[must_use]
     pub fn lying(self, lies: Lies) -> Self {
         Self { lies, ..self }
@@ -118,12 +118,12 @@ impl FaultStore {
         self.injector.gates.close(name)
     }
 
-    /// Has one call of this name fail, when so many others of that name have been made from now on.
+    /// Makes one call of this name fail after the given number of further calls of that name.
     pub fn fail(&self, name: &'static str, after: u64, fault: Fault) {
         self.injector.lock().planned.push(Planned { name, after, fault });
     }
 
-    /// What has been injected so far, in the order of the calls.
+    /// Returns the faults injected so far, in the order of the calls.
     pub fn record(&self) -> Vec<Injected> {
         self.injector.lock().record.clone()
     }
@@ -134,7 +134,7 @@ impl FaultStore {
     }
 }
 
-/// Decides what goes wrong.
+/// Decides which faults to inject.
 #[derive(Debug)]
 struct Injector {
     faults: Faults,
@@ -160,7 +160,7 @@ struct Planned {
 }
 
 impl State {
-    /// What is planned for a call of this name that is made now.
+    /// Takes the planned fault of the current call with this name.
     fn take_planned(&mut self, name: &str) -> Option<Injection> {
         let due = self.planned.iter().position(|planned| planned.name == name && planned.after == 0);
         self.planned.iter_mut().filter(|planned| planned.name == name).for_each(|planned| {

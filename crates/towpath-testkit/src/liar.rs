@@ -1,4 +1,4 @@
-//! An HTTP server of one file that does not tell the truth.
+//! An HTTP server of one file that sends wrong responses.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,14 +11,14 @@ use tokio::{
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::sys::net;
 
-/// What it lies about.
+/// The wrong part of its responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// The file is longer than it says, and what comes ends early.
+    /// The reported size is too large, and the body ends early.
     Longer,
     /// Each answer ends in the middle.
     CutOff,
-    /// What comes is another range than was asked for, and it says so.
+    /// The response is another range than requested, with a correct `Content-Range`.
     OtherRange,
     /// The digest is that of something else.
     OtherDigest,
@@ -135,7 +135,7 @@ impl File {
     }
 }
 
-/// The range that a line of a request asks for.
+/// Parses a `Range` line of a request.
 fn range_of(line: &str) -> Option<Range<usize>> {
     let (name, value) = line.split_once(':')?;
     let (start, end) = value.trim().strip_prefix("bytes=")?.split_once('-')?;

@@ -1,8 +1,8 @@
-//! What the tests of the other crates share; never shipped.
+//! Shared test support of the other crates; never shipped.
 //!
 //! [`conformance`] checks that a store keeps the promises of RFC 0001; [`fault`] wraps a store and breaks it on purpose;
-//! [`pattern`] makes content in which each byte tells its place; [`random`] makes all of it repeatable from one seed;
-//! [`issuer`] and [`liar`] are peers to talk with; [`socket`] cuts ways.
+//! [`pattern`] creates content whose bytes depend on their offsets; [`random`] makes it repeatable from one seed;
+//! [`issuer`] and [`liar`] are test peers; [`socket`] breaks connections.
 
 pub mod conformance;
 pub mod fault;

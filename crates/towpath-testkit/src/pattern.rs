@@ -1,4 +1,4 @@
-//! Content in which each byte follows from its offset: a byte that ends up in another place, or comes from another file, is found.
+//! Content whose bytes depend on their offsets, so that misplaced or foreign bytes are detected.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::random::mix;
 
 const WORD_BYTES: u64 = 8;
 
-/// Endless content, another one for each seed. Each eight bytes are a mixture of seed and offset, so that no two places look alike.
+/// Endless content, different for each seed. Each eight bytes are a hash of seed and offset, so that no two offsets look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern(u64);
 

@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// A number in which every bit depends on every bit of `number`.
+/// Mixes `number`: every bit of the result depends on every bit of the input.
 pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -37,7 +37,7 @@ fn dependencies(manifest: &toml::Table, table: &str) -> Vec<String> {
     names.filter_map(|name| name.strip_prefix("towpath-")).map(str::to_owned).collect()
 }
 
-/// What is wrong with the dependencies of the crate `name`.
+/// Returns the forbidden dependencies of the crate `name`.
 fn offences(arrows: &Arrows, name: &str, manifest: &toml::Table) -> Vec<String> {
     let mut found = Vec::new();
     if !arrows.contains_key(name) {
@@ -50,7 +50,7 @@ fn offences(arrows: &Arrows, name: &str, manifest: &toml::Table) -> Vec<String> 
             }
         }
     }
-    // Tests may use what lies beside them (a server tested through the client), and the test kit; never the shells.
+    // Tests may use sibling crates (a server tested through the client) and the test kit, but not the command line or the Python module.
     for to in dependencies(manifest, "dev-dependencies") {
         if !arrows.contains_key(to.as_str()) || ["cli", "py"].contains(&to.as_str()) {
             found.push(format!("the tests of {name} may not depend on {to}"));

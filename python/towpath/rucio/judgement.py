@@ -14,13 +14,13 @@ from towpath import alto
 
 DEFAULT_STATEMENT = "BY routingcost"
 
-# By this those are ordered of which no key of the statement is known.
+# The order of replicas for which no key of the statement is known.
 BACKUP = "priv:geo-distance"
 
 # A key is never in quotes, so the first WHERE ends them; names may have dots, dashes and colons in them.
 WHERE = re.compile(r"(?<![\w.:-])WHERE(?![\w.:-])", re.IGNORECASE | re.ASCII)
 
-# Longer ones are no host names (RFC 1035).
+# Maximum length of a host name in bytes (RFC 1035).
 MAX_HOST = 253
 
 
@@ -30,7 +30,7 @@ class Rank(NamedTuple):
     number: int
     """From 1; equal where nothing sets two apart."""
     is_known: bool
-    """Whether a key of the statement is known of it. The distance on the globe is none."""
+    """Whether a key of the statement is known for the replica; the geographical distance does not count."""
 
 
 def keys_of(statement: str) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def ranks(places: Iterable[alto.Place], keys: Sequence[str]) -> dict[str, Rank]:
         is_known = any(value is not None for value in values)
         if not is_known:
             values = (*values, place.values.get(BACKUP))
-        # To meet no condition, and nobody to know, is the same.
+        # An unknown condition counts as an unmet one.
         judged = (place.holds is True, values)
         if judged != before:
             number, before = number + 1, judged

@@ -41,7 +41,7 @@ def metalink(
     try:
         return alto.order(replicas.encode(), by=by, ird=ird, client=client, config=config, strict=strict)
     except towpath.Error as error:
-        # Who asks for what cannot be, or is not permitted, is to know.
+        # Invalid and forbidden requests are reported to the caller.
         if not fallback or isinstance(error, (towpath.Denied, towpath.Invalid)):
             raise
         LOG.warning("the replicas are in Rucio's order: %s", error)

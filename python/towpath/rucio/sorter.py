@@ -28,11 +28,11 @@ EXAMPLE = 'alto;stmt="BY delay_ow"'
 # A statement has at most 4096 bytes; the rest is for its name.
 MAX_SELECTION = 4200
 
-# What an ALTO server said holds for a minute, and that it said nothing for half a one: a listing of 10,000 files must not
-# wait for it 10,000 times.
+# Responses are cached for a minute and failures for half a minute: a listing of 10,000 files must not wait for the server
+# 10,000 times.
 ANSWERS, ANSWERS_HOLD_S = 1000, 60.0
 SILENCES, SILENCES_HOLD_S = 1000, 30.0
-# So many failures without an answer between them, and it is not asked for anybody.
+# Consecutive failures after which no request is sent for any client until they expire.
 MAX_FAILED_IN_A_ROW = 5
 # In place of a client, and of a statement.
 ANY = ""
@@ -214,7 +214,7 @@ class Sorter:
             raise self._refusal(str(error).encode("ascii", "backslashreplace").decode()) from error
         if ranks is None:
             return self._original(dictreplica, client_location)
-        # Who is as good as another keeps Rucio's order: by default, or by priority where that decides nothing else.
+        # Replicas of equal rank keep Rucio's order: its default, or the priority if there are no ties.
         is_tied = len({rank.number for rank in ranks.values()}) < len(ranks)
         given = self._original(dictreplica, client_location) if is_tied else by_priority(dictreplica)
         return sorted(given, key=lambda pfn: ranks.get(found[pfn] or "", LAST))
@@ -222,7 +222,7 @@ class Sorter:
     def _ranks(
         self, client: str | None, hosts: Iterable[str], statement: str, keys: Sequence[str]
     ) -> dict[str, judgement.Rank] | None:
-        """The ranks of hosts by name; none if nobody tells."""
+        """The ranks of hosts by name; None if no server answers."""
         names = frozenset(hosts)
         if not names:
             return {}
@@ -237,7 +237,7 @@ class Sorter:
                 self._answers.keep(asked, ranks)
                 self._failed_in_a_row = 0
             except towpath.Invalid as error:
-                # Who asks by what the server does not have is to know; but nobody chose the default.
+                # A statement with properties that the server lacks is the caller's error, unless it is the default.
                 if statement != self._settings.statement:
                     raise StatementError(f"alto: {error}") from error
                 self._be_silent(ANY, statement, error)

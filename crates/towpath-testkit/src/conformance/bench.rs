@@ -96,7 +96,7 @@ impl Bench {
         (self.put(name, pattern.bytes(0, length)).await, pattern)
     }
 
-    /// Puts `content` in the place of what is at `path`.
+    /// Replaces the file at `path` by one with `content`.
     pub(super) async fn overwrite(&self, path: &StorePath, content: impl Into<Bytes>) {
         let file = self.replace(path).await;
         ok(file.write(0, content.into()).await);

@@ -1,4 +1,4 @@
-//! Digests: what is known, and what is computed.
+//! Digests: known ones and computed ones.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ pub(super) async fn every_algorithm_is_computed(bench: Bench) {
     let (path, pattern) = bench.put_pattern("file", SIZE).await;
     let content = pattern.bytes(0, SIZE);
     for algorithm in bench.can.digests.iter() {
-        // The second one may come from what was kept.
+        // The second one may come from the cache.
         for _ in 0..2 {
             let digest = ok(bench.store.digest(&bench.caller, &path, algorithm, &|_| {}).await);
             assert_eq!(digest, Hasher::digest_of(algorithm, &content));

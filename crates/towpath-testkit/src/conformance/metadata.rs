@@ -1,4 +1,4 @@
-//! What is told of a path, and what of it can be changed.
+//! Metadata of a path, and their changes.
 
 use towpath_store::{Changes, Fault, FileKind};
 

@@ -1,4 +1,4 @@
-//! Directories, names, and what can be done to them.
+//! Operations on directories and names.
 
 use std::collections::BTreeSet;
 

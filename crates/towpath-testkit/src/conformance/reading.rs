@@ -208,7 +208,7 @@ async fn check_vector(bench: &Bench, file: &Arc<dyn ReadHandle>, pattern: Patter
     }
 }
 
-/// The same for what can be had without waiting.
+/// The same for reads that complete without waiting.
 fn check_vector_now(file: &Arc<dyn ReadHandle>, pattern: Pattern, ranges: &[ByteRange]) {
     let mut memory = vec![0; ranges.iter().map(|range| range.length).sum()];
     let Some(outcome) = read_vector_now(file, ranges, &mut memory) else { return };

@@ -28,7 +28,7 @@ async fn write(file: &dyn WriteHandle, range: Range<u64>) {
     ok(file.write(range.start, Pattern::new(PATTERN).bytes(range.start, length)).await);
 }
 
-/// What is present, after a look at whether it is told as promised.
+/// Returns the stored extents, after checking them against the promises.
 async fn present(file: &dyn WriteHandle) -> Vec<Extent> {
     let present = ok(file.present().await);
     assert!(present.len() <= MAX_PRESENT_EXTENTS);
@@ -42,14 +42,14 @@ async fn present(file: &dyn WriteHandle) -> Vec<Extent> {
     present
 }
 
-/// What is not present.
+/// Returns the missing ranges.
 fn missing(present: &[Extent]) -> Vec<(u64, u64)> {
     let starts = std::iter::once(0).chain(present.iter().map(Extent::end));
     let ends = present.iter().map(Extent::offset).chain([SIZE]);
     starts.zip(ends).filter(|(start, end)| start < end).collect()
 }
 
-/// Writes what is missing and commits, promising digests that were combined from what was present and what was written.
+/// Writes the missing ranges and commits with digests combined from the stored and the written extents.
 async fn finish(bench: &Bench, file: &dyn WriteHandle, path: &StorePath) {
     let present = present(file).await;
     let mut digests = ExtentDigests::new(Algorithms::DEFAULT);

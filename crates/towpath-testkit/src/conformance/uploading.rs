@@ -1,4 +1,4 @@
-//! New files: invisible until they are whole, and exactly what was promised.
+//! New files: invisible until they are complete and match their promise.
 
 use std::sync::Arc;
 
@@ -350,7 +350,7 @@ async fn upload(
     file.commit(Expectation::default()).await.map(drop)
 }
 
-/// Panics unless each digest that is told is that of `content`.
+/// Panics unless every digest is that of `content`.
 fn assert_right(digests: &Digests, content: &[u8]) {
     assert_eq!(*digests, Hasher::digest(digests.algorithms(), content));
 }

@@ -55,7 +55,7 @@ impl Gates {
     pub(super) async fn pass(&self, name: &str) {
         while let Some(gate) = self.find(name) {
             gate.arrived.add_permits(1);
-            // An error says that it was closed, which is what is waited for.
+            // An error means that the gate was closed, which ends the wait.
             let _ = gate.opened.acquire().await;
         }
     }

@@ -1,40 +1,40 @@
-//! What a store says of its files that is not so.
+//! Wrong metadata and content that a store returns to readers.
 
 use std::ops::Range;
 
 use towpath_proto::checksum::Digests;
 use towpath_store::Metadata;
 
-/// What a store lies about, to readers only. The default is nothing.
+/// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Lies {
-    /// Bytes that are read as other ones.
+    /// Range of bytes that are read inverted.
     pub wrong: Range<u64>,
-    /// The digests, which are those of the right bytes, as far as they are told.
+    /// When to return digests; they are those of the right bytes.
     pub digests: Told,
-    /// The size that it says its files have.
+    /// The reported size of files.
     pub size: Option<u64>,
 }
 
-/// When digests are told.
+/// When a store returns digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Told {
     /// With the metadata, as far as they are known.
     #[default]
     Known,
-    /// Only when they are asked for by name.
+    /// Only on an explicit request.
     OnRequest,
     /// Never.
     Nothing,
 }
 
 impl Lies {
-    /// Whether other bytes are read than there are.
+    /// Returns whether the content is wrong.
     pub(super) fn are_in_content(&self) -> bool {
         !self.wrong.is_empty()
     }
 
-    /// The metadata as they are told.
+    /// Returns the reported metadata.
     pub(super) fn metadata(&self, mut metadata: Metadata) -> Metadata {
         if self.digests != Told::Known {
             metadata.digests = Digests::default();
@@ -43,7 +43,7 @@ impl Lies {
         metadata
     }
 
-    /// Makes bytes at `offset` what they are read as.
+    /// Replaces the bytes at `offset` by the reported ones.
     pub(super) fn spoil(&self, offset: u64, data: &mut [u8]) {
         for (byte, at) in data.iter_mut().zip(offset..) {
             *byte ^= u8::from(self.wrong.contains(&at));

@@ -20,7 +20,7 @@ fn path(text: &str) -> StorePath {
     StorePath::parse(text.as_bytes()).unwrap()
 }
 
-/// Uploads a file in pieces and reads it again, each call once whatever comes of it; gives what came.
+/// Uploads a file in pieces and reads it back, without retries; returns the results.
 async fn session(store: &FaultStore) -> Vec<Result<usize, Fault>> {
     let (me, pattern) = (&Caller::local(), Pattern::new(1));
     let mut outcomes = Vec::new();

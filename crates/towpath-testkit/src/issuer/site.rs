@@ -114,7 +114,7 @@ impl Site {
         self.put(&format!("{path}/jwks"), Answer::json(jwks));
     }
 
-    /// The paths that were asked for so far.
+    /// Returns the paths requested so far.
     pub fn asked(&self) -> Vec<String> {
         self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -143,7 +143,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
-            // A client that breaks off, or does not trust the certificate, is no matter of the site.
+            // A client may disconnect or reject the certificate.
             let _ = match tls {
                 None => shared.answer(stream).await,
                 Some(tls) => match tls.accept(stream).await {
