@@ -82,6 +82,12 @@ impl Error {
         self.change(|inner| inner.blame = blame)
     }
 
+    /// Replaces the message; fault, blame and path stay.
+    #[must_use]
+    pub fn with_message(self, message: impl Into<String>) -> Self {
+        self.change(|inner| inner.message = message.into())
+    }
+
     fn change(self, how: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Arc::unwrap_or_clone(self.0);
         how(&mut inner);

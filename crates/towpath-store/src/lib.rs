@@ -18,6 +18,7 @@ pub mod memory;
 mod metadata;
 mod path;
 mod resume;
+mod retry;
 mod store;
 pub mod sys;
 
@@ -27,6 +28,7 @@ pub use error::{Blame, Error, Fault, Kind, Result, gone};
 pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
+pub use retry::{Backoff, RetryBudget};
 pub use store::{
     ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
     OpenOptions, Overwrite, Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,
