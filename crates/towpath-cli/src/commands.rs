@@ -32,7 +32,7 @@ pub(crate) async fn for_each<'a>(
     let mut failed = Tally::default();
     for path in paths {
         let outcome = match places.place(path) {
-            Ok(place) => one(path, place).await,
+            Ok(place) => one(path, place.clone()).await.map_err(|failure| failure.at(&place)),
             Err(failure) => Err(failure),
         };
         go_on(paths, outcome, &mut failed)?;
@@ -62,7 +62,16 @@ async fn ask_each<T>(
     let ask = &ask;
     let mut failed = Tally::default();
     let mut answers = stream::iter(paths)
-        .map(|path| async move { (path, async { ask(places.place(path)?).await }.await) })
+        .map(|path| async move {
+            (
+                path,
+                async {
+                    let place = places.place(path)?;
+                    ask(place.clone()).await.map_err(|failure| failure.at(&place))
+                }
+                .await,
+            )
+        })
         .buffered(QUESTIONS);
     while let Some((path, answer)) = answers.next().await {
         go_on(paths, answer.and_then(|answer| show(path, answer)), &mut failed)?;
@@ -204,7 +213,8 @@ pub(crate) async fn rename(arguments: &Move, places: &StoreResolver) -> Result<(
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
-    Ok(from.store.rename(&from.caller, &from.path, &to.path, overwrite).await?)
+    let renamed = from.store.rename(&from.caller, &from.path, &to.path, overwrite).await;
+    Ok(renamed.map_err(|error| from.locate(error))?)
 }
 
 /// `towpath df`.

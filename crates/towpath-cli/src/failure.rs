@@ -1,13 +1,24 @@
 //! How a command fails: what is printed, and the exit code.
 
-use std::io::Write as _;
+use std::{fmt, io::Write as _, sync::OnceLock};
 
 use rustix::process::Signal;
+use towpath_mover::Place;
 use towpath_proto::fault::{Exit, Fault, Retry};
 use towpath_server::StartError;
-use towpath_store::{Blame, Error};
+use towpath_store::{Blame, Error, os_message};
 
 use crate::{config::ConfigError, interrupt, screen};
+
+/// The command that this process runs, for messages.
+static COMMAND: OnceLock<String> = OnceLock::new();
+
+/// Sets the command that messages name.
+pub(crate) fn set_command(name: Option<&str>) {
+    if let Some(name) = name {
+        let _ = COMMAND.set(name.to_owned());
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -92,6 +103,14 @@ impl Failure {
         Failure::Store(Error::new(Fault::Internal, message))
     }
 
+    /// Names the place of a store's error as the user wrote it.
+    pub(crate) fn at(self, place: &Place) -> Self {
+        match self {
+            Failure::Store(error) => Failure::Store(place.locate(error)),
+            other => other,
+        }
+    }
+
     /// For `map_err`: what the system refused, which is no write of the output.
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Failure::System { doing, source }
@@ -134,8 +153,8 @@ impl Failure {
             Failure::Several { count: 1, .. } | Failure::Command { .. } => {}
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),
             Failure::Output(_) if self.is_broken_pipe() => {}
-            Failure::Output(error) => complain(format_args!("cannot write the output: {error}")),
-            Failure::System { doing, source } => complain(format_args!("cannot {doing}: {source}")),
+            Failure::Output(error) => complain(format_args!("cannot write the output: {}", os_message(error))),
+            Failure::System { doing, source } => complain(format_args!("cannot {doing}: {}", os_message(source))),
             Failure::Interrupted { consequence, .. } => complain(format_args!("interrupted{consequence}")),
         }
     }
@@ -172,16 +191,51 @@ pub(crate) fn is_hopeless(error: &Error) -> bool {
 }
 
 /// Prints a line about the program on the standard error stream, if there still is one.
-pub(crate) fn complain(message: impl std::fmt::Display) {
+pub(crate) fn complain(message: impl fmt::Display) {
     screen::above(|| {
-        let _ = writeln!(std::io::stderr(), "towpath: {message}");
+        let _ = match COMMAND.get() {
+            Some(command) => writeln!(std::io::stderr(), "towpath: {command}: {message}"),
+            None => writeln!(std::io::stderr(), "towpath: {message}"),
+        };
     });
 }
 
-/// Prints one store's error in one line, with the advice that its fault allows.
+/// Prints the error of a store in one line.
 pub(crate) fn print_error(error: &Error) {
-    let advice = if may_succeed_later(error) { "; a retry may succeed" } else { "" };
-    complain(format_args!("{error} [{}; at fault: {}{advice}]", error.fault().phrase(), error.blame()));
+    complain(Described(error));
+}
+
+/// An error of a store for people: `OBJECT: WHAT HAPPENED (CODE): DETAILS; at fault: WHO; a retry may succeed`.
+struct Described<'a>(&'a Error);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(error) = self;
+        let (phrase, message) = (error.fault().phrase(), error.message());
+        match (error.origin(), error.path()) {
+            (Some(origin), Some(path)) => write!(f, "{origin}{path}: ")?,
+            (Some(object), None) => write!(f, "{object}: ")?,
+            (None, Some(path)) => write!(f, "{path}: ")?,
+            (None, None) => {}
+        }
+        let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
+        // `opening: No such file or directory` and `it is a directory` say no more than the phrase.
+        let cause = message.rsplit_once(": ").map_or(message, |(_, cause)| cause);
+        let is_redundant = error.path().is_some() && cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
+        match error.fault() {
+            _ if is_redundant => write!(f, "{phrase}{code}")?,
+            // The message says which argument and why.
+            Fault::InvalidArgument => write!(f, "{message}{code}")?,
+            _ => write!(f, "{phrase}{code}: {message}")?,
+        }
+        if error.blame() != Blame::Caller {
+            write!(f, "; at fault: {}", error.blame())?;
+        }
+        if may_succeed_later(error) {
+            f.write_str("; a retry may succeed")?;
+        }
+        Ok(())
+    }
 }
 
 impl From<Error> for Failure {

@@ -41,6 +41,7 @@ const LINE_BYTES: u64 = 2 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct FailureList {
     pub(crate) tally: Tally,
+    /// Number of failures of each kind.
     faults: BTreeMap<&'static str, u64>,
     list: Option<List>,
     /// The path of the list once it is complete.
@@ -111,18 +112,18 @@ impl FailureList {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
         self.has_hope |= !is_hopeless(error);
-        *self.faults.entry(row.name).or_default() += 1;
+        *self.faults.entry(row.phrase).or_default() += 1;
         if let Some(list) = &mut self.list {
             list.add(job, error);
         }
         let count = self.tally.count;
         match count {
             0..=PRINTED => {
-                print_error(error);
-                match self.is_deleting {
-                    false => complain(format_args!("{} was not copied to {}", job.from, job.to)),
-                    true => complain(format_args!("{} was not deleted", job.to)),
-                }
+                // The end of the copy that failed, as the user wrote it.
+                let is_destination =
+                    self.is_deleting || error.path().is_some_and(|path| *path == job.to.path && *path != job.from.path);
+                let place = if is_destination { &job.to } else { &job.from };
+                print_error(&place.locate(error.clone()));
             }
             _ if count == PRINTED + 1 => complain("more was missed; from here on it is only counted"),
             _ => {}
@@ -153,9 +154,9 @@ impl FailureList {
     pub(crate) fn finish(&self, others: u64, again: impl FnOnce(Option<&str>) -> String) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
-            let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
+            let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} × {fault}")).collect();
             let what = if self.is_deleting { "deleted" } else { "copied" };
-            complain(format_args!("{count} were not {what}: {}", faults.join(", ")));
+            complain(format_args!("{count} files or directories were not {what}: {}", faults.join(", ")));
         }
         let mut list = self.listed.as_ref().map(|path| quoted(path.as_os_str()));
         if let Some(path) = list.take_if(|_| self.is_cut_off) {

@@ -33,7 +33,7 @@ mod wan;
 use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use args::{Cli, Command};
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use copy::Resumption;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
@@ -47,7 +47,11 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the command line `arguments` (the program's name first) and gives its exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let parsed = Cli::command().try_get_matches_from(arguments).and_then(|matches| {
+        failure::set_command(matches.subcommand_name());
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors for clap: they go to the standard output with exit code 0.

@@ -12,7 +12,7 @@ use std::{
 use tokio::{net::TcpStream, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
-    Blame, Error, Fault, Result,
+    Blame, Error, Fault, Result, os_message,
     sys::net::{self, TcpInfo},
 };
 
@@ -215,7 +215,7 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
     let (limit, reach) = (options.connect_timeout, &options.reach);
     let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let unreachable = |why: String| {
-        Error::new(Fault::Unavailable, format!("{name} cannot be reached: {why}")).blamed_on(Blame::Network)
+        Error::new(Fault::Unavailable, format!("cannot connect to {name}: {why}")).blamed_on(Blame::Network)
     };
     let resolved = timeout(limit, net::resolve(host, port)).await;
     let addresses =
@@ -232,7 +232,8 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
         tried = true;
         match timeout(limit, net::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = unreachable(format!("{address}: {error}")),
+            Ok(Err(error)) if address.to_string() == name => last = unreachable(os_message(&error)),
+            Ok(Err(error)) => last = unreachable(format!("{address}: {}", os_message(&error))),
             Err(_) => last = timed_out(&name, "connecting"),
         }
     }

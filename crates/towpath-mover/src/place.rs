@@ -94,6 +94,12 @@ impl Place {
         &self.prefix
     }
 
+    /// Names this place in an error that has no path, or the same path.
+    pub fn locate(&self, error: Error) -> Error {
+        let error = error.at(&self.path);
+        if self.prefix.is_empty() || error.path() != Some(&self.path) { error } else { error.in_store(&*self.prefix) }
+    }
+
     /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.server == other.server

@@ -54,26 +54,55 @@ struct Inner {
     blame: Blame,
     message: String,
     path: Option<StorePath>,
+    /// URL of the remote store, up to the path.
+    origin: Option<String>,
+    code: Option<u32>,
 }
 
 impl Error {
     /// An error of `fault` with what is known of it in words; the blame follows from the fault until [`Self::blamed_on`] says more.
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { fault, blame: usual_blame(fault), message: message.into(), path: None }))
+        Self(Arc::new(Inner {
+            fault,
+            blame: usual_blame(fault),
+            message: message.into(),
+            path: None,
+            origin: None,
+            code: None,
+        }))
     }
 
     /// The error of a failed system call on a local disk.
     pub fn from_errno(errno: i32, doing: &str) -> Self {
-        let cause = std::io::Error::from_raw_os_error(errno);
+        let cause = os_message(&std::io::Error::from_raw_os_error(errno));
         Self::new(Fault::from_errno(errno), format!("{doing}: {cause}"))
     }
 
-    /// Names the path that the call was about, unless one is named already.
+    /// Names the path of the call, unless a path is set already. A server may have put the path in front of its message; it is
+    /// removed there.
     #[must_use]
     pub fn at(self, path: &StorePath) -> Self {
         self.change(|inner| {
-            inner.path.get_or_insert_with(|| path.clone());
+            if inner.path.is_none() {
+                if let Some(message) = inner.message.strip_prefix(&format!("{path}: ")) {
+                    inner.message = message.to_owned();
+                }
+                inner.path = Some(path.clone());
+            }
         })
+    }
+
+    /// Names the remote store: `origin` is its URL up to the path, as in `root://host:1094/`. The last call counts, so that a
+    /// command can name the store as its user did.
+    #[must_use]
+    pub fn in_store(self, origin: impl Into<String>) -> Self {
+        self.change(|inner| inner.origin = Some(origin.into()))
+    }
+
+    /// Records the code of the protocol that a server sent: an HTTP status, or an XRootD error code.
+    #[must_use]
+    pub fn with_code(self, code: u32) -> Self {
+        self.change(|inner| inner.code = Some(code))
     }
 
     /// Says whose fault it is.
@@ -114,9 +143,28 @@ impl Error {
         &self.0.message
     }
 
+    /// The code that a server sent: an HTTP status, or an XRootD error code.
+    pub fn code(&self) -> Option<u32> {
+        self.0.code
+    }
+
+    /// The URL of the remote store up to the path, if it is known.
+    pub fn origin(&self) -> Option<&str> {
+        self.0.origin.as_deref()
+    }
+
     /// The path it is about, where there is one.
     pub fn path(&self) -> Option<&StorePath> {
         self.0.path.as_ref()
+    }
+}
+
+/// Returns the message of an error of the operating system without its number.
+pub fn os_message(error: &std::io::Error) -> String {
+    let message = error.to_string();
+    match message.split_once(" (os error ") {
+        Some((words, _)) => words.to_owned(),
+        None => message,
     }
 }
 
@@ -134,10 +182,14 @@ fn usual_blame(fault: Fault) -> Blame {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.0.path {
-            write!(f, "{path}: ")?;
+        match (&self.0.origin, &self.0.path) {
+            (Some(origin), Some(path)) => write!(f, "{origin}{path}: ")?,
+            (Some(origin), None) => write!(f, "{origin}: ")?,
+            (None, Some(path)) => write!(f, "{path}: ")?,
+            (None, None) => {}
         }
-        f.write_str(&self.0.message)
+        f.write_str(&self.0.message)?;
+        self.0.code.map_or(Ok(()), |code| write!(f, " ({code})"))
     }
 }
 

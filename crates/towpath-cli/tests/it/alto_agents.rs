@@ -268,7 +268,7 @@ async fn a_server_does_not_start_with_a_page_that_cannot_be_had() {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(5), "{told}");
-    expect(&told, &["agent page: http://127.0.0.1:", "404 Not Found"]);
+    expect(&told, &["agent page: http://127.0.0.1:", "no such file or directory (404)"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -129,7 +129,7 @@ async fn a_server_starts_without_a_page_that_it_knew() {
     drop(served);
     state.store(2, Ordering::Relaxed);
     let served = serve(&directory, &agents);
-    until_logged(&directory, "404 Not Found").await;
+    until_logged(&directory, "no such file or directory (404)").await;
     expect(&hops(&served).await, &["200 OK", STALE, r#""ipv4:192.0.2.7":3}"#]);
 }
 

@@ -99,7 +99,7 @@ fn an_interrupted_copy_leaves_nothing_incomplete() {
         until(staged);
         send(&process, signal);
         let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(128 + signal.as_raw());
-        assert!(outcome.stderr.ends_with("towpath: interrupted\n"), "it cannot go on: {outcome:?}");
+        assert!(outcome.stderr.ends_with("towpath: cp: interrupted\n"), "it cannot go on: {outcome:?}");
         assert_eq!(directory.names(""), [""; 0], "{target}");
         until(|| !staged());
     }

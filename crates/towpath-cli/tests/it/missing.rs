@@ -41,7 +41,7 @@ fn what_was_missed_is_tried_again_with_the_command_that_is_told() {
     directory.put("s/good", "content");
     for (from, to) in [("".to_owned(), "".to_owned()), (format!("{http}/"), format!("{http}/"))] {
         let outcome = directory.run(&format!("cp -r --failed-to lost.jsonl {from}s {to}t")).expect(5);
-        assert!(outcome.stderr.contains("5 were not copied: 5 IsDirectory"), "{outcome:?}");
+        assert!(outcome.stderr.contains("5 files or directories were not copied: 5 × is a directory"), "{outcome:?}");
         let list = directory.get("lost.jsonl");
         assert_eq!(list.lines().count(), 5, "{list}");
         assert!(list.contains("path_hex") && list.contains("\"path\":\"") && list.contains("IsDirectory"), "{list}");
@@ -208,8 +208,8 @@ fn of_many_only_the_first_are_told() {
         directory.put(&format!("t/s/{number}"), "old");
     }
     let outcome = directory.run("cp -r --failed-to lost s t").expect(6);
-    assert_eq!(outcome.stderr.matches("was not copied to").count(), 100, "{outcome:?}");
-    assert!(outcome.stderr.contains("250 were not copied: 250 AlreadyExists"), "{outcome:?}");
+    assert_eq!(outcome.stderr.matches(": exists already\n").count(), 100, "{outcome:?}");
+    assert!(outcome.stderr.contains("250 files or directories were not copied: 250 × exists already"), "{outcome:?}");
     assert_eq!(directory.get("lost").lines().count(), 250);
 }
 

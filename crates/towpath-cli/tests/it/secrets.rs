@@ -23,9 +23,9 @@ fn what_is_told_of_a_url_has_nothing_behind_its_question_mark() {
 fn a_url_that_cannot_be_read_is_not_told_with_its_secrets() {
     let directory = Directory::new();
     for (line, told) in [
-        ("cp root://host:99999//f?authz=hush .", "towpath: root://host:99999//f: the port"),
-        ("probe root://host:99999//f?authz=hush", "towpath: root://host:99999//f: the port"),
-        ("stat root://alice:hush@host//f", "towpath: root://***@host//f: the user"),
+        ("cp root://host:99999//f?authz=hush .", "towpath: cp: root://host:99999//f: the port"),
+        ("probe root://host:99999//f?authz=hush", "towpath: probe: root://host:99999//f: the port"),
+        ("stat root://alice:hush@host//f", "towpath: stat: root://***@host//f: the user"),
     ] {
         let outcome = directory.run(line).expect(2);
         assert!(outcome.stderr.contains(told) && !outcome.stderr.contains("hush"), "{outcome:?}");

@@ -42,18 +42,11 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if let Some(refusal) = s3::Refusal::parse(&text).or_else(|| elsewhere(status, &headers)) {
         return of_s3(&root, status, method, &refusal);
     }
-    let mut message = format!("{root} answered {}", status.as_u16());
-    if let Some(reason) = status.canonical_reason() {
-        message = format!("{message} {reason}");
-    }
-    let shown = words(&headers, &text);
-    if !shown.is_empty() {
-        message = format!("{message}: {shown}");
-    }
+    let mut message = words(&headers, &text);
     let bearer = bearer_error(&headers);
     if let Some(BearerError { code, description }) = &bearer {
         let explained = description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-        message = format!("{message} ({})", readable(&format!("{code}{explained}")));
+        message = format!("{message} ({})", readable(&format!("{code}{explained}"))).trim_start().to_owned();
     }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {
@@ -66,7 +59,10 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     }
     let named = headers.get(FAULT_FIELD).and_then(|name| Fault::from_name(name.to_str().ok()?));
     let fault = named.or_else(|| fault_of_token(&bearer?.code)).unwrap_or_else(|| fault(method, status));
-    let error = Error::new(fault, message);
+    if message.is_empty() {
+        message = fault.phrase().to_owned();
+    }
+    let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into());
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
@@ -107,7 +103,7 @@ fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
 /// The error that a refusal of S3 stands for: its code says more than the status.
 pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s3::Refusal) -> Error {
     let s3::Refusal { code, message, .. } = refusal;
-    let mut text = format!("{root} answered {} {}", status.as_u16(), readable(&format!("{code}: {message}")));
+    let mut text = readable(&format!("{code}: {message}"));
     if let Some(advice) = refusal.advice() {
         text = format!("{text} ({})", readable(&advice));
     }
@@ -117,7 +113,7 @@ pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s
         status => status,
     };
     let fault = refusal.fault().unwrap_or_else(|| fault(method, meant));
-    let error = Error::new(fault, text);
+    let error = Error::new(fault, text).in_store(root).with_code(status.as_u16().into());
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
@@ -138,8 +134,10 @@ pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
 fn words(headers: &HeaderMap, text: &[u8]) -> String {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(text);
+    // A towpath server ends with a line on whose fault it is; the fault itself is in a header field.
+    let text = text.rsplit_once("\nAt fault: ").map_or(&*text, |(text, _)| text);
     let is_markup = media_type.contains("html") || media_type.contains("xml") || text.trim_start().starts_with('<');
-    if is_markup { readable(&without_markup(&text)) } else { readable(&text) }
+    if is_markup { readable(&without_markup(text)) } else { readable(text) }
 }
 
 fn without_markup(text: &str) -> String {

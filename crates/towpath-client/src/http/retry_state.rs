@@ -185,7 +185,7 @@ fn after(error: Error, attempts: u32) -> Error {
         return error;
     }
     let message = format!("{} (tried {attempts} times)", error.message());
-    Error::new(error.fault(), message).blamed_on(error.blame())
+    error.with_message(message)
 }
 
 #[cfg(test)]

@@ -192,7 +192,8 @@ fn is_under_another_prefix(entry: &Entry, requested: &[&[u8]]) -> bool {
 
 /// That the properties of `place` could not be had.
 pub(super) fn refused(status: u16, place: &Place) -> Error {
-    Error::new(Fault::from_http(status), format!("{} answered {status}", place.root()))
+    let fault = Fault::from_http(status);
+    Error::new(fault, fault.phrase()).in_store(place.root()).with_code(status.into())
 }
 
 /// The metadata of a file by HEAD, with the digests that the server has; by GET where HEAD does not tell.

@@ -64,7 +64,7 @@ pub(super) async fn set(
 }
 
 fn refused(origin: &Origin, code: ErrorCode) -> Error {
-    refusal(&origin.place.name(), &ErrorReply { code, message: String::new(), named: None })
+    refusal(&origin.place.root(), &ErrorReply { code, message: String::new(), named: None })
 }
 
 fn garbled(origin: &Origin, path: &StorePath, why: &str) -> Error {

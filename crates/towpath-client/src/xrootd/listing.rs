@@ -97,7 +97,7 @@ impl Answer {
     fn broke_off(&self, failure: Failure) -> Error {
         match failure {
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
-            Failure::Refused(reply) => refusal(&self.site.place.name(), &reply),
+            Failure::Refused(reply) => refusal(&self.site.place.root(), &reply),
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
                 let message = format!("{} breaks its listing off", self.site.place.name());
                 Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)

@@ -58,6 +58,11 @@ impl Place {
         }
     }
 
+    /// The URL up to the path, for messages.
+    pub(super) fn root(&self) -> String {
+        format!("{}://{}/", if self.tls { "roots" } else { "root" }, self.name())
+    }
+
     /// What it is asked for where a request means `path`.
     pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
         self.path.as_ref().unwrap_or(path)
@@ -197,7 +202,7 @@ impl RetryState {
             self.losses += 1;
             return Ok(pause(self.losses, chance));
         }
-        Err(refusal(&self.place.name(), reply))
+        Err(refusal(&self.place.root(), reply))
     }
 
     fn return_to_origin(&mut self, reason: &'static str) {
@@ -293,12 +298,12 @@ pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
     }
 }
 
-/// The error for a refusal by `host`, in the server's words.
-pub(super) fn refusal(host: &str, reply: &ErrorReply) -> Error {
+/// Returns the error of an error response from the server at `root`, with the server's message.
+pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     let fault = reply.fault();
     let said = readable(&reply.message);
     let words = if said.is_empty() { fault.phrase() } else { &said };
-    let error = Error::new(fault, format!("{host}: {words}"));
+    let error = Error::new(fault, words).in_store(root).with_code(reply.code.0);
     // What is internal here is so in the server.
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
 }

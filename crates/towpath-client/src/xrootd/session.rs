@@ -53,6 +53,7 @@ pub(super) struct Session {
     is_silent: AtomicBool,
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
+    is_encrypted: bool,
     /// Where the connection lives; files may be dropped, and so closed, outside of it.
     runtime: Handle,
 }
@@ -61,6 +62,7 @@ impl Session {
     /// Starts a session; returns at once.
     pub(super) fn start(dial: Dial, runtime: Handle) -> Self {
         let host = dial.plan.host.as_str().into();
+        let is_encrypted = dial.tls.is_some();
         let load = Arc::clone(&dial.underway);
         let connection = Connection::start(dial, &runtime);
         Self {
@@ -71,8 +73,14 @@ impl Session {
             meter: Mutex::new(Meter::new(clock::now())),
             is_silent: AtomicBool::new(false),
             host,
+            is_encrypted,
             runtime,
         }
+    }
+
+    /// The URL up to the path, for messages.
+    pub(super) fn root(&self) -> String {
+        format!("{}://{}/", if self.is_encrypted { "roots" } else { "root" }, self.host)
     }
 
     /// Sends a request behind those submitted before.

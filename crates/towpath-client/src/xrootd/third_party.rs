@@ -160,7 +160,7 @@ fn error(file: &OpenFile, failure: Failure) -> Error {
         Failure::Refused(reply) if reply.message.contains("tpc not supported") => {
             Error::new(Fault::Unsupported, format!("{host} makes no third-party copies"))
         }
-        Failure::Refused(reply) => refusal(host, &reply),
+        Failure::Refused(reply) => refusal(&file.session.root(), &reply),
         Failure::Fatal(error) | Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => error,
         Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
             let message = format!("{host}: unexpected answer in a third-party copy");

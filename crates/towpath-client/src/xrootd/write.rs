@@ -215,7 +215,7 @@ impl Upload {
     /// What a failure of a request on `file` means for one that cannot be opened again.
     fn error(&self, file: &OpenFile, failure: Failure) -> Error {
         match failure {
-            Failure::Refused(reply) => super::recovery::refusal(&file.session.host, &reply),
+            Failure::Refused(reply) => super::recovery::refusal(&file.session.root(), &reply),
             Failure::Fatal(error) => error,
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
                 let rest = match self.target.file.is_resumable() {

@@ -130,7 +130,7 @@ fn a_server_that_failed_is_named_to_the_redirector() {
     assert_eq!(retry_state.place().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
     let error = next(&mut retry_state, refused(ErrorCode::NotAuthorized)).unwrap_err();
     assert_eq!(error.fault(), Fault::PermissionDenied);
-    assert_eq!(error.message(), "manager.example:1094: because");
+    assert_eq!(error.to_string(), "roots://manager.example:1094/: because (3010)");
 }
 
 #[test]
