@@ -1,5 +1,5 @@
-//! The costs of all pairs of some sources and some destinations, as cost maps and endpoint cost maps write them
-//! (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3; RFC 8896 §5.1).
+//! Costs of all pairs of a set of sources and a set of destinations, in the form used by cost maps and endpoint cost maps (RFC
+//! 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3; RFC 8896 §5.1).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,44 +15,47 @@ use crate::{
     names::{AneName, CostMetric},
 };
 
-/// What the costs between two lists of things are.
+/// Costs between a list of sources and a list of destinations.
 pub trait Grid {
-    /// How many sources there are.
+    /// Returns the number of sources.
     fn sources(&self) -> usize;
-    /// How many destinations there are.
+    /// Returns the number of destinations.
     fn destinations(&self) -> usize;
-    /// The pairs that are asked for, as numbers of a source and a destination: ascending, each once. None: each source with each destination.
+    /// Returns the requested pairs as (source, destination) indices, in ascending order and without duplicates. `None` means
+    /// every source with every destination.
     fn pairs(&self) -> Option<&[(usize, usize)]> {
         None
     }
-    /// The cost by `metric` between the source and the destination of these numbers.
+    /// Returns a lookup of the cost by `metric` between a source and a destination, given by index.
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a>;
-    /// The costs in the intervals of the calendar of `metric` between the source and the destination of these numbers, where they are told one by one.
+    /// Returns a lookup of the calendar of `metric` between a source and a destination, given by index. The lookup returns
+    /// `None` where the cost does not vary between intervals.
     fn series<'a>(&'a self, _metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
         Box::new(|_, _| None)
     }
-    /// The costs among which one has its rank, [in order](ascending); none if these are just the costs of the grid.
+    /// Returns the costs among which a cost is ranked, in [ascending order](ascending), or `None` to rank only the costs of
+    /// this grid.
     fn universe(&self, metric: &CostMetric) -> Option<&[f64]>;
-    /// The name of a source.
+    /// Returns the name of a source.
     fn source(&self, number: usize) -> String;
-    /// The name of a destination.
+    /// Returns the name of a destination.
     fn destination(&self, number: usize) -> String;
 }
 
-/// The paths of the pairs of a grid that are asked for, row by row.
+/// Paths of the requested pairs of a grid, in row order.
 #[derive(Debug, Default)]
 pub struct PathColumn {
-    /// Each path once: its elements from source to destination.
+    /// The distinct paths, each as its elements from source to destination.
     pub paths: Vec<Vec<AneName>>,
-    /// For each pair the position of its path.
+    /// For each pair, the index of its path.
     pub of_pairs: Vec<Option<u32>>,
 }
 
-/// What is told of the pairs that are asked for, row by row.
+/// Values of one cost type for the requested pairs, in row order.
 #[derive(Debug)]
 enum Column<'a> {
     Costs(Vec<Option<f64>>),
-    /// Costs in so many intervals: one by one, or one that is that of all.
+    /// Costs per calendar interval: a series for each pair, or one cost that holds in all `intervals`.
     Series {
         costs: Vec<Option<f64>>,
         series: Vec<Option<&'a [f64]>>,
@@ -61,7 +64,7 @@ enum Column<'a> {
     Paths,
 }
 
-/// What is told of one pair.
+/// Value of one cost type for one pair.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Cell<'a> {
@@ -70,7 +73,7 @@ enum Cell<'a> {
     Path(&'a [AneName]),
 }
 
-/// The costs of one pair in all intervals.
+/// Costs of one pair over all calendar intervals.
 #[derive(Debug)]
 enum Course<'a> {
     Told(&'a [f64]),
@@ -86,16 +89,16 @@ impl Serialize for Course<'_> {
     }
 }
 
-/// The pairs of a grid that are asked for, row by row, and which of them pass the tests of a query.
+/// The requested pairs of a grid, in row order, and whether each passes the tests of a query.
 #[derive(Debug)]
 pub struct Passing {
-    /// By the numbers of source and destination.
+    /// Indices of source and destination.
     pairs: Vec<(usize, usize)>,
     passes: Vec<bool>,
 }
 
 impl Passing {
-    /// Puts all pairs to the tests.
+    /// Evaluates the tests of `query` for all pairs.
     pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         let mesh = || (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to))).collect();
         let pairs: Vec<(usize, usize)> = grid.pairs().map_or_else(mesh, <[_]>::to_vec);
@@ -110,18 +113,18 @@ impl Passing {
         Self { pairs, passes }
     }
 
-    /// The pairs that are asked for, row by row: the numbers of source and destination, and whether the pair passes.
+    /// Returns the requested pairs in row order: the indices of source and destination, and whether the pair passes.
     pub fn pairs(&self) -> impl Iterator<Item = ((usize, usize), bool)> {
         self.pairs.iter().copied().zip(self.passes.iter().copied())
     }
 }
 
-/// The answer to a query about a grid: of each pair that passes its tests, what is asked for.
+/// Response to a query about a grid: the requested values of each pair that passes the tests.
 #[derive(Debug)]
 pub struct Matrix<'a> {
     sources: Vec<String>,
     destinations: Vec<String>,
-    /// One for each type asked for.
+    /// One column per requested cost type.
     columns: Vec<Column<'a>>,
     paths: PathColumn,
     passing: Passing,
@@ -129,12 +132,13 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Looks up all that `query` asks for, which is no path.
+    /// Looks up all costs that `query` requests. The query must not request paths.
     pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
     }
 
-    /// The same of the pairs that are known to pass, with these paths, which must be those of all these pairs if paths are asked for.
+    /// Like [`Self::of`], with the pairs already tested. If `query` requests paths, `paths` must hold those of all these
+    /// pairs.
     pub fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
@@ -151,7 +155,8 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The same with calendars in place of single costs, where `calendared` has them. `grid` and `query` are those that it was made of.
+    /// Replaces single costs by calendars where `calendared` has them. `grid` and `query` must be those that `self` was built
+    /// from.
     #[must_use]
     pub fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
         for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
@@ -179,7 +184,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The costs of one type of these pairs.
+/// Returns the costs of one type for `pairs`.
 fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Option<f64>> {
     let cost = grid.column(&kind.cost_metric);
     let costs: Vec<Option<f64>> = pairs.iter().map(|(from, to)| cost(*from, *to)).collect();
@@ -195,7 +200,7 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     }
 }
 
-/// Each of these costs once, the least first.
+/// Returns the distinct costs in ascending order.
 pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut costs: Vec<f64> = costs.collect();
     costs.sort_unstable_by(f64::total_cmp);
@@ -203,7 +208,8 @@ pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
     costs
 }
 
-/// The ranks of costs among all those of the universe: 1 for the one to prefer, which is the least or the greatest, equal ones for equals (RFC 7285 §6.1.2.2).
+/// Returns the ranks of `costs` within `universe` (RFC 7285 §6.1.2.2). The preferred cost, the smallest or the largest, has
+/// rank 1; equal costs have equal ranks.
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
 fn ranked(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
     let before = |cost: f64| match is_more_better {
@@ -226,15 +232,15 @@ impl Serialize for Matrix<'_> {
     }
 }
 
-/// The costs from one source.
+/// Costs from one source.
 struct Row<'a> {
     matrix: &'a Matrix<'a>,
-    /// The places of its pairs among all.
+    /// Range of its pairs among all pairs.
     pairs: Range<usize>,
 }
 
 impl Row<'_> {
-    /// The destinations to which something is told, with the places of their pairs.
+    /// Returns the destinations that have at least one value, with the indices of their pairs.
     fn told(&self) -> impl Iterator<Item = (&str, usize)> {
         let matrix = self.matrix;
         let is_told = |pair| matrix.columns.iter().any(|column| matrix.cell(column, pair).is_some());
@@ -258,14 +264,14 @@ impl Serialize for Row<'_> {
     }
 }
 
-/// A number that is written without a fraction where it has none.
+/// A number serialized without a fraction if it has none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Number(pub(crate) f64);
 
 impl Serialize for Number {
     #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// From here on floats are further apart than whole numbers.
+        /// 2^53: from here on not every integer has an exact `f64`.
         const WHOLE: f64 = 9_007_199_254_740_992.0;
         if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
             serializer.serialize_i64(self.0 as i64)
@@ -282,7 +288,7 @@ mod tests {
     use super::*;
     use crate::{cost::CostCapabilities, fields::Fields};
 
-    /// The costs of RFC 7285 §11.2.3.7, and hops that are ten times as many.
+    /// The costs of RFC 7285 §11.2.3.7, and ten times these values as hop counts.
     struct Example;
 
     const COSTS: [[Option<f64>; 3]; 3] =
@@ -370,7 +376,7 @@ mod tests {
         );
     }
 
-    /// The example, of which perhaps only some pairs are asked for, and which counts how often costs are looked up.
+    /// The example restricted to some pairs, counting how often costs are looked up.
     #[derive(Default)]
     struct Watched {
         pairs: Option<&'static [(usize, usize)]>,

@@ -1,16 +1,15 @@
-//! Results of measurements, made costs between addresses or between PIDs.
+//! Converts measurement results to costs between addresses or between PIDs.
 //!
-//! Known are lines of CSV, JSON objects of the same fields, `iperf3 -J`, what perfSONAR sends and pages of its archives
-//! (esmond), and `towpath probe --json`. [`Measurements::parse`] finds out which of them a document is, and takes a sample of each value
-//! in the unit that RFC 9439 has for its metric. [`Measurements::facts`] makes costs of them: of several samples of the
-//! same ends and metric the statistics of RFC 9439 §3.3, each under its own name.
+//! Supported formats are CSV, JSON objects with the same fields, `iperf3 -J`, perfSONAR messages and archive pages (esmond),
+//! and `towpath probe --json`. [`Measurements::parse`] detects the format and reads each value as a sample in the unit that
+//! RFC 9439 defines for its metric. [`Measurements::facts`] aggregates the samples: for several samples of the same ends and
+//! metric it computes the statistics of RFC 9439 §3.3, each under its own name.
 //!
-//! What is wrong with single samples takes nothing else away: they are skipped, and [`Doubts`] counts them. A document of
-//! several lines is read line by line if its first line is a whole JSON value, so that a line that was cut off is one of
-//! these.
+//! An invalid sample is skipped and counted in [`Doubts`]; the others are still used. A document of several lines is parsed
+//! line by line if its first line is a complete JSON value, so that a truncated line counts as one invalid sample.
 //!
-//! Nothing is measured or fetched here, and nothing is kept from one document to the next. Names of hosts are not looked
-//! up: what is no address is the name of a PID.
+//! This module neither measures nor fetches anything, and keeps no state between documents. It does not resolve host names: a
+//! name that is not an address is the name of a PID.
 
 mod csv;
 mod iperf3;
@@ -36,50 +35,50 @@ use crate::{
     names::{CostMetric, PidName, ResourceId},
 };
 
-/// The longest document that is read, in bytes.
+/// Maximum size of a document, in bytes.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// The most samples of one document.
+/// Maximum number of samples per document.
 pub const MAX_SAMPLES: usize = 5_000_000;
 
-/// A form in which measurements are written.
+/// Format of a measurement document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// A header line with `src`, `dst`, `metric`, `value` and perhaps `time`, in any order and among others; then a line
-    /// for each sample. Fields are parted by commas and may be in double quotes, lines that start with `#` are comments.
+    /// A header line with `src`, `dst`, `metric`, `value` and optionally `time`, in any order and among other columns; then
+    /// one line per sample. Fields are separated by commas and may be double-quoted; lines that start with `#` are comments.
     Csv,
-    /// Objects with the same fields: in an array, or one after the other. `value` may be a list, and what perfSONAR has.
+    /// Objects with the same fields, in an array or concatenated. `value` may be a list, or any form that perfSONAR uses.
     Json,
-    /// What `iperf3 -J` prints at the client, once or several times.
+    /// Output of `iperf3 -J` at the client, one or several runs.
     Iperf3,
-    /// Objects with `source`, `destination`, `event_type` or `event-type`, also in their `meta` or `headers`, and `value`: a
-    /// number, a histogram (an object with how often each value was seen), or a list of `{ts, val}` with such values; or
-    /// `datapoints`, an object with such a value for each time, as messages have. The pages of an archive with values (at
-    /// its `base-uri`) are lists of `{ts, val}` alone: [`Beside`] says of what.
+    /// Objects with `source`, `destination`, `event_type` or `event-type`, also nested in `meta` or `headers`, and `value`: a
+    /// number, a histogram (an object that maps each value to its count), or a list of `{ts, val}` with such values. Messages
+    /// have `datapoints` instead, an object that maps each time to such a value. The value pages of an archive (at its
+    /// `base-uri`) are bare lists of `{ts, val}`; [`Beside`] supplies their ends and event type.
     Perfsonar,
-    /// What `towpath probe --json` prints, once or several times.
+    /// Output of `towpath probe --json`, one or several runs.
     Probe,
 }
 
-/// What a document does not say, but whoever reads it knows.
+/// Facts known to the caller but absent from the document.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
-    /// Where measurements were made that name only the far end: an address, a prefix, or the name of a PID.
+    /// The measuring end of measurements that name only the remote end: an address, a prefix, or a PID name.
     pub here: Option<&'a str>,
-    /// The ends of perfSONAR's values that stand alone, in the same forms,
+    /// Source of perfSONAR values that carry no metadata, in the same forms.
     pub source: Option<&'a str>,
-    /// the other one,
+    /// Destination of such values.
     pub destination: Option<&'a str>,
-    /// and the type of their events, as `throughput`.
+    /// Event type of such values, e.g. `throughput`.
     pub event: Option<&'a str>,
 }
 
-/// The samples of one document. Each takes 32 bytes, and each pair of ends 150.
+/// Samples of one document. Each sample takes 32 bytes, each pair of ends 150 bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measurements {
     pairs: Vec<Pair>,
     metrics: Vec<CostMetric>,
-    /// By pair and metric; those of one series in the order of the document.
+    /// Grouped by pair and metric; samples of one series keep the order of the document.
     samples: Vec<Sample>,
     doubts: Doubts,
 }
@@ -87,9 +86,9 @@ pub struct Measurements {
 /// Samples that were skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// How many. A record or line of which nothing could be taken counts as one.
+    /// Number of skipped samples. A record or line without any usable sample counts as one.
     pub skipped: u64,
-    /// Why the first one was, with its line or its number.
+    /// Why the first sample was skipped, with its line or record number.
     pub first: Option<String>,
 }
 
@@ -100,35 +99,35 @@ impl Doubts {
     }
 }
 
-/// Why a document is not read: the fault of what wrote it, or of who named it.
+/// Why a document was rejected. The document, or the format named by the caller, is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MeasurementError {
-    /// It is longer than [`MAX_BYTES`].
-    #[error("these measurements have {0} bytes, and at most {MAX_BYTES} are read: split them")]
+    /// The document is longer than [`MAX_BYTES`].
+    #[error("the measurements have {0} bytes, more than the limit of {MAX_BYTES}: split them")]
     TooLarge(usize),
-    /// It has more than [`MAX_SAMPLES`].
+    /// The document has more than [`MAX_SAMPLES`] samples.
     #[error("there are more than {MAX_SAMPLES} samples: split them")]
     TooMany,
-    /// It is of no known form.
+    /// The format is not recognized.
     #[error(
-        "these are no measurements that are known here: CSV with the header `src,dst,metric,value`, JSON with these \
+        "unrecognized measurement format; expected CSV with the header `src,dst,metric,value`, JSON with these \
          fields, iperf3 -J, perfSONAR, or towpath probe --json"
     )]
     Unknown,
-    /// A table begins with something else than its header.
+    /// A table does not begin with its header.
     #[error(
-        "line {line} must be a header: src, dst, metric and value with commas between them, and time if it is told"
+        "line {line} must be a header: src, dst, metric, value and optionally time, separated by commas"
     )]
     Header {
-        /// Where the header should be; the first line is 1.
+        /// Line where the header is missing, from 1.
         line: usize,
     },
-    /// It is no JSON.
-    #[error("these measurements are no JSON: {0}")]
+    /// The document is not valid JSON.
+    #[error("the measurements are not valid JSON: {0}")]
     Invalid(String),
 }
 
-/// How much of a document is read.
+/// Size limits of a document.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     bytes: usize,
@@ -136,31 +135,31 @@ struct Limits {
 }
 
 impl Measurements {
-    /// Reads a document of that format, or finds out which it has.
+    /// Parses a document in `format`, or detects the format if it is `None`.
     ///
-    /// An end (`src`, `dst`) is an address, a prefix, or the name of a PID; the name of a site becomes one as
-    /// [`crate::sites::pid_name`] has it. Both ends are of one kind. Metrics are those of RFC 9439, without a
-    /// statistic, and all that start with `priv:`. Times are seconds since 1970, or texts as RFC 3339 has them.
+    /// An end (`src`, `dst`) is an address, a prefix, or the name of a PID; the name of a site is converted by
+    /// [`crate::sites::pid_name`]. Both ends must be of the same kind. Accepted metrics are those of RFC 9439, without a
+    /// statistic, and all that start with `priv:`. Times are seconds since 1970 or RFC 3339 strings.
     ///
-    /// Values of CSV and JSON are in the unit of RFC 9439: microseconds for delays, per cent for losses, bytes per second
-    /// for throughput and bandwidth. Those of the other formats are converted:
+    /// Values in CSV and JSON are in the units of RFC 9439: microseconds for delays, per cent for losses, bytes per second for
+    /// throughput and bandwidth. Those of the other formats are converted:
     ///
-    /// - iperf3: `tput` as it was sent (TCP), `delay-rt` (the mean of the first stream), `delay-variation` and `lossrate`
-    ///   (UDP); from the server to the client with `-R`. What `--bidir` measured backwards is not read.
+    /// - iperf3: `tput` as sent (TCP), `delay-rt` (the mean of the first stream), `delay-variation` and `lossrate` (UDP); with
+    ///   `-R` from the server to the client. The reverse direction of `--bidir` is ignored.
     /// - perfSONAR: `throughput` becomes `tput`, `packet-loss-rate` `lossrate`, `histogram-owdelay` `delay-ow`,
     ///   `histogram-rtt` `delay-rt`, and `packet-retransmits` `priv:retransmits` (segments of one test).
     /// - towpath probe: see [`Self::parse_beside`].
     ///
     /// # Errors
-    /// [`MeasurementError`]. That no sample can be taken is none; [`Self::doubts`] tells.
+    /// Returns [`MeasurementError`]. A document without usable samples is not an error; see [`Self::doubts`].
     pub fn parse(document: &[u8], format: Option<Format>) -> Result<Self, MeasurementError> {
         Self::parse_beside(document, format, Beside::default())
     }
 
-    /// As [`Self::parse`], of a document that does not say all.
+    /// Like [`Self::parse`], with facts that the document lacks.
     ///
-    /// What `towpath probe` prints tells only the far end, so that without `here` its samples are skipped. It gives `tput`,
-    /// over the whole leg and all its connections, and `delay-rt`, the least one, for each direction.
+    /// Output of `towpath probe` names only the remote end; without `here` its samples are skipped. For each direction it
+    /// yields `tput`, over the whole leg and all its connections, and the minimum `delay-rt`.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -173,7 +172,7 @@ impl Measurements {
         if document.len() > limits.bytes {
             return Err(MeasurementError::TooLarge(document.len()));
         }
-        // A byte order mark is no part of any format.
+        // No format includes a byte order mark.
         let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
         let mut samples = Samples::with_room(limits.samples);
         let first = lines(document).next().map(|(_, line)| line);
@@ -187,37 +186,37 @@ impl Measurements {
         if samples.is_full() { Err(MeasurementError::TooMany) } else { Ok(samples.finish()) }
     }
 
-    /// How many samples there are; a histogram has one for each of its values.
+    /// Returns the number of samples; each value of a histogram counts as one sample.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether no sample could be taken.
+    /// Returns whether the document has no usable sample.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// What was skipped.
+    /// Returns the skipped samples.
     pub fn doubts(&self) -> &Doubts {
         &self.doubts
     }
 
-    /// The costs that follow: between prefixes, and between PIDs of `map`. It must have all PIDs that are named, or it
-    /// makes no world; see [`Self::facts_among`].
+    /// Returns the resulting costs between prefixes, and between PIDs of `map`. `map` must have all named PIDs, or building
+    /// the snapshot fails; see [`Self::facts_among`].
     ///
-    /// Of a metric its plain name tells the median (of `bw-residual` and `bw-available` the newest sample, as RFC 9439
-    /// has it), and `:cur` the newest: by its time, and of those without a time the last of the document. Of several
-    /// samples there are also `:min`, `:max`, `:median`, `:mean`, `:stddev` and `:p95`. A name that would be longer than 32
-    /// characters is left out.
+    /// The plain name of a metric holds the median (for `bw-residual` and `bw-available` the newest sample, as in RFC 9439),
+    /// and `:cur` the newest sample: by time, or the last of the document among samples without a time. Several samples also
+    /// yield `:min`, `:max`, `:median`, `:mean`, `:stddev` and `:p95`. Names longer than 32 characters are omitted.
     ///
-    /// The median of an even number is the mean of the two in the middle, of `hopcount`, which has no `:mean` and no `:stddev`, the lower one; the 95th percentile is by nearest rank, so the
-    /// least sample that is not below 95 % of them; the deviation is that of the samples themselves (divided by their
-    /// number). A histogram counts as often as it says, and its median where it is the newest.
+    /// The median of an even number of samples is the mean of the middle two, but for `hopcount`, which has no `:mean` and no
+    /// `:stddev`, the lower of them. The 95th percentile uses the nearest rank: the smallest sample not below 95 % of all. The
+    /// deviation is the population deviation (divided by the number of samples). A histogram value has the weight of its
+    /// count; the newest sample of a histogram is its median.
     pub fn facts(&self, map: &ResourceId) -> (Facts, Doubts) {
         self.facts_among(map, |_| true)
     }
 
-    /// As [`Self::facts`], without the samples of PIDs that there are not: they are skipped.
+    /// Like [`Self::facts`], but skips samples whose PIDs do not exist.
     pub fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (Facts, Doubts) {
         let names: Vec<_> = self.metrics.iter().map(statistics::names).collect();
         let (mut facts, mut doubts) = (Facts::default(), self.doubts.clone());
@@ -235,14 +234,14 @@ impl Measurements {
     }
 }
 
-/// The costs that follow from the samples of one pair. `names` has those of each metric.
+/// Returns the costs computed from the samples of one pair. `names` holds the names for each metric.
 fn values(samples: &[Sample], names: &[statistics::Names]) -> BTreeMap<CostMetric, Cost> {
     let series = samples.chunk_by(|one, other| one.series == other.series);
     let costs = series.flat_map(|series| statistics::costs(series, &names[series[0].series.metric as usize]));
     costs.collect()
 }
 
-/// Adds costs between two PIDs.
+/// Inserts costs between two PIDs.
 fn insert(facts: &mut Facts, map: &ResourceId, [src, dst]: [&PidName; 2], values: BTreeMap<CostMetric, Cost>) {
     let costs = facts.cost_map.entry(map.clone()).or_default();
     for (metric, cost) in values {
@@ -250,7 +249,7 @@ fn insert(facts: &mut Facts, map: &ResourceId, [src, dst]: [&PidName; 2], values
     }
 }
 
-/// The lines of a document that are neither blank nor comments, without blanks around them, with their numbers from 1.
+/// Returns the trimmed lines of a document that are neither blank nor comments, with line numbers from 1.
 fn lines(document: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let lines = document.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     (1..).zip(lines).filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))

@@ -1,15 +1,17 @@
-//! Dumps of routes in the MRT format (RFC 6396, RFC 8050): tables and updates, as route collectors publish them and routers write them.
+//! Reader for route dumps in the MRT format (RFC 6396, RFC 8050): tables and updates as published by route collectors and
+//! written by routers.
 //!
-//! [`read`] goes once through a dump and gives an [`Event`] for each route, withdrawal, lost session and end of a table, in the
-//! order of the file, and says where tables begin and end: some routers write one behind the other into a file, and the last holds. It reads `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
-//! (updates that the collector received, changes of its sessions), each with and without ADD-PATH. The file is plain or
-//! compressed by gzip.
+//! [`read`] makes one pass over a dump and emits an [`Event`] for each route, withdrawal, lost session and end of a table, in
+//! file order. It also emits where tables begin and end: some routers append table after table to one file, and the last one
+//! is valid. It supports `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
+//! (updates received by the collector, state changes of its sessions), each with and without ADD-PATH. The file is plain or
+//! gzip-compressed.
 //!
-//! Memory is bounded by the longest record (16 MiB) and the peer index table (65,535 peers), however long the dump is. A record
-//! that is damaged is passed over and counted; of a table record, only those entries that are damaged.
+//! Memory is bounded by the longest record (16 MiB) and the peer index table (65,535 peers), whatever the length of the dump.
+//! A damaged record is skipped and counted; in a table record only the damaged entries are.
 //!
-//! `bgpkit-parser` cuts the file into records and names their kinds; why not more: `bgp_update.rs`. Routes are not kept, compared
-//! or chosen here, and times are not told.
+//! `bgpkit-parser` splits the file into records and identifies their types; `bgp_update.rs` explains why it is not used for
+//! more. Routes are not stored, compared or selected here, and timestamps are dropped.
 
 mod messages;
 mod records;
@@ -29,69 +31,71 @@ pub use crate::bgp_update::{Event, Peer, Preference, Rib};
 use crate::{address::AddressType, bgp_update::Damage};
 use records::{Next, Records};
 
-/// What a dump tells.
+/// Event read from a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MrtEvent {
-    /// Something of a router.
+    /// Change of a router's routes or session.
     Change(Event),
-    /// Whatever tables tell of this router from here on, they tell anew.
+    /// Following tables replace all routes of this router.
     TableBegins {
-        /// Of whom.
+        /// The router.
         router: Peer,
     },
-    /// All routes of a family that this router has were told since its table began.
+    /// All routes of this router in one address family have been emitted since its table began.
     TableEnds {
-        /// Of whom.
+        /// The router.
         router: Peer,
-        /// Of which.
+        /// The address family.
         family: AddressType,
     },
 }
 
-/// What was in a dump.
+/// Contents of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Routes that were told.
+    /// Number of routes emitted.
     pub routes: u64,
-    /// Withdrawals that were told.
+    /// Number of withdrawals emitted.
     pub withdrawals: u64,
-    /// Sessions that were lost.
+    /// Number of lost sessions.
     pub lost: u64,
-    /// Ends of tables that were told anew.
+    /// Number of end-of-RIB markers.
     pub ends_of_rib: u64,
-    /// Records of kinds that tell no unicast routes of peers: multicast, VPNs, other protocols, what the collector itself sent.
+    /// Number of records that carry no unicast routes of peers: multicast, VPNs, other protocols, messages sent by the
+    /// collector.
     pub ignored: u64,
-    /// Damaged records, and damaged entries of table records.
+    /// Number of damaged records, and of damaged entries in table records.
     pub skipped: u64,
-    /// Where the first of them is, and what it has.
+    /// Position and damage of the first of them.
     pub first_skipped: Option<String>,
-    /// The file ends within a record, or nothing can be found behind a damaged one. What came before was told.
+    /// The file ends within a record, or its length is damaged so that the next record cannot be found. Earlier events were
+    /// emitted.
     pub is_truncated: bool,
-    /// And that is within a table, so that it does not tell all routes.
+    /// The file is truncated within a table, which is therefore incomplete.
     pub is_table_truncated: bool,
 }
 
 /// Why a dump cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MrtError {
-    /// The file is something else.
+    /// The file is not an MRT dump.
     #[error("this is no MRT dump: {0}")]
     NotMrt(&'static str),
     /// The file is compressed by bzip2.
     #[error("this is compressed by bzip2, which is not read here: unpack it first with `bzcat FILE > DUMP`")]
     Bzip2,
-    /// Its source failed, what is compressed is corrupt, or it unpacks to more than 64 GiB.
+    /// The source failed, the compressed data is corrupt, or it decompresses to more than 64 GiB.
     #[error("the dump cannot be read any further: {0}")]
     Read(#[from] io::Error),
 }
 
-/// Reads a dump and gives its events to `take`, in their order. `source` need not be buffered.
+/// Reads a dump and passes its events to `take` in order. `source` need not be buffered.
 ///
-/// A file that is cut off is no error, but tells so in [`Summary::is_truncated`]. One without any record is one: it is more
-/// likely a dump that nobody wrote yet than a table without routes.
+/// A truncated file is not an error; [`Summary::is_truncated`] reports it. A file without any record is an error: it is more
+/// likely a dump that has not been written yet than an empty table.
 ///
 /// # Errors
-/// [`MrtError`]; `take` has been given what came before.
+/// Returns [`MrtError`]. Events before the error have already been passed to `take`.
 pub fn read(source: impl Read, take: impl FnMut(MrtEvent)) -> Result<Summary, MrtError> {
     let mut records = Records::open(source)?;
     let mut dump = Dump::new(take);
@@ -113,10 +117,10 @@ pub fn read(source: impl Read, take: impl FnMut(MrtEvent)) -> Result<Summary, Mr
     }
 }
 
-/// A dump in the middle of being read.
+/// State while reading a dump.
 struct Dump<F> {
     take: F,
-    /// Of the record that is read, from 1.
+    /// Number of the current record, from 1.
     number: u64,
     /// The last peer index table (RFC 6396 §4.3.1).
     peers: Vec<Peer>,
@@ -124,16 +128,16 @@ struct Dump<F> {
     summary: Summary,
 }
 
-/// Tables that were written together: of several views perhaps, each once.
+/// Tables of one dump, possibly of several views, each view once.
 #[derive(Default)]
 struct Tables {
-    /// Their names.
+    /// Names of the views.
     views: BTreeSet<Vec<u8>>,
-    /// Who has routes in them, or had in earlier ones.
+    /// Peers with routes in these tables or in earlier ones.
     peers: HashSet<Peer>,
-    /// What they have told so far.
+    /// Address families seen so far.
     families: BTreeSet<AddressType>,
-    /// Whether the last record was of one.
+    /// Whether the last record belonged to a table.
     is_open: bool,
 }
 
@@ -142,19 +146,20 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         Self { take, number: 0, peers: Vec::new(), tables: Tables::default(), summary: Summary::default() }
     }
 
-    /// It is cut off here.
+    /// Returns the summary of a dump truncated here.
     fn truncated(mut self) -> Summary {
         self.summary.is_truncated = true;
         self.summary.is_table_truncated = self.tables.is_open;
         self.summary
     }
 
-    /// A table of that view begins, with these peers: the next one of those that are written together, or the first if there was one of this view.
+    /// Starts the table of a view with these peers. It belongs to the current set of tables, unless that already has this
+    /// view, in which case a new set begins.
     fn begin_table(&mut self, view: &[u8], peers: Vec<Peer>) {
         if self.tables.views.contains(view) {
             self.end_tables();
             self.tables.views.clear();
-            // Also those that have gone since.
+            // Including peers that have disappeared since.
             self.tables.peers.iter().for_each(|router| (self.take)(MrtEvent::TableBegins { router: *router }));
         }
         self.tables.views.insert(view.to_vec());
@@ -166,7 +171,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         self.peers = peers;
     }
 
-    /// Tables that were begun have told all.
+    /// Ends the open tables.
     fn end_tables(&mut self) {
         for family in mem::take(&mut self.tables.families) {
             self.tables.peers.iter().for_each(|router| (self.take)(MrtEvent::TableEnds { router: *router, family }));

@@ -1,24 +1,24 @@
-//! The words of ALTO that have a form: identifiers, tags, metrics. Whoever holds one of these types holds a valid one.
+//! ALTO names with a prescribed syntax: identifiers, tags, metrics. A value of one of these types is always valid.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
-/// A text that has not the form that its place asks for.
+/// Text that does not match the required syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no {what}: {form}")]
 pub struct Malformed {
-    /// What it was given for.
+    /// Kind of name that was expected.
     pub what: &'static str,
-    /// The text, cut to 64 characters.
+    /// The text, truncated to 64 characters.
     pub text: String,
-    /// The form that is asked for.
+    /// The required syntax.
     pub form: &'static str,
 }
 
 impl Malformed {
-    /// `text`, which is not of that `form`.
+    /// Creates the error for `text`, which does not match `form`.
     pub fn new(what: &'static str, text: &str, form: &'static str) -> Self {
         Self { what, text: text.chars().take(64).collect(), form }
     }
@@ -31,16 +31,16 @@ macro_rules! names {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name that `text` is.
+            /// Parses a name.
             ///
             /// # Errors
-            /// If it has not the form of one.
+            /// Returns [`Malformed`] if `text` does not match the syntax.
             pub fn new(text: &str) -> Result<Self, Malformed> {
                 let is_valid: fn(&str) -> bool = $is_valid;
                 if is_valid(text) { Ok(Self(text.into())) } else { Err(Malformed::new($what, text, $form)) }
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -88,25 +88,25 @@ macro_rules! names {
 }
 
 names! {
-    /// The name of a provider-defined group of endpoints (RFC 7285 §10.1).
+    /// Name of a provider-defined group of endpoints (RFC 7285 §10.1).
     PidName = "PID name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
-    /// The name of a resource in its directory (RFC 7285 §10.2).
+    /// Name of a resource in its directory (RFC 7285 §10.2).
     ResourceId = "resource id", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
-    /// The name of an abstract network element (RFC 9275 §6.1, the form of a PID name).
+    /// Name of an abstract network element (RFC 9275 §6.1, with the syntax of a PID name).
     AneName = "ANE name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
-    /// Tells versions of a resource apart (RFC 7285 §10.3).
+    /// Distinguishes versions of a resource (RFC 7285 §10.3).
     Tag = "tag", "1 to 64 printable ASCII characters without blanks",
         |text| (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    /// What a cost measures, with its statistic (RFC 7285 §10.6, RFC 9439 §3.3).
+    /// Quantity measured by a cost, with its statistic (RFC 7285 §10.6, RFC 9439 §3.3).
     CostMetric = "cost metric", "1 to 32 of A-Z a-z 0-9 : _ - ., and something behind `priv:`", is_short_name;
-    /// The name of a router, as agents call it; often its address.
+    /// Name of a router as used by agents; often its address.
     RouterName = "router name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
-    /// The name of a topology, as its agent calls it.
+    /// Name of a topology, assigned by its agent.
     TopologyName = "topology name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
-    /// The name of a node of a topology, as its operator calls it.
+    /// Name of a node of a topology, assigned by its operator.
     NodeName = "node name", "1 to 256 bytes without control characters",
         |text| (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
-    /// The name of a property, without the resource that it may be of (RFC 7285 §10.8, RFC 9240 §5.2).
+    /// Name of a property, without its resource prefix (RFC 7285 §10.8, RFC 9240 §5.2).
     PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ -, and something behind `priv:`",
         |text| is_short_name(text) && !text.contains('.');
 }
@@ -121,18 +121,18 @@ fn is_short_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":_-.".contains(&byte))
 }
 
-/// A resource in one version (RFC 7285 §10.3).
+/// A version of a resource (RFC 7285 §10.3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VersionTag {
-    /// Whose version.
+    /// The resource.
     pub resource_id: ResourceId,
-    /// Which.
+    /// The version.
     pub tag: Tag,
 }
 
 impl Tag {
-    /// The version of these bytes.
+    /// Returns the tag for this content.
     pub fn of(content: &[u8]) -> Self {
         let digits: String = Sha256::digest(content).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Self(digits.into())
@@ -140,9 +140,9 @@ impl Tag {
 }
 
 impl VersionTag {
-    /// The version of a resource with that content: equal as long as it is written alike.
+    /// Returns the version of a resource with this content. Tags are equal while the serialized content is.
     pub fn of(resource_id: ResourceId, content: &impl Serialize) -> Self {
-        let content = serde_json::to_vec(content).expect("what resources are made of can be written");
+        let content = serde_json::to_vec(content).expect("resource contents are serializable");
         Self { resource_id, tag: Tag::of(&content) }
     }
 }

@@ -1,4 +1,5 @@
-//! JSON values of any form from outside, nested no deeper than whoever reads or writes them again has stack for. The formats bound that themselves, but TOML's keys of many parts multiply it.
+//! JSON values of arbitrary structure from external input, with a nesting limit that protects the stack of later readers and
+//! writers. The formats have their own limits, but TOML's dotted keys multiply them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,30 +9,31 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// The most arrays and objects within each other: about half of what readers of JSON take, so that there is room for what is around them.
+/// Maximum nesting of arrays and objects: about half of the limit of JSON parsers, which leaves room for the enclosing
+/// document.
 pub(crate) const MAX_LEVELS: usize = 64;
 
-/// Reads a value.
+/// Deserializes a value.
 ///
 /// # Errors
-/// If it has more than [`MAX_LEVELS`].
+/// Returns an error for more than [`MAX_LEVELS`].
 pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Levels(MAX_LEVELS).deserialize(deserializer)
 }
 
-/// Reads an object of such values.
+/// Deserializes an object of such values.
 ///
 /// # Errors
-/// If one has more than [`MAX_LEVELS`].
+/// Returns an error if one has more than [`MAX_LEVELS`].
 pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
     let values = BTreeMap::<String, Nested>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|(name, Nested(value))| (name, value)).collect())
 }
 
-/// Reads properties of things.
+/// Deserializes properties by their owner.
 ///
 /// # Errors
-/// If one has more than [`MAX_LEVELS`].
+/// Returns an error if one has more than [`MAX_LEVELS`].
 pub(crate) fn properties<'de, D, T, N>(deserializer: D) -> Result<BTreeMap<T, BTreeMap<N, Value>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -52,16 +54,16 @@ impl<'de> Deserialize<'de> for Nested {
     }
 }
 
-/// The reader of a value of at most so many levels.
+/// Deserializer seed for a value of at most this many levels.
 #[derive(Clone, Copy)]
 struct Levels(usize);
 
 impl Levels {
-    /// That of what is within it.
+    /// Returns the seed for nested values.
     fn within<E: Error>(self) -> Result<Self, E> {
         let within = self.0.checked_sub(1).map(Self);
         within
-            .ok_or_else(|| E::custom(format!("a value is nested deeper than {MAX_LEVELS} levels: tell it with fewer")))
+            .ok_or_else(|| E::custom(format!("a value is nested deeper than {MAX_LEVELS} levels: reduce the nesting")))
     }
 }
 

@@ -16,19 +16,19 @@ use crate::{
     problem::Problem,
 };
 
-/// Why PIDs make no network map (RFC 7285 §11.2.1.6); the operator's fault.
+/// Why PIDs do not form a valid network map (RFC 7285 §11.2.1.6); the operator must correct them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapFault {
-    /// A prefix is in two PIDs, so that nobody can say to which its addresses belong.
+    /// A prefix is in two PIDs, so that the PID of its addresses is ambiguous.
     #[error("network map {map}: {prefix} is in {first} and in {second}; take it out of one of them")]
     Twice {
         /// The map.
         map: ResourceId,
         /// The prefix.
         prefix: IpNet,
-        /// The PID that has it.
+        /// One PID with the prefix.
         first: PidName,
-        /// The PID that has it too.
+        /// The other PID with the prefix.
         second: PidName,
     },
     /// Some addresses are in no PID.
@@ -36,12 +36,13 @@ pub enum MapFault {
     Uncovered {
         /// The map.
         map: ResourceId,
-        /// The prefix of all addresses of a type.
+        /// The prefix of all addresses of the type.
         everything: IpNet,
     },
 }
 
-/// A network map: it covers all addresses of the types that it has, and each one is in the PID with the longest prefix.
+/// A network map. It covers all addresses of each address type that it contains; an address is in the PID with the longest
+/// matching prefix.
 #[derive(Debug, Clone)]
 pub struct NetworkMap {
     vtag: VersionTag,
@@ -50,10 +51,10 @@ pub struct NetworkMap {
 }
 
 impl NetworkMap {
-    /// The map `id` of these PIDs. PIDs and their prefixes are kept in order, so that equal maps have equal tags.
+    /// Creates the map `id` from these PIDs. PIDs and prefixes are kept sorted, so that equal maps have equal tags.
     ///
     /// # Errors
-    /// If a prefix is in two PIDs, or nothing covers all addresses of a type that is there.
+    /// Returns an error if a prefix is in two PIDs, or an address type is not covered completely.
     pub fn new(id: ResourceId, pids: BTreeMap<PidName, BTreeSet<IpNet>>) -> Result<Self, MapFault> {
         let mut by_prefix = PrefixMap::new();
         let pids: Vec<(PidName, Vec<IpNet>)> =
@@ -80,83 +81,84 @@ impl NetworkMap {
         Ok(Self { vtag, pids, by_prefix })
     }
 
-    /// Its name.
+    /// Returns the resource ID.
     pub fn id(&self) -> &ResourceId {
         &self.vtag.resource_id
     }
 
-    /// Its version: equal as long as its content is.
+    /// Returns the version tag. Equal content has equal tags.
     pub fn vtag(&self) -> &VersionTag {
         &self.vtag
     }
 
-    /// How many PIDs it has; each has a number below.
+    /// Returns the number of PIDs. Each PID has an index below it.
     pub fn len(&self) -> usize {
         self.pids.len()
     }
 
-    /// Whether it has no PID.
+    /// Returns whether the map has no PID.
     pub fn is_empty(&self) -> bool {
         self.pids.is_empty()
     }
 
-    /// The PIDs in the order of their numbers, which is that of their names.
+    /// Returns the PIDs by index, which is the order of their names.
     pub fn pids(&self) -> impl ExactSizeIterator<Item = (&PidName, &[IpNet])> {
         self.pids.iter().map(|(name, prefixes)| (name, &**prefixes))
     }
 
-    /// The name of the PID with that number.
+    /// Returns the name of the PID with this index.
     pub fn name(&self, number: u32) -> &PidName {
         &self.pids[number as usize].0
     }
 
-    /// The prefixes of the PID with that number.
+    /// Returns the prefixes of the PID with this index.
     pub fn prefixes(&self, number: u32) -> &[IpNet] {
         &self.pids[number as usize].1
     }
 
-    /// An address in the PID of that number, for all of them: the first with which a prefix of it begins, of that family.
+    /// Returns a representative address of the PID: the first network address of its prefixes, in that family, that the map
+    /// assigns to this PID.
     pub fn first_address(&self, number: u32, is_ipv4: bool) -> Option<IpAddr> {
         let mut addresses =
             self.prefixes(number).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);
         addresses.find(|address| self.locate(*address) == Some(number))
     }
 
-    /// The number of a PID.
+    /// Returns the index of a PID.
     pub fn number(&self, name: &str) -> Option<u32> {
         let position = self.pids.binary_search_by(|(pid, _)| pid.as_str().cmp(name)).ok()?;
         u32::try_from(position).ok()
     }
 
-    /// The number of the PID that `address` belongs to; none if the map has no address of its type.
+    /// Returns the index of the PID of `address`, or `None` if the map has no addresses of its type.
     pub fn locate(&self, address: IpAddr) -> Option<u32> {
         self.by_prefix.get_lpm(&address.into()).map(|(_, number)| *number)
     }
 
-    /// The number of the PID that has this very prefix.
+    /// Returns the index of the PID that lists exactly this prefix.
     pub fn owner(&self, prefix: IpNet) -> Option<u32> {
         self.by_prefix.get(&prefix).copied()
     }
 
-    /// The number of the PID that all addresses of `prefix` belong to, as far as longer prefixes do not say otherwise.
+    /// Returns the index of the PID of the addresses in `prefix`, except for those with longer prefixes in the map.
     pub fn locate_prefix(&self, prefix: IpNet) -> Option<u32> {
         self.by_prefix.get_lpm(&prefix).map(|(_, number)| *number)
     }
 
-    /// The prefixes of its PIDs within `prefix`, itself not.
+    /// Returns the map's prefixes strictly within `prefix`.
     pub fn beneath(&self, prefix: IpNet) -> impl Iterator<Item = IpNet> {
         self.by_prefix.children(&prefix).map(|(child, _)| child).filter(move |child| *child != prefix)
     }
 
-    /// What the whole map has to tell.
+    /// Selects the whole map.
     pub fn whole(&self) -> Selection<'_> {
         Selection { pids: self.pids.iter().collect(), types: AddressType::ALL.into() }
     }
 
-    /// What a client asks for (RFC 7285 §11.3.1.3).
+    /// Selects the PIDs of a request (RFC 7285 §11.3.1.3).
     ///
     /// # Errors
-    /// [`Problem`] if the request is malformed. PIDs and types that are not there are no error.
+    /// Returns [`Problem`] if the request is malformed. Unknown PIDs and address types are not errors.
     pub fn filtered(&self, request: &Value) -> Result<Selection<'_>, Problem> {
         let fields = Fields::of(request)?;
         let wanted = fields.texts("pids", PidName::new)?.ok_or_else(|| fields.missing("pids"))?;
@@ -177,7 +179,7 @@ impl NetworkMap {
     }
 }
 
-/// Some PIDs of a network map with their prefixes of some types, as they are written under `network-map`.
+/// Some PIDs of a network map with their prefixes of some types, serialized as the content of `network-map`.
 #[derive(Debug)]
 pub struct Selection<'a> {
     pids: Vec<&'a (PidName, Vec<IpNet>)>,
@@ -223,7 +225,7 @@ mod tests {
         NetworkMap::new(ResourceId::new("map").unwrap(), pids.iter().map(pid).collect())
     }
 
-    /// The example of RFC 7285 §11.2.1.7, with what §11.2.1.6 says of it.
+    /// The example of RFC 7285 §11.2.1.7, as explained in §11.2.1.6.
     const EXAMPLE: [(&str, &[&str]); 4] = [
         ("PID0", &["::/0"]),
         ("PID1", &["0.0.0.0/0"]),

@@ -1,8 +1,8 @@
-//! The ordering expression of replicas: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
+//! Ordering expression for replicas: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
 //!
-//! A [`Statement`] is read once, asks for the values that it names ([`Statement::names`]), and puts candidates into an order
-//! ([`Statement::order`]). What is known of a candidate it learns through [`Look`]. [`Pipeline`] and [`Aggregate`] make one [`Value`] of the
-//! properties along a path.
+//! A [`Statement`] is parsed once, lists the names that it needs ([`Statement::names`]), and orders candidates
+//! ([`Statement::order`]), whose values it looks up through [`Look`]. [`Pipeline`] and [`Aggregate`] reduce the properties
+//! along a path to one [`Value`].
 //!
 //! ```text
 //! statement := BY key {"," key} [WHERE condition]                      also BY=
@@ -10,21 +10,22 @@
 //! condition := NOT before AND before OR; parentheses; comparison; name [NOT] IN (value, ..); name IS [NOT] NULL; name
 //! comparison:= operand (= == != <> < <= > >=) operand; operand := name | value
 //! value     := number | 'text' | "text" | TRUE | FALSE                 a quote inside is doubled
-//! name      := letters, digits, _ - . : with a letter or _ first; src. or dst. may stand before it
+//! name      := letters, digits, _ - . : with a letter or _ first; optionally prefixed by src. or dst.
 //! ```
 //!
-//! Keywords have no case; `&` `&&` `|` `||` `!` stand for AND, OR, NOT. A name that is a keyword can be written with its prefix: `dst.in`.
-//! Prefixes are part of the name that is looked up.
+//! Keywords are case-insensitive; `&` `&&` `|` `||` `!` stand for AND, OR, NOT. A name that is a keyword can be written with
+//! its prefix: `dst.in`. Prefixes are part of the name that is looked up.
 //!
-//! Keys: less is better, unless the metric's definition or the statement says otherwise. A missing value comes last whatever the direction.
-//! Texts that are numbers are ordered as numbers, other texts by bytes behind all numbers. Ties stay as they were given.
+//! Keys: smaller is better, unless the metric's definition or the statement says otherwise. A missing value sorts last in
+//! either direction. Numeric texts are ordered as numbers; other texts by bytes, after all numbers. Ties keep their input
+//! order.
 //!
-//! Conditions have three values, as in SQL. A comparison is unknown if a value is missing, or if a number meets a text that is none. Two texts
-//! are compared by bytes, all else as numbers (true is 1). A name alone is true if it is not 0. Lists are not ordered and not compared: they
-//! only are, or are not, NULL. NaN is a missing value.
+//! Conditions are three-valued, as in SQL. A comparison is unknown if a value is missing, or if a number is compared with a
+//! non-numeric text. Two texts are compared by bytes, everything else as numbers (true is 1). A bare name is true if it is not
+//! 0. Lists are neither ordered nor compared; they only are, or are not, NULL. NaN is a missing value.
 //!
-//! This does no I/O, keeps nothing, and is bounded: 4096 bytes, 32 levels, 16 keys, 256 values in a list. Where the values come from is
-//! not its affair.
+//! Evaluation does no I/O, keeps no state, and is bounded: 4096 bytes, 32 levels, 16 keys, 256 values in a list. The caller
+//! supplies the values.
 
 mod condition;
 mod error;
@@ -43,43 +44,43 @@ pub use pipeline::{Aggregate, Pipeline};
 pub use rank::{Direction, Ranked, Where};
 pub use value::{Look, Value};
 
-/// In which order replicas are to be tried. Its text is the canonical form, which reads back as the same statement as long as it has at most
-/// 4096 bytes.
+/// An order in which to try replicas. Its `Display` output is the canonical form, which parses to the same statement if it has
+/// at most 4096 bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     keys: Vec<Key>,
     condition: Option<Condition>,
-    /// What orders those of which no key is known.
+    /// Name that orders candidates without any known key.
     backup: Option<String>,
 }
 
-/// One thing that replicas are ordered by.
+/// A sort key of replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// The metric or property, with its prefix if it has one.
+    /// The metric or property, with its prefix if any.
     pub name: String,
-    /// What the statement says of its direction. If nothing, the metric's definition decides.
+    /// Explicit direction. If `None`, the metric's definition decides.
     pub direction: Option<Direction>,
 }
 
 impl Statement {
-    /// The keys, the most important first: 1 to 16.
+    /// Returns the keys, most important first: 1 to 16.
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// The same statement, in which candidates of which no key is known are ordered by `name`, which stay behind all others. Its text does not say so.
+    /// Orders candidates without any known key by `name`. They stay behind all others. The text form does not include it.
     #[must_use]
     pub fn with_backup(self, name: &str) -> Self {
         Self { backup: Some(name.to_owned()), ..self }
     }
 
-    /// What orders candidates of which no key is known.
+    /// Returns the name that orders candidates without any known key.
     pub fn backup(&self) -> Option<&str> {
         self.backup.as_deref()
     }
 
-    /// Each name that [`Self::order`] looks up, once, as they come in the statement; the backup last.
+    /// Returns each name that [`Self::order`] looks up, without duplicates, in statement order; the backup is last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mut names = self.named();
         names.extend(self.backup());
@@ -87,12 +88,12 @@ impl Statement {
         names.into_iter().filter(move |name| seen.insert(*name))
     }
 
-    /// Whether its keys or its condition look `name` up.
+    /// Returns whether the keys or the condition look up `name`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.named().contains(&name)
     }
 
-    /// The names in its keys and its condition.
+    /// Returns the names in the keys and the condition.
     fn named(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
         if let Some(condition) = &self.condition {
@@ -101,8 +102,8 @@ impl Statement {
         names
     }
 
-    /// The `candidates` in their order, the best first. `directions` is asked for the keys of which the statement does not say it; `where_`
-    /// says what becomes of candidates for which the condition is not true. Takes memory for each candidate and key.
+    /// Sorts `candidates`, best first. `directions` supplies the direction of keys for which the statement has none; `where_`
+    /// selects the handling of candidates that do not satisfy the condition. Allocates memory per candidate and key.
     pub fn order<L: Look>(
         &self,
         candidates: &[L],

@@ -1,11 +1,11 @@
-//! What changed between two versions of a JSON document, as RFC 8895 (SSE) and RFC 9569 (TIPS) send it.
+//! Differences between two versions of a JSON document, as sent by RFC 8895 (SSE) and RFC 9569 (TIPS).
 //!
-//! Two kinds of patches are known. A merge patch ([`merge_patch`], RFC 7396) looks like the document with only what is
-//! new in it, and `null` for what is gone; it replaces arrays whole and cannot set anything to `null`. A JSON patch
-//! ([`json_patch()`], RFC 6902) is a list of operations, and adds one prefix to a long list in one line. A server sends
-//! the [`smallest`] [`Change`] that its client takes; a client applies what it was sent ([`Change::apply`]).
+//! There are two kinds of patches. A merge patch ([`merge_patch`], RFC 7396) has the shape of the document, reduced to its new
+//! members, with `null` for removed ones; it replaces whole arrays and cannot set a value to `null`. A JSON patch
+//! ([`json_patch()`], RFC 6902) is a list of operations, which adds a prefix to a long list in one line. A server sends the
+//! [`smallest`] [`Change`] that its client accepts; the client applies it ([`Change::apply`]).
 //!
-//! Nothing here knows streams, sequence numbers or the resources that the documents are of.
+//! Streams, sequence numbers and the resources behind the documents are handled elsewhere.
 
 mod apply;
 mod operations;
@@ -19,13 +19,13 @@ pub use self::{
     operations::json_patch,
 };
 
-/// The media type of merge patches (RFC 7396 §4).
+/// Media type of merge patches (RFC 7396 §4).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The media type of JSON patches (RFC 6902 §6).
+/// Media type of JSON patches (RFC 6902 §6).
 pub const JSON_PATCH: &str = "application/json-patch+json";
 
-/// What makes one version of a document of another.
+/// A patch from one version of a document to another.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A merge patch.
@@ -35,7 +35,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The change that was sent as `value` with that media type; none if the type is of no patch.
+    /// Creates a change from a received value and its media type. Returns `None` if the type is not that of a patch.
     pub fn of(media_type: &str, value: Value) -> Option<Self> {
         match media_type {
             MERGE_PATCH => Some(Self::Merge(value)),
@@ -44,7 +44,7 @@ impl Change {
         }
     }
 
-    /// How it is labelled on the wire.
+    /// Returns the media type.
     pub fn media_type(&self) -> &'static str {
         match self {
             Self::Merge(_) => MERGE_PATCH,
@@ -52,17 +52,17 @@ impl Change {
         }
     }
 
-    /// What is sent.
+    /// Returns the patch itself.
     pub fn value(&self) -> &Value {
         match self {
             Self::Merge(value) | Self::Json(value) => value,
         }
     }
 
-    /// The document that it makes of `document`, which is lost if that fails.
+    /// Applies the change to `document`, which is lost on failure.
     ///
     /// # Errors
-    /// As [`apply_json`]. A merge patch can always be applied.
+    /// As [`apply_json`]. A merge patch always succeeds.
     pub fn apply(&self, document: Value) -> Result<Value, PatchError> {
         match self {
             Self::Merge(patch) => Ok(apply_merge(document, patch)),
@@ -71,7 +71,7 @@ impl Change {
     }
 }
 
-/// The kinds of changes that may be sent, as `incremental-change-media-types` names them (RFC 8895 §6.3). By default none.
+/// Kinds of changes that may be sent, from `incremental-change-media-types` (RFC 8895 §6.3). None by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allowed {
     /// Merge patches.
@@ -84,14 +84,14 @@ impl Allowed {
     /// Both kinds.
     pub const BOTH: Self = Self { merge: true, json: true };
 
-    /// Those kinds that are in a list of media types, parted by commas. Other types are passed over.
+    /// Parses a comma-separated list of media types. Other types are ignored.
     pub fn listed(media_types: &str) -> Self {
         let has = |wanted: &str| media_types.split(',').any(|media_type| media_type.trim() == wanted);
         Self { merge: has(MERGE_PATCH), json: has(JSON_PATCH) }
     }
 }
 
-/// The list that [`Allowed::listed`] reads.
+/// Writes the list in the form that [`Allowed::listed`] parses.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.merge, self.json) {
@@ -103,8 +103,8 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// The merge patch that makes `new` of `old` (RFC 7396); `{}` for two equal objects. None if it had to contain a `null`
-/// as a value, which would mean that something is gone. Takes time linear in the size of the documents.
+/// Returns the merge patch from `old` to `new` (RFC 7396); `{}` for equal objects. Returns `None` if the patch would contain a
+/// `null` value, which would mean a removal. Takes time linear in the size of the documents.
 pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => merge_objects(old, new).map(Value::Object),
@@ -117,7 +117,7 @@ fn merge_objects(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<M
     let mut patch: Map<_, _> = gone.map(|name| (name.clone(), Value::Null)).collect();
     for (name, value) in new {
         let member = match (old.get(name), value) {
-            // Compared by going in: to ask first whether they are equal would read them again at each level.
+            // Recurse without comparing first, which would read the members again at each level.
             (Some(Value::Object(old)), Value::Object(new)) => match merge_objects(old, new)? {
                 inner if inner.is_empty() => continue,
                 inner => Value::Object(inner),
@@ -131,7 +131,7 @@ fn merge_objects(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<M
     Some(patch)
 }
 
-/// Whether `value` stays what it is if it is merged into nothing. Arrays are not merged, so a `null` in one stays.
+/// Returns whether merging `value` into nothing reproduces it. Arrays are not merged, so a `null` inside one is preserved.
 fn is_mergeable(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.values().all(|member| !member.is_null() && is_mergeable(member)),
@@ -139,8 +139,8 @@ fn is_mergeable(value: &Value) -> bool {
     }
 }
 
-/// The change of an allowed kind that is shortest as JSON, of two equally short ones the merge patch. None if `new` itself
-/// is as short. Of equal documents it is a change that does nothing.
+/// Returns the allowed change with the shortest JSON; on a tie the merge patch. Returns `None` if `new` itself is not longer.
+/// For equal documents it is a change without effect.
 pub fn smallest(old: &Value, new: &Value, allowed: Allowed) -> Option<Change> {
     let merge = allowed.merge.then(|| merge_patch(old, new)).flatten().map(Change::Merge);
     let json = allowed.json.then(|| Change::Json(json_patch(old, new)));
@@ -150,14 +150,14 @@ pub fn smallest(old: &Value, new: &Value, allowed: Allowed) -> Option<Change> {
     (bytes < serialized_bytes(new)).then_some(change)
 }
 
-/// The length of `value` as JSON without blanks.
+/// Returns the length of `value` as compact JSON.
 fn serialized_bytes(value: &Value) -> usize {
     let mut counted = Counted(0);
     serde_json::to_writer(&mut counted, value).expect("keys are strings, and counting does not fail");
     counted.0
 }
 
-/// Bytes that were written to nowhere.
+/// Counts written bytes and discards them.
 struct Counted(usize);
 
 impl io::Write for Counted {

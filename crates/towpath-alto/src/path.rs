@@ -1,8 +1,9 @@
-//! The way between two addresses, as a list of elements that others may share (RFC 9275 §4).
+//! Path between two addresses as a list of abstract network elements that paths may share (RFC 9275 §4).
 //!
-//! A route gives the link from its router to the next one, and an element for each two neighbours in its AS path: so two ways that meet far away show where. (A
-//! router knows nothing of the links within other systems.) Where both ends are attached to one topology, its links on the shortest way are the elements instead,
-//! each direction for itself, and those of its nodes of which a capacity is told. Names follow from what an element is, and from nothing else.
+//! A route contributes the link from its router to the next hop, and one element per pair of neighbours in its AS path, so
+//! that paths that meet at a distance share elements. (A router knows nothing of the links within other systems.) If both ends
+//! are attached to one topology, the elements are instead the directed links of the shortest path in it, and its nodes with a
+//! known capacity. The name of an element depends only on the element.
 
 #[cfg(test)]
 mod tests;
@@ -19,22 +20,22 @@ use crate::{
 /// An abstract network element.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Element {
-    /// The link from a router to the next one.
+    /// The link from a router to the next hop.
     Link {
-        /// From it,
+        /// The router.
         router: RouterName,
-        /// to the one with this address.
+        /// Address of the next hop.
         next_hop: IpAddr,
     },
     /// The link, or links, between two autonomous systems.
     Adjacency(Hop, Hop),
-    /// One direction of a link of a topology.
+    /// One direction of a topology link.
     Span {
         /// The topology.
         topology: TopologyName,
-        /// From this node,
+        /// Source node.
         from: NodeName,
-        /// to this one.
+        /// Target node.
         to: NodeName,
     },
     /// A node of a topology.
@@ -47,9 +48,9 @@ pub enum Element {
 }
 
 impl Element {
-    /// Its name: `link:ROUTER-ADDRESS`, `as:NUMBER-NUMBER`, `topo:TOPOLOGY:FROM-TO` (`FROM--TO` if one of them has a dash) or `node:TOPOLOGY:NODE`, with `_` for
-    /// each dot, which RFC 7285 §10.1 keeps for other uses, and `@` for each blank. Where that is too long, has other characters, or could be the name of two
-    /// elements, a digest of it.
+    /// Returns the name: `link:ROUTER-ADDRESS`, `as:NUMBER-NUMBER`, `topo:TOPOLOGY:FROM-TO` (`FROM--TO` if either has a dash)
+    /// or `node:TOPOLOGY:NODE`, with `_` for each dot, which RFC 7285 §10.1 reserves, and `@` for each blank. If the result is
+    /// too long, has other characters, or is ambiguous, a digest replaces the part after the first colon.
     pub fn name(&self) -> AneName {
         let (kind, text) = match self {
             Element::Link { router, next_hop } => ("link", format!("{router}-{next_hop}")),
@@ -60,11 +61,11 @@ impl Element {
         let plain = Some(text.replace('.', "_").replace(' ', "@")).filter(|_| !text.contains('_'));
         let named = plain.and_then(|plain| AneName::new(&format!("{kind}:{plain}")).ok());
         named.unwrap_or_else(|| {
-            AneName::new(&format!("{kind}:{}", Tag::of(text.as_bytes()))).expect("digits make a name")
+            AneName::new(&format!("{kind}:{}", Tag::of(text.as_bytes()))).expect("hex digits form a valid name")
         })
     }
 
-    /// What can go through it, in bits per second, as far as its topology tells.
+    /// Returns the capacity in bits per second, if the topology defines it.
     pub fn capacity_bits_per_s(&self, world: &World) -> Option<f64> {
         match self {
             Element::Link { .. } | Element::Adjacency(..) => None,
@@ -80,7 +81,8 @@ impl Element {
     }
 }
 
-/// The text for some nodes of a topology. Where it could be taken apart in two ways, lines part it, which no name has.
+/// Returns the text for nodes of a topology. If it would be ambiguous, newlines separate the names, because no name contains
+/// one.
 fn within(topology: &TopologyName, nodes: &[&NodeName]) -> String {
     let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
     let is_plain = |name: &&str| {
@@ -94,7 +96,7 @@ fn within(topology: &TopologyName, nodes: &[&NodeName]) -> String {
     format!("{topology}:{}", names.join(dash))
 }
 
-/// A word for one autonomous system, or for some of which nobody knows the order.
+/// Returns a name for one autonomous system or an unordered set of them.
 pub(crate) fn system(hop: &Hop) -> String {
     match hop {
         Hop::As(number) => number.to_string(),
@@ -105,51 +107,51 @@ pub(crate) fn system(hop: &Hop) -> String {
     }
 }
 
-/// More routers than this in a row are taken for a circle.
+/// Maximum number of consecutive routers; more are treated as a routing loop.
 const MOST_ROUTERS: usize = 64;
 
-/// One end of ways, with what is to be known of it. It is looked up once, however many pairs it is in.
+/// One end of paths with its router and attachments, looked up once however many pairs include it.
 #[derive(Debug, Clone)]
 pub struct End<'a> {
     address: IpAddr,
-    /// The router whose routes traffic from there takes.
+    /// The router whose routes traffic from this address takes.
     router: Option<&'a RouterName>,
-    /// The topologies to which it is attached, each with the number of a node.
+    /// The topologies that the address is attached to, with the node index in each.
     nodes: Vec<(&'a TopologyName, u32)>,
 }
 
 impl<'a> End<'a> {
-    /// The end that `address` is.
+    /// Looks up `address`.
     pub fn of(world: &'a World, address: IpAddr) -> Self {
         Self { address, router: world.router_of(address), nodes: world.attachments(address).collect() }
     }
 
-    /// Whether a way may begin there: a router or a topology knows where it leads.
+    /// Returns whether paths can start here, because a router or a topology is known.
     pub fn is_known(&self) -> bool {
         self.router.is_some() || !self.nodes.is_empty()
     }
 }
 
-/// A topology with the numbers of two of its nodes.
+/// A topology and the indices of two of its nodes.
 type NodePair<'a> = (&'a TopologyName, u32, u32);
 
-/// The ways of a world that are asked for, each found once.
+/// Computes and caches the requested paths.
 #[derive(Debug)]
 pub struct Paths<'a> {
     world: &'a World,
     elements: Vec<Element>,
     numbers: HashMap<Element, u32>,
-    /// Ways by their elements' numbers.
+    /// Paths as element indices.
     paths: Vec<Rc<[u32]>>,
     path_numbers: HashMap<Rc<[u32]>, u32>,
-    /// The path behind a way of a router that leads to no other known router.
+    /// Paths by route, for routes whose next hop is no known router.
     found: HashMap<(&'a RouterName, u32), u32>,
-    /// The paths between nodes, where there is one.
+    /// Paths between nodes; `None` where there is none.
     crossed: HashMap<NodePair<'a>, Option<u32>>,
 }
 
 impl<'a> Paths<'a> {
-    /// Ways of `world`, none found yet.
+    /// Creates an empty cache for `world`.
     pub fn of(world: &'a World) -> Self {
         Self {
             world,
@@ -162,9 +164,9 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The number of the path from one end to another: over the first topology, by name, to which both are attached and that has a way between them, else by the
-    /// routes of the router behind which the source is. None if there is neither, or only a circle, and between families: packets of one do not become those of the
-    /// other.
+    /// Returns the index of the path between two ends. It uses the first topology, by name, that both are attached to and that
+    /// connects them, else the routes of the source's router. Returns `None` if there is neither, if the routes form a loop,
+    /// and between address families, because packets are not translated.
     pub fn between(&mut self, from: &End<'a>, to: &End<'a>) -> Option<u32> {
         if from.address.is_ipv4() != to.address.is_ipv4() {
             return None;
@@ -176,7 +178,7 @@ impl<'a> Paths<'a> {
         crossed.or_else(|| self.route(from.router?, to.address))
     }
 
-    /// The path between two nodes of a topology.
+    /// Returns the path between two nodes of a topology.
     fn cross(&mut self, pair: NodePair<'a>) -> Option<u32> {
         if let Some(path) = self.crossed.get(&pair) {
             return *path;
@@ -186,7 +188,7 @@ impl<'a> Paths<'a> {
         path
     }
 
-    /// The path by the routes of `router`.
+    /// Returns the path along the routes of `router`.
     fn route(&mut self, router: &'a RouterName, destination: IpAddr) -> Option<u32> {
         let world = self.world;
         let table = world.table(router)?;
@@ -198,7 +200,7 @@ impl<'a> Paths<'a> {
         let is_last = way.next_hop.and_then(|next| world.router_at(next)).is_none();
         let elements = along(world, router, way, destination)?;
         let path = self.path(elements);
-        // Behind another router, addresses that take the same way here may part.
+        // Behind another router, addresses of the same route here may diverge.
         if is_last {
             self.found.insert((router, number), path);
         }
@@ -226,23 +228,23 @@ impl<'a> Paths<'a> {
         number
     }
 
-    /// The paths that were found, in the order of their numbers: the positions of the [elements](Self::elements) of each, from source to destination.
+    /// Returns the paths found, by index: for each the indices of its [elements](Self::elements), from source to destination.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         self.paths.iter().map(|path| &**path)
     }
 
-    /// How many elements the path of that number has.
+    /// Returns the number of elements of a path.
     pub fn length(&self, path: u32) -> usize {
         self.paths[path as usize].len()
     }
 
-    /// The elements of all paths that were found, each once.
+    /// Returns the distinct elements of all paths found.
     pub fn elements(&self) -> &[Element] {
         &self.elements
     }
 }
 
-/// The elements on the shortest way between two nodes of a topology.
+/// Returns the elements of the shortest path between two nodes of a topology.
 fn across(world: &World, (name, from, to): NodePair<'_>) -> Option<Vec<Element>> {
     let topology = world.topology(name)?;
     let mut elements = Vec::new();
@@ -260,7 +262,7 @@ fn across(world: &World, (name, from, to): NodePair<'_>) -> Option<Vec<Element>>
     Some(elements)
 }
 
-/// The elements on the way that `router` has to `destination`, and on those of the routers behind it; none if that is a circle.
+/// Returns the elements on the route of `router` to `destination` and on those of the following routers, or `None` for a loop.
 fn along<'a>(
     world: &'a World,
     mut router: &'a RouterName,

@@ -1,24 +1,24 @@
-//! What is wrong with a request, as ALTO tells it (RFC 7285 §8.5).
+//! ALTO error responses to invalid requests (RFC 7285 §8.5).
 
 use std::fmt::Display;
 
 use serde_json::{Map, Value, json};
 
-/// The kinds of errors that RFC 7285 §8.5.2 knows.
+/// Error codes of RFC 7285 §8.5.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// The request is no JSON.
+    /// The request is not valid JSON.
     Syntax,
     /// A field is missing.
     MissingField,
-    /// A field has another JSON type than it must.
+    /// A field has the wrong JSON type.
     InvalidFieldType,
-    /// A field, or an element of it, has a value that it cannot have.
+    /// A field or one of its elements has an invalid value.
     InvalidFieldValue,
 }
 
 impl Code {
-    /// Its name on the wire.
+    /// Returns the name used on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Code::Syntax => "E_SYNTAX",
@@ -29,55 +29,55 @@ impl Code {
     }
 }
 
-/// One error of a request; its client's fault. Answered with status 400 and the media type [`crate::media::ERROR`].
+/// An error in a client's request. Sent with status 400 and the media type [`crate::media::ERROR`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {reason}", code.name(), field.as_ref().map(|field| format!(" {field}")).unwrap_or_default())]
 pub struct Problem {
-    /// What kind.
+    /// Error code.
     pub code: Code,
-    /// The field, with those that it is in: `cost-type/cost-metric`.
+    /// Path of the field: `cost-type/cost-metric`.
     pub field: Option<String>,
-    /// Its value as text. Only with a field.
+    /// Value of the field as text. Only with a field.
     pub value: Option<String>,
-    /// For people: what is wrong, and what to do. Of [`Code::Syntax`] it goes to the client as `syntax-error`.
+    /// Human-readable cause and remedy. For [`Code::Syntax`] it is sent as `syntax-error`.
     pub reason: String,
 }
 
-/// The longest value that an error repeats, in characters.
+/// Maximum number of characters of a value repeated in an error.
 const VALUE_LENGTH: usize = 256;
 
 impl Problem {
-    /// The request is no JSON, for that reason and at that place.
+    /// Creates the error for a request that is not valid JSON.
     pub fn syntax(reason: &(impl Display + ?Sized)) -> Self {
         Self { code: Code::Syntax, field: None, value: None, reason: reason.to_string() }
     }
 
-    /// The field is missing.
+    /// Creates the error for a missing field.
     pub fn missing(field: impl Into<String>) -> Self {
-        let reason = "this field must be there".into();
+        let reason = "this field is required".into();
         Self { code: Code::MissingField, field: Some(field.into()), value: None, reason }
     }
 
-    /// The field is no `expected`.
+    /// Creates the error for a field whose type is not `expected`.
     pub fn wrong_type(field: impl Into<String>, expected: &str) -> Self {
         let reason = format!("this must be {expected}");
         Self { code: Code::InvalidFieldType, field: Some(field.into()), value: None, reason }
     }
 
-    /// The field, or an element of it, cannot have that value.
+    /// Creates the error for an invalid value of a field or of one of its elements.
     pub fn bad_value(field: impl Into<String>, value: &str, reason: &(impl Display + ?Sized)) -> Self {
         let value = value.chars().take(VALUE_LENGTH).collect();
         let reason = reason.to_string();
         Self { code: Code::InvalidFieldValue, field: Some(field.into()), value: Some(value), reason }
     }
 
-    /// The same error of what is within the field `parent`.
+    /// Prefixes the field path with `parent`.
     pub fn within(mut self, parent: &str) -> Self {
         self.field = Some(self.field.map_or_else(|| parent.to_owned(), |field| format!("{parent}/{field}")));
         self
     }
 
-    /// The document that tells the client. `description` is ours: RFC 7285 §8.3.7 has clients ignore what they do not know.
+    /// Returns the error document. `description` is our extension: RFC 7285 §8.3.7 requires clients to ignore unknown fields.
     pub fn document(&self) -> Value {
         let mut meta = Map::new();
         meta.insert("code".into(), self.code.name().into());

@@ -1,4 +1,4 @@
-//! What is known of entities, and what they inherit (RFC 9240 §5.3).
+//! Properties of entities and their inheritance (RFC 9240 §5.3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::{
     names::PropertyName,
 };
 
-/// The properties of all entities. Prefixes hand theirs down: an address has what the longest prefix with that property says.
+/// Properties of all entities. An address inherits each property from the longest prefix that defines it.
 #[derive(Debug, Clone, Default)]
 pub struct Properties {
     of_addresses: BTreeMap<PropertyName, PrefixMap<Value>>,
@@ -18,7 +18,7 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Notes a property; a later one takes the place of an earlier one. `null` says that there is no value, whatever a shorter prefix says.
+    /// Sets a property, replacing an earlier value. `null` means that there is no value, and overrides shorter prefixes.
     pub fn insert(&mut self, entity: Entity, name: PropertyName, value: Value) {
         match entity {
             Entity::Address(prefix) => self.of_addresses.entry(name).or_default().insert(prefix, value),
@@ -26,7 +26,7 @@ impl Properties {
         };
     }
 
-    /// What is said of an entity, itself or by a prefix that covers it. Undefined is `None`; `null` is defined.
+    /// Returns the value of an entity, own or inherited. `None` is undefined; `null` is a defined value.
     pub fn get(&self, entity: &Entity, name: &str) -> Option<&Value> {
         match entity {
             Entity::Address(prefix) => self.of_addresses.get(name)?.get_lpm(prefix).map(|(_, value)| value),
@@ -34,12 +34,12 @@ impl Properties {
         }
     }
 
-    /// Whether something is said of that entity itself, which is no address.
+    /// Returns whether a non-address entity has properties of its own.
     pub fn speaks_of(&self, entity: &Entity) -> bool {
         self.of_others.contains_key(entity)
     }
 
-    /// What is said of an entity itself.
+    /// Returns the entity's own value.
     pub fn own(&self, entity: &Entity, name: &str) -> Option<&Value> {
         match entity {
             Entity::Address(prefix) => self.of_addresses.get(name)?.get(prefix),
@@ -47,12 +47,12 @@ impl Properties {
         }
     }
 
-    /// The entities of which something is said, addresses left out.
+    /// Returns the non-address entities with properties.
     pub fn others(&self) -> impl Iterator<Item = &Entity> {
         self.of_others.keys()
     }
 
-    /// The entities within `entity`, itself not, of which one of these properties is said. Only prefixes have any.
+    /// Returns the entities strictly within `entity` that define one of `names`. Only prefixes contain entities.
     pub fn beneath(&self, entity: &Entity, names: &[&str]) -> BTreeSet<Entity> {
         let Entity::Address(prefix) = entity else { return BTreeSet::new() };
         let of_name = names.iter().filter_map(|name| self.of_addresses.get(*name));
@@ -60,7 +60,7 @@ impl Properties {
         children.filter(|child| child != prefix).map(Entity::Address).collect()
     }
 
-    /// The domains of which something is said, with the names of what is said of their entities. It looks through all of them.
+    /// Returns the domains with the property names of their entities. Scans all properties.
     pub fn domains(&self) -> BTreeMap<Domain, BTreeSet<PropertyName>> {
         let addresses = self.of_addresses.iter().flat_map(|(name, prefixes)| {
             prefixes.keys().map(move |prefix| (Entity::Address(prefix).domain(), name.clone()))
@@ -76,7 +76,7 @@ impl Properties {
         domains
     }
 
-    /// All entities of a domain of which something is said.
+    /// Returns all entities of a domain.
     pub fn entities(&self, domain: &Domain) -> BTreeSet<Entity> {
         let addresses = self.of_addresses.values().flat_map(PrefixMap::keys).map(Entity::Address);
         let others = self.of_others.keys().cloned();

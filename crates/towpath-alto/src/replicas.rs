@@ -1,15 +1,15 @@
-//! Lists of replicas as programs hand them around: read, put into another order, and written again as they were.
+//! Reads replica lists in the formats that other programs exchange, and writes them back in a different order.
 //!
-//! A list tells of one or more files where their replicas are. Known are Metalink 4 (RFC 5854) with what Rucio adds to it,
-//! JSON as Rucio's `list_replicas` gives it and simpler forms of it, and plain lines. Which of these a document is, its
-//! first character tells: `<`, `[` or `{`, anything else.
+//! A list names the replicas of one or more files. Supported formats are Metalink 4 (RFC 5854) with Rucio's extensions, the
+//! JSON of Rucio's `list_replicas` and simpler forms of it, and plain lines. The first character determines the format: `<`;
+//! `[` or `{`; anything else.
 //!
-//! [`Replicas`] keeps the document and where in it each replica is. To write another order, the replicas of a file change
-//! places with each other, and their priorities are counted anew from 1; every other byte stays, and so does what nobody
-//! here understands. A replica that is left out goes with its comma, its line or the blanks before its element.
+//! [`Replicas`] keeps the document and the position of each replica in it. When written in another order, the replicas of a
+//! file swap positions, and priorities are renumbered from 1; all other bytes are preserved, including unknown extensions. A
+//! dropped replica is removed with its comma, its line or the whitespace before its element.
 //!
-//! What a replica costs is not known here, and nothing is fetched. To copy what a Metalink names,
-//! `towpath_proto::metalink` reads it with stricter rules.
+//! This module does not compute costs and fetches nothing. To copy the files of a Metalink, `towpath_proto::metalink` parses
+//! it with stricter rules.
 
 mod json;
 mod lines;
@@ -17,80 +17,80 @@ mod metalink;
 
 use std::ops::Range;
 
-/// The longest list that is read, in bytes.
+/// Maximum size of a list, in bytes.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// The most replicas of one list, of all its files.
+/// Maximum number of replicas in a list, over all its files.
 pub const MAX_REPLICAS: usize = 10_000_000;
 
-/// The worst priority that there is (RFC 5854 §4.2.16.1). Those behind the 999,999th have the same.
+/// Lowest priority (RFC 5854 §4.2.16.1). Replicas after the 999,999th share it.
 const WORST_PRIORITY: usize = 999_999;
 
-/// A list of replicas. In memory it is its document, and for each replica its URL again and at most 300 bytes more.
+/// A replica list. Memory: the document, and for each replica its URL and up to 300 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replicas {
     document: String,
-    /// The length of a byte order mark. All places are counted from behind it.
+    /// Length of the byte order mark. All positions are relative to its end.
     head: usize,
     files: Vec<ReplicatedFile>,
 }
 
-/// A file and where it is.
+/// A file and its replicas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicatedFile {
-    /// What the list calls it, with its scope if that is told: `scope:name`. Lines and arrays of URLs call it nothing.
+    /// Name of the file, with its scope if known: `scope:name`. `None` in lines and arrays of URLs.
     pub name: Option<String>,
-    /// Its replicas, in the order of the list.
+    /// Its replicas, in list order.
     pub replicas: Vec<Replica>,
-    /// Where each of them is in the document, ascending.
+    /// Position of each replica in the document, ascending.
     slots: Vec<Slot>,
 }
 
-/// One replica of a file, as far as its list tells.
+/// One replica of a file, with the data from its list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replica {
-    /// Where it is; as it stands there, so perhaps no valid URL.
+    /// URL exactly as listed, not validated.
     pub url: String,
-    /// At which site: Rucio's RSE, or what a Metalink has as `location`.
+    /// Site: Rucio's RSE, or the `location` of a Metalink.
     pub site: Option<String>,
-    /// The lower, the better; from 1.
+    /// Priority from 1; lower is better.
     pub priority: Option<u32>,
-    /// What Rucio says of the way to it: `lan` or `wan`.
+    /// Rucio's network domain: `lan` or `wan`.
     pub domain: Option<String>,
 }
 
-/// Why a list cannot be read: always the fault of whoever wrote it.
+/// Why a list cannot be read. The list itself is always at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicaError {
-    /// It is longer than [`MAX_BYTES`].
+    /// The list is longer than [`MAX_BYTES`].
     #[error("the list of replicas has {0} bytes, and at most {MAX_BYTES} are read: split it")]
     TooLarge(usize),
-    /// It has more than [`MAX_REPLICAS`].
+    /// The list has more than [`MAX_REPLICAS`].
     #[error("the list has more than {MAX_REPLICAS} replicas: split it")]
     TooMany,
-    /// It is of no known form.
+    /// The list is malformed or of unknown format.
     #[error("the list of replicas is wrong in line {line}: {problem}")]
     Invalid {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What is wrong, at most 200 characters in one line.
+        /// Description of the problem, one line of at most 200 characters.
         problem: String,
     },
 }
 
 impl Replicas {
-    /// Reads a list: UTF-8, with or without a byte order mark.
+    /// Parses a list in UTF-8, with or without a byte order mark.
     ///
-    /// - Metalink 4: each `file` with its `url` elements, whose attributes `location`, `domain` and `priority` count.
-    ///   `metaurl` is none of them. A document type is refused, entities are none but the five of XML. `&` without a name
-    ///   and `;` stands for itself, since some write names and URLs unescaped.
-    /// - JSON: one or more values, each an array of URLs, an array of objects with `url`, `pfn` or `name` (the first of
-    ///   these that is there), or an object of `list_replicas`, with `pfns`; or an array of the latter. `rse`, `location`
-    ///   or `site`, `domain` and `priority` count in objects, and in the members of `pfns`.
-    /// - Lines: one URL in each, all of one file. Empty lines and those that start with `#` stay where they are.
+    /// - Metalink 4: each `file` with its `url` elements and their attributes `location`, `domain` and `priority`. `metaurl`
+    ///   is ignored. A document type is rejected, and only the five entities of XML are known. An `&` that starts no reference
+    ///   stands for itself, because some programs do not escape names and URLs.
+    /// - JSON: one or more values, each an array of URLs, an array of objects with `url`, `pfn` or `name` (the first that is
+    ///   present), or an object of `list_replicas`, with `pfns`; or an array of the latter. Objects, and the members of
+    ///   `pfns`, may have `rse`, `location` or `site`, `domain` and `priority`.
+    /// - Lines: one URL per line, all of one file. Empty lines and those that start with `#` stay in place.
     ///
     /// # Errors
-    /// [`ReplicaError`]. A list may have no files, and a file no replicas.
+    /// Returns [`ReplicaError`]. A list without files, or a file without replicas, is valid.
     pub fn read(document: Vec<u8>) -> Result<Self, ReplicaError> {
         Self::read_within(document, MAX_BYTES, MAX_REPLICAS)
     }
@@ -102,7 +102,7 @@ impl Replicas {
         let document = String::from_utf8(document).map_err(|error| {
             ReplicaError::invalid(error.as_bytes(), error.utf8_error().valid_up_to(), "it is not UTF-8")
         })?;
-        // All of them: the reader of XML passes one over without counting it.
+        // Strip all of them: the XML reader would skip one without counting its bytes.
         let body = document.trim_start_matches('\u{feff}');
         let head = document.len() - body.len();
         let mut listing = Listing { files: Vec::new(), left: max_replicas };
@@ -114,18 +114,17 @@ impl Replicas {
         Ok(Self { document, head, files: listing.files })
     }
 
-    /// The files in the order of the list.
+    /// Returns the files in list order.
     pub fn files(&self) -> &[ReplicatedFile] {
         &self.files
     }
 
-    /// The same document with the replicas of each file in the order that `orders` has for it: indices of
-    /// [`ReplicatedFile::replicas`], the best first.
+    /// Returns the document with the replicas of each file in the order given by `orders`: indices into
+    /// [`ReplicatedFile::replicas`], best first.
     ///
-    /// Replicas that are not in it are dropped; an index that there is not, or that was there before, is passed over.
-    /// Files behind the last of `orders` stay as they are. Where the document had priorities, they become 1, 2, ... in
-    /// that order, at most 999999; in a Metalink each `url` gets one. What else tells of a dropped replica, as `rses`
-    /// does in Rucio's JSON, stays.
+    /// Replicas missing from an order are dropped; invalid and repeated indices are ignored. Files beyond the last of `orders`
+    /// are unchanged. Existing priorities are renumbered 1, 2, ... in that order, at most 999999; in a Metalink each `url`
+    /// gets one. Other references to a dropped replica, such as `rses` in Rucio's JSON, remain.
     pub fn write(&self, orders: &[Vec<usize>]) -> Vec<u8> {
         let body = &self.document[self.head..];
         let mut output = String::with_capacity(self.document.len() + 64);
@@ -149,7 +148,7 @@ impl Replicas {
 }
 
 impl ReplicatedFile {
-    /// Of an order what there is: each replica once at most.
+    /// Returns `order` without invalid and repeated indices.
     fn possible(&self, order: &[usize]) -> Vec<usize> {
         let mut is_free = vec![true; self.slots.len()];
         let takes = |index: &usize| is_free.get_mut(*index).is_some_and(std::mem::take);
@@ -158,7 +157,7 @@ impl ReplicatedFile {
 }
 
 impl ReplicaError {
-    /// `problem` is at the byte `at` of the document.
+    /// Creates the error for `problem` at the byte `at` of the document.
     fn invalid(document: impl AsRef<[u8]>, at: usize, problem: impl AsRef<str>) -> Self {
         let before = document.as_ref().iter().take(at);
         let line = 1 + before.filter(|byte| **byte == b'\n').count();
@@ -167,29 +166,29 @@ impl ReplicaError {
     }
 }
 
-/// Where a replica is in its document.
+/// Position of a replica in its document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Slot {
-    /// What changes places with others of the file.
+    /// Bytes that swap places with those of other replicas of the file.
     span: Range<usize>,
-    /// What goes if there is no replica for this place; `span` is in it, and nothing of other slots.
+    /// Bytes removed if no replica remains for this slot. Contains `span` and overlaps no other slot.
     dropped: Range<usize>,
     priority: PriorityAt,
 }
 
-/// Where the priority of a replica is written. All within its span.
+/// Position at which a replica's priority is written, always within its span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PriorityAt {
-    /// This form has none, or the replica has none and needs none.
+    /// The format has no priority, or the replica has none and needs none.
     Nowhere,
-    /// In place of this number.
+    /// Replaces this number.
     Number(Range<usize>),
-    /// In a new attribute that is put here.
+    /// A new attribute inserted here.
     NewAttribute(usize),
 }
 
 impl Slot {
-    /// Writes what is in it, with that priority.
+    /// Writes the replica with this priority.
     fn write(&self, body: &str, priority: usize, output: &mut String) {
         let priority = priority.min(WORST_PRIORITY);
         let (at, text) = match &self.priority {
@@ -203,20 +202,20 @@ impl Slot {
     }
 }
 
-/// What was read of a list so far.
+/// State of a list being parsed.
 struct Listing {
     files: Vec<ReplicatedFile>,
-    /// How many replicas it may still have.
+    /// Number of replicas still allowed.
     left: usize,
 }
 
 impl Listing {
-    /// The replicas from here on are of another file.
+    /// Starts another file.
     fn begin(&mut self, name: Option<String>) {
         self.files.push(ReplicatedFile { name, ..ReplicatedFile::default() });
     }
 
-    /// The last file has this replica too.
+    /// Adds a replica to the last file.
     fn add(&mut self, replica: Replica, slot: Slot) -> Result<(), ReplicaError> {
         self.left = self.left.checked_sub(1).ok_or(ReplicaError::TooMany)?;
         let file = self.files.last_mut().expect("a file is begun before its replicas are added");
@@ -225,7 +224,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The last replica of the last file.
+    /// Returns the last replica of the last file.
     fn last_mut(&mut self) -> Option<(&mut Replica, &mut Slot)> {
         let file = self.files.last_mut()?;
         file.replicas.last_mut().zip(file.slots.last_mut())

@@ -1,4 +1,4 @@
-//! Measurements as a table: lines of fields with commas between them (RFC 4180), but that a field is in one line.
+//! Measurements as a table of comma-separated values (RFC 4180), except that a field cannot span lines.
 
 use std::{borrow::Cow, str};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::lenient::Scalar;
 
-/// The most fields of a line, so that one of commas alone takes no memory.
+/// Maximum number of fields per line, so that a line of commas cannot exhaust memory.
 const MAX_FIELDS: usize = 256;
 
-/// Where in a line what is.
+/// Column indices of the fields.
 struct Columns {
     src: usize,
     dst: usize,
@@ -22,7 +22,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns that a header names; none if one is missing.
+    /// Returns the columns that a header names, or `None` if a required one is missing.
     fn of(header: &[u8]) -> Option<Self> {
         let names = fields(str::from_utf8(header).ok()?)?;
         let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
@@ -35,7 +35,7 @@ impl Columns {
         })
     }
 
-    /// Takes the sample of a line.
+    /// Reads the sample of a line.
     fn read(&self, line: &[u8], samples: &mut Samples) -> Result<(), Why> {
         let fields = str::from_utf8(line).ok().and_then(fields).ok_or(Why::Columns)?;
         let field = |column: usize| fields.get(column).map(|field| &**field).ok_or(Why::Columns);
@@ -51,7 +51,7 @@ impl Columns {
     }
 }
 
-/// Whether a line names the columns that a table must have.
+/// Returns whether a line names all required columns.
 pub(super) fn is_header(line: &[u8]) -> bool {
     Columns::of(line).is_some()
 }
@@ -59,7 +59,7 @@ pub(super) fn is_header(line: &[u8]) -> bool {
 /// Reads a table.
 ///
 /// # Errors
-/// If its first line is no header. Other lines that do not fit are skipped.
+/// Returns an error if the first line is not a header. Other invalid lines are skipped.
 pub(super) fn read(document: &[u8], samples: &mut Samples) -> Result<(), MeasurementError> {
     let mut lines = lines(document);
     let (line, header) = lines.next().unwrap_or((1, b"".as_slice()));
@@ -73,8 +73,8 @@ pub(super) fn read(document: &[u8], samples: &mut Samples) -> Result<(), Measure
     Ok(())
 }
 
-/// The fields of a line, without quotes and blanks around them. None if a quote is not closed, something follows a quoted
-/// field, or there are too many.
+/// Splits a line into fields, without their quotes and surrounding blanks. Returns `None` if a quote is not closed, a quoted
+/// field is not followed by a comma, or there are too many fields.
 fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -97,7 +97,8 @@ fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     None
 }
 
-/// A field behind its first quote, and what is behind its last. Two quotes within it are one.
+/// Returns a field, given the text after its opening quote, and the text after its closing quote. Two quotes within a field
+/// stand for one.
 fn unquote(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut field = String::new();
     let mut rest = quoted;

@@ -1,19 +1,19 @@
-//! What `iperf3 -J` prints at the client.
+//! Output of `iperf3 -J` at the client.
 
 use super::{
     leaves::Leaves,
     samples::{Samples, Why, cut},
 };
 
-/// Takes the samples of one run: over UDP it does not tell what TCP would carry, and over TCP not what was lost.
+/// Reads the samples of one run. A UDP run yields no throughput, and a TCP run no loss.
 ///
 /// # Errors
-/// If nothing was measured, or it does not tell between which ends.
+/// Returns an error if nothing was measured, or the run does not name its ends.
 pub(super) fn tell(run: &Leaves, samples: &mut Samples) -> Result<(), Why> {
     let protocol = run.text_at("start/test_start/protocol");
     let is_udp = protocol.eq_ignore_ascii_case("udp") || run.has("end/sum/jitter_ms");
     let bits_per_s = run.number_at("end/sum_sent/bits_per_second").filter(|_| !is_udp);
-    // What the sender's kernel does not tell is 0.
+    // 0 means that the sender's kernel reports no RTT.
     let mean_rtt_us = run.number_at("end/streams/0/sender/mean_rtt").filter(|rtt| *rtt > 0.0);
     let told = [
         ("tput", bits_per_s.map(|bits| bits / 8.0)),

@@ -1,4 +1,4 @@
-//! Measurements as JSON: values one after the other, each an object (a record), or an array of them.
+//! Measurements as JSON: concatenated values, each an object (a record) or an array of records.
 
 use serde::de::{DeserializeSeed as _, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::Deserializer;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::lenient::{Fill, Filling};
 
-/// What is wanted of a record, whatever its format.
+/// Paths read from a record, for all formats.
 const FIELDS: [&str; 27] = [
     "src",
     "dst",
@@ -44,19 +44,20 @@ const FIELDS: [&str; 27] = [
     "end/sum/lost_percent",
 ];
 
-/// How records are to be read.
+/// How to interpret records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner<'a> {
-    /// Their format; without one, that of each record is found out.
+    /// Format of the records; `None` to detect it for each record.
     pub(super) format: Option<Format>,
-    /// What they do not tell.
+    /// Facts that the records lack.
     pub(super) beside: Beside<'a>,
 }
 
 /// Reads all records of a document.
 ///
 /// # Errors
-/// If it is no JSON. Where its first line is a whole value and others follow, a line that is none is only skipped.
+/// Returns an error if the document is not valid JSON. If its first line is a complete value and others follow, an invalid
+/// line is only skipped.
 pub(super) fn read(document: &[u8], manner: Manner<'_>, samples: &mut Samples) -> Result<(), MeasurementError> {
     if !has_value_in_each_line(document) {
         let mut records = Records { manner, line: None, number: 0, open: Record::default(), samples };
@@ -79,21 +80,21 @@ fn has_value_in_each_line(document: &[u8]) -> bool {
     lines.next().is_some_and(is_value) && lines.next().is_some()
 }
 
-/// What is wrong with a line, which it takes for the first one.
+/// Returns the error message without its position, which counts from the line as if it were the whole document.
 fn without_line(error: &serde_json::Error) -> String {
     let reason = error.to_string();
     reason.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// One object with what is known of it.
+/// One object and the fields read from it.
 pub(super) struct Record {
-    /// What is at the places of [`FIELDS`].
+    /// Values at the paths in [`FIELDS`].
     pub(super) leaves: Leaves,
-    /// What is in `value`, or what else it is called.
+    /// Contents of `value` or of its aliases.
     pub(super) values: Values,
-    /// What is in `network`.
+    /// Contents of `network`.
     pub(super) legs: probe::Legs,
-    /// Whether it has any member.
+    /// Whether the object has any member.
     is_object: bool,
 }
 
@@ -105,7 +106,7 @@ impl Default for Record {
 }
 
 impl Record {
-    /// The format that it seems to have.
+    /// Detects the format of the record.
     fn format(&self) -> Option<Format> {
         let has = |path: &str| self.leaves.has(path);
         if has("src") || has("dst") {
@@ -121,9 +122,9 @@ impl Record {
         }
     }
 
-    /// Takes its samples.
+    /// Adds the samples of the record.
     fn tell(self, manner: Manner<'_>, samples: &mut Samples) -> Result<(), Why> {
-        // What stands alone is somebody's, if whose is known.
+        // A bare value is perfSONAR's if the caller supplied its event type.
         let alone = manner.beside.event.map(|_| Format::Perfsonar);
         match manner.format.or_else(|| self.format()).or(alone) {
             Some(Format::Json) => self.tell_plainly(samples),
@@ -134,7 +135,7 @@ impl Record {
         }
     }
 
-    /// Takes what it says in the words of RFC 9439.
+    /// Adds the samples of a record in the terms of RFC 9439.
     fn tell_plainly(self, samples: &mut Samples) -> Result<(), Why> {
         let [src, dst, metric] = ["src", "dst", "metric"].map(|field| self.leaves.text_at(field));
         let series = samples.series(&src, &dst, &metric)?;
@@ -155,22 +156,23 @@ impl Fill for Record {
     }
 }
 
-/// The records of a document, or of one line of it. Each is forgotten once its samples are taken.
+/// Reads the records of a document or of one of its lines. Each record is dropped once its samples are added.
 struct Records<'a> {
     manner: Manner<'a>,
-    /// The line, if that is what a reader of the document looks for.
+    /// Line number to report instead of the record number, when the document is parsed line by line.
     line: Option<usize>,
-    /// Of the record that was read last, from 1.
+    /// Number of the last record read, from 1.
     number: usize,
-    /// The record that is in no array, of which members come one by one.
+    /// The record outside of any array, whose members arrive one by one.
     open: Record,
     samples: &'a mut Samples,
 }
 
 impl Records<'_> {
-    /// Reads values one after the other.
+    /// Reads concatenated values.
     fn read(&mut self, document: &[u8]) -> serde_json::Result<()> {
-        // Where values end is found out first, without taking anything: the deserializer that takes cannot tell cheaply.
+        // A first pass only finds where each value ends: the deserializer that extracts the samples cannot report this
+        // cheaply.
         let mut values = Deserializer::from_slice(document).into_iter::<IgnoredAny>();
         let mut start = 0;
         while let Some(value) = values.next() {
@@ -186,7 +188,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// The next record is complete.
+    /// Handles a complete record.
     fn tell(&mut self, record: Record) {
         self.number += 1;
         self.samples.place = self.line.map_or(Place::Record(self.number), Place::Line);

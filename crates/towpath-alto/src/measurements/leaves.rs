@@ -1,4 +1,4 @@
-//! The few values that are wanted of a large JSON object, found by where they are in it.
+//! Extracts a few values of a large JSON object by their path.
 
 use std::borrow::Cow;
 
@@ -6,46 +6,46 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use crate::lenient::{self, Fill, Filling, Scalar};
 
-/// What [`Leaves::get`] gives where there is nothing.
+/// Returned by [`Leaves::get`] for a path without a value.
 static NOTHING: Scalar = Scalar::Nothing;
 
-/// The scalars at some paths, such as `end/streams/0/sender/mean_rtt`: names of members, and the number of an element.
-/// Of arrays only the first element is looked at.
+/// The scalars at a set of paths, such as `end/streams/0/sender/mean_rtt`: member names and element indices. Only the first
+/// element of an array is read.
 pub(super) struct Leaves {
     wanted: &'static [&'static str],
-    /// One for each path that is wanted.
+    /// One entry per path in `wanted`.
     found: Vec<Scalar>,
-    /// Where the value is that is being read.
+    /// Path of the value being read.
     path: String,
 }
 
 impl Leaves {
-    /// None yet of those paths.
+    /// Creates an empty collection for these paths.
     pub(super) fn of(wanted: &'static [&'static str]) -> Self {
         Self { wanted, found: vec![Scalar::Nothing; wanted.len()], path: String::new() }
     }
 
-    /// Whether none was found.
+    /// Returns whether no value was found.
     pub(super) fn are_empty(&self) -> bool {
         self.found.iter().all(Scalar::is_nothing)
     }
 
-    /// Whether something is there.
+    /// Returns whether `path` has a value.
     pub(super) fn has(&self, path: &str) -> bool {
         !self.get(path).is_nothing()
     }
 
-    /// What is there.
+    /// Returns the value at `path`.
     pub(super) fn get(&self, path: &str) -> &Scalar {
         self.position(path).map_or(&NOTHING, |position| &self.found[position])
     }
 
-    /// The number that is there.
+    /// Returns the number at `path`.
     pub(super) fn number_at(&self, path: &str) -> Option<f64> {
         self.get(path).as_number()
     }
 
-    /// The text that is there; nothing is empty.
+    /// Returns the text at `path`, or an empty string.
     pub(super) fn text_at(&self, path: &str) -> Cow<'_, str> {
         self.get(path).as_text().unwrap_or_default()
     }
@@ -54,7 +54,7 @@ impl Leaves {
         self.wanted.iter().position(|wanted| *wanted == path)
     }
 
-    /// Goes one step further down. Tells whether something is wanted there.
+    /// Descends one step and returns whether any wanted path leads there.
     fn enter(&mut self, step: &str) -> bool {
         if !self.path.is_empty() {
             self.path.push('/');
@@ -65,7 +65,7 @@ impl Leaves {
         self.wanted.iter().any(|wanted| wanted.strip_prefix(path).is_some_and(leads_on))
     }
 
-    /// Lets `fill` fill what is wanted here, if it is.
+    /// Calls `fill` if the current path is wanted.
     fn keep(&mut self, fill: impl FnOnce(&mut Scalar)) {
         if let Some(position) = self.position(&self.path) {
             fill(&mut self.found[position]);

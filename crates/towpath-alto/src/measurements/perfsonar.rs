@@ -1,4 +1,4 @@
-//! What perfSONAR sends, and pages of its archives, as esmond gives them.
+//! perfSONAR messages and pages of esmond archives.
 
 use super::{
     Beside,
@@ -7,23 +7,23 @@ use super::{
     time,
 };
 
-/// Types of events that are read: the metric that each is, and what makes its unit that of the metric.
+/// Supported event types, with the metric of each and the factor that converts its unit.
 const EVENTS: [(&str, &str, f64); 5] = [
-    // From bits to bytes.
+    // Bits to bytes.
     ("throughput", "tput", 0.125),
-    // From a share to per cent.
+    // Fraction to per cent.
     ("packet-loss-rate", "lossrate", 100.0),
-    // From milliseconds to microseconds.
+    // Milliseconds to microseconds.
     ("histogram-owdelay", "delay-ow", 1e3),
     ("histogram-rtt", "delay-rt", 1e3),
     // A number of segments, for which RFC 9439 has no metric.
     ("packet-retransmits", "priv:retransmits", 1.0),
 ];
 
-/// Takes the samples of one series of events. What the record does not say is as it is known `beside`.
+/// Adds the samples of one series of events. `beside` supplies the ends and event type that the record lacks.
 ///
 /// # Errors
-/// If its type is not read, or it is not known between which ends.
+/// Returns an error if the event type is not supported or an end is unknown.
 pub(super) fn tell(record: Record, beside: Beside<'_>, samples: &mut Samples) -> Result<(), Why> {
     let leaves = &record.leaves;
     if leaves.has("event-types/0/base-uri") {

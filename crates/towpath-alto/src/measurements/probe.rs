@@ -1,4 +1,4 @@
-//! What `towpath probe --json` prints.
+//! Output of `towpath probe --json`.
 
 use serde::de::SeqAccess;
 
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::lenient::{Fill, Filling};
 
-/// What is wanted of a leg.
+/// Paths read from a leg.
 const FIELDS: [&str; 3] = ["direction", "rate_bytes_per_s", "min_rtt_s"];
 
-/// The most legs of one probe; it makes at most a few for each direction.
+/// Maximum number of legs per probe. A probe has at most a few per direction.
 const MAX_LEGS: usize = 1000;
 
-/// The legs of a probe over the network.
+/// Network legs of a probe.
 #[derive(Default)]
 pub(super) struct Legs(Vec<Leaves>);
 
@@ -33,10 +33,10 @@ impl Fill for Legs {
     }
 }
 
-/// Takes the samples of one probe that was made `here`.
+/// Adds the samples of one probe that ran at `here`.
 ///
 /// # Errors
-/// If it does not tell where the far end is, nobody tells the near one, or no leg over the network was measured.
+/// Returns an error if the remote end or `here` is missing, or if no network leg was measured.
 pub(super) fn tell(record: &Record, here: Option<&str>, samples: &mut Samples) -> Result<(), Why> {
     let url = record.leaves.text_at("url");
     let far = host(&url).ok_or(Why::NoEnd)?;
@@ -64,7 +64,7 @@ pub(super) fn tell(record: &Record, here: Option<&str>, samples: &mut Samples) -
     Ok(())
 }
 
-/// The host in a URL, without its brackets; none if there is none.
+/// Returns the host of a URL, without brackets.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

@@ -1,4 +1,4 @@
-//! Samples as they are gathered from a document, whatever its format.
+//! Samples collected from a document, independent of its format.
 
 use std::{collections::HashMap, fmt, hash::Hash, net::IpAddr};
 
@@ -15,7 +15,7 @@ use crate::{
 const METRICS: [&str; 8] =
     ["delay-ow", "delay-rt", "delay-variation", "lossrate", "hopcount", "tput", "bw-residual", "bw-available"];
 
-/// Why something was skipped.
+/// Why a sample was skipped.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(super) enum Why {
     #[error("an end is missing")]
@@ -24,40 +24,40 @@ pub(super) enum Why {
     End(String),
     #[error("one end is an address and the other a name")]
     MixedEnds,
-    #[error("'{0}' is no metric of RFC 9439 without a statistic, and does not start with `priv:`")]
+    #[error("'{0}' is neither an RFC 9439 metric without a statistic nor starts with `priv:`")]
     Metric(String),
     #[error("there is no value")]
     NoValue,
-    #[error("'{0}' is no number")]
+    #[error("'{0}' is not a number")]
     NoNumber(String),
-    #[error("{0} is no value: a number of 0 or more, for `lossrate` at most 100, for `hopcount` a whole one")]
+    #[error("{0} is not a valid value: expected a number of at least 0, for `lossrate` at most 100, for `hopcount` an integer")]
     Value(f64),
-    #[error("{0} is no number of times that a value was seen")]
+    #[error("{0} is not a valid count")]
     Count(f64),
     #[error("this line does not fit the header")]
     Columns,
-    #[error("this is no JSON: {0}")]
+    #[error("invalid JSON: {0}")]
     Syntax(String),
-    #[error("this is neither an object with src, dst, metric and value, nor of iperf3, perfSONAR or towpath probe")]
+    #[error("expected an object with src, dst, metric and value, or output of iperf3, perfSONAR or towpath probe")]
     Unknown,
     #[error("it has no event type")]
     NoEvent,
-    #[error("this lists what an archive of perfSONAR has, and no values: name the pages at its base-uri")]
+    #[error("this is the index of a perfSONAR archive, without values: use the pages at its base-uri")]
     Listing,
-    #[error("perfSONAR's '{0}' is not read")]
+    #[error("perfSONAR event type '{0}' is not supported")]
     Event(String),
     #[error("nothing was measured: {0}")]
     Failed(String),
-    #[error("towpath probe does not tell where it ran; name that place")]
+    #[error("the output of towpath probe does not name its own end; name it in the configuration")]
     NoHere,
 }
 
-/// At most 64 characters of a text, for people.
+/// Returns the first 64 characters of `text`, for use in messages.
 pub(super) fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// Where in a document a sample is. The first one is 1.
+/// Position of a sample in its document, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Line(usize),
@@ -73,7 +73,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Two ends between which something was measured.
+/// The two ends of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Pair {
     Prefixes(IpNet, IpNet),
@@ -99,7 +99,7 @@ impl End {
     fn new(text: &str) -> Result<Self, Why> {
         let text = text.trim();
         if let Ok(address) = text.parse::<IpAddr>() {
-            // Sockets of IPv6 print IPv4 as ::ffff:192.0.2.1.
+            // IPv6 sockets print IPv4 addresses as ::ffff:192.0.2.1.
             return Ok(End::Prefix(address.to_canonical().into()));
         }
         match text.parse::<IpNet>() {
@@ -110,7 +110,7 @@ impl End {
     }
 }
 
-/// Whether someone meant an address, which must not become a name.
+/// Returns whether `text` looks like a mistyped address, which must not be taken for a name.
 fn is_like_address(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || b".:/".contains(&byte);
     text.starts_with(|first: char| first.is_ascii_digit() || first == ':')
@@ -121,27 +121,27 @@ fn is_like_address(text: &str) -> bool {
 /// The samples of one metric between two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Series {
-    /// The number of the pair.
+    /// Index of the pair.
     pub(super) pair: u32,
-    /// The number of the metric.
+    /// Index of the metric.
     pub(super) metric: u32,
 }
 
-/// One value.
+/// One measured value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
     pub(super) series: Series,
-    /// How often it was seen; not 0.
+    /// Number of times the value was seen; at least 1.
     pub(super) weight: u32,
-    /// In which reading; those of a histogram share one. Later ones have higher numbers.
+    /// Number of the reading, shared by all values of a histogram. Later readings have higher numbers.
     pub(super) reading: u32,
-    /// Seconds since 1970; negative infinity if it is not told, so that those with a time are newer.
+    /// Seconds since 1970; negative infinity if unknown, so that samples with a time count as newer.
     pub(super) time: f64,
     /// In the unit of RFC 9439, finite and not negative.
     pub(super) value: f64,
 }
 
-/// The samples, as far as they were read.
+/// The samples read so far.
 pub(super) struct Samples {
     pairs: Numbered<Pair>,
     metrics: Numbered<CostMetric>,
@@ -150,12 +150,12 @@ pub(super) struct Samples {
     doubts: Doubts,
     room: usize,
     is_full: bool,
-    /// What is being read.
+    /// Position currently being read.
     pub(super) place: Place,
 }
 
 impl Samples {
-    /// None, with room for so many.
+    /// Creates an empty collection that holds up to `room` samples.
     pub(super) fn with_room(room: usize) -> Self {
         Self {
             pairs: Numbered::default(),
@@ -169,18 +169,18 @@ impl Samples {
         }
     }
 
-    /// Whether a sample found no room.
+    /// Returns whether a sample was dropped for lack of room.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Something is skipped.
+    /// Records a skipped sample.
     pub(super) fn doubt(&mut self, why: &Why) {
         let place = self.place;
         self.doubts.add(1, || format!("{place}: {why}"));
     }
 
-    /// The series of that metric between these ends.
+    /// Returns the series of `metric` between these ends.
     pub(super) fn series(&mut self, src: &str, dst: &str, metric: &str) -> Result<Series, Why> {
         let pair = Pair::new(src, dst)?;
         let unknown = || Why::Metric(cut(metric));
@@ -191,7 +191,7 @@ impl Samples {
         Ok(Series { pair: self.pairs.number(pair), metric: self.metrics.number(metric) })
     }
 
-    /// Takes what was read at one time: values, and how often each was seen. What cannot be taken is skipped.
+    /// Adds the samples of one reading: values and their counts. Invalid ones are skipped.
     pub(super) fn take(&mut self, series: Series, time: Option<f64>, values: impl IntoIterator<Item = (f64, f64)>) {
         self.readings = self.readings.wrapping_add(1);
         let time = time.unwrap_or(f64::NEG_INFINITY);
@@ -204,7 +204,7 @@ impl Samples {
         }
     }
 
-    /// Takes all of a list, each times `factor`; those without a time are of that one.
+    /// Adds all values of a list, each multiplied by `factor`. Values without a time of their own get `time`.
     pub(super) fn take_all(
         &mut self,
         series: Series,
@@ -223,7 +223,7 @@ impl Samples {
         Ok(())
     }
 
-    /// How often a value was seen that may be one.
+    /// Returns the weight of a value, or an error if the value or its count is invalid.
     fn weight(&self, series: Series, value: f64, count: f64) -> Result<u32, Why> {
         let metric = self.metrics.list[series.metric as usize].as_str();
         let most = if metric == "lossrate" { 100.0 } else { f64::MAX };
@@ -242,15 +242,15 @@ impl Samples {
         }
     }
 
-    /// All of them, series by series.
+    /// Returns all samples, grouped by series.
     pub(super) fn finish(mut self) -> Measurements {
-        // It is stable: those of a series stay in their order.
+        // A stable sort keeps the order within a series.
         self.list.sort_by_key(|sample| sample.series);
         Measurements { pairs: self.pairs.list, metrics: self.metrics.list, samples: self.list, doubts: self.doubts }
     }
 }
 
-/// Things by numbers, each once.
+/// Distinct items, each with an index.
 struct Numbered<T> {
     numbers: HashMap<T, u32>,
     list: Vec<T>,
@@ -267,7 +267,7 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
         if let Some(number) = self.numbers.get(&thing) {
             return *number;
         }
-        let number = u32::try_from(self.list.len()).expect("a document has less than 2^32 of anything");
+        let number = u32::try_from(self.list.len()).expect("a document has fewer than 2^32 items");
         self.list.push(thing.clone());
         self.numbers.insert(thing, number);
         number

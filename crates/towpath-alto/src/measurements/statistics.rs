@@ -1,24 +1,25 @@
-//! What is said of several samples (RFC 9439 §3.3).
+//! Statistics over several samples (RFC 9439 §3.3).
 
 use super::samples::Sample;
 use crate::{cost::is_whole, facts::Cost, names::CostMetric};
 
-/// The statistics that are told, by what is put behind the name of a metric. The first two also of a single sample.
+/// Suffixes of a metric name for its statistics. The first two also exist for a single sample.
 const SUFFIXES: [&str; 8] = ["", ":cur", ":min", ":max", ":median", ":mean", ":stddev", ":p95"];
 
-/// What the statistics of one metric are called; those whose name would be too long have none.
+/// Names of the statistics of one metric; `None` for a name that would be too long.
 pub(super) struct Names {
     names: [Option<CostMetric>; 8],
-    /// Whether the plain name tells the newest sample, not the median (RFC 9439).
+    /// Whether the plain name holds the newest sample instead of the median (RFC 9439).
     is_current: bool,
-    /// Whether values are whole numbers (RFC 9439 §4.5.2): medians are the lower ones then, and what may have fractions is not told.
+    /// Whether values are integers (RFC 9439 §4.5.2): the median is then the lower of the middle two, and statistics that may
+    /// have fractions are omitted.
     is_whole: bool,
 }
 
-/// The places of the mean and the deviation among [`SUFFIXES`].
+/// Indices of the mean and the deviation in [`SUFFIXES`].
 const WITH_FRACTIONS: [usize; 2] = [5, 6];
 
-/// The names of the statistics of `metric`.
+/// Returns the names of the statistics of `metric`.
 pub(super) fn names(metric: &CostMetric) -> Names {
     let name = |suffix: &str| CostMetric::new(&format!("{metric}{suffix}")).ok();
     let (is_current, is_whole) = (metric.as_str().starts_with("bw-"), is_whole(metric.as_str()));
@@ -29,14 +30,14 @@ pub(super) fn names(metric: &CostMetric) -> Names {
     Names { names, is_current, is_whole }
 }
 
-/// The statistics of one series, which has at least one sample.
+/// Returns the statistics of one series, which must have at least one sample.
 pub(super) fn costs(series: &[Sample], names: &Names) -> Vec<(CostMetric, Cost)> {
     let figures = figures(series, names.is_current, names.is_whole);
     let told = names.names.iter().zip(figures);
     told.filter_map(|(name, figure)| Some((name.clone()?, Cost::new(figure?)?))).collect()
 }
 
-/// What the statistics are, in the order of [`SUFFIXES`].
+/// Computes the statistics in the order of [`SUFFIXES`].
 fn figures(series: &[Sample], is_current: bool, is_whole: bool) -> [Option<f64>; 8] {
     let all = Distribution::of(series);
     let (median, current) = (all.median(is_whole), current(series, is_whole));
@@ -49,20 +50,20 @@ fn figures(series: &[Sample], is_current: bool, is_whole: bool) -> [Option<f64>;
     [plain, current, min, max, Some(median), Some(all.mean()), Some(all.deviation()), Some(all.percentile(95))]
 }
 
-/// The newest sample; of a histogram its median.
+/// Returns the newest sample, or the median of the newest histogram.
 fn current(series: &[Sample], is_whole: bool) -> f64 {
     let age = |one: &&Sample, other: &&Sample| one.time.total_cmp(&other.time).then(one.reading.cmp(&other.reading));
     let newest = series.iter().max_by(age).map_or(0, |sample| sample.reading);
-    // The samples of a reading stand together.
+    // Samples of one reading are adjacent.
     let first = series.iter().position(|sample| sample.reading == newest).unwrap_or(0);
     let count = series[first..].iter().take_while(|sample| sample.reading == newest).count();
     Distribution::of(&series[first..first + count]).median(is_whole)
 }
 
-/// Values in their order, with how often each was seen.
+/// Values in ascending order, with their counts.
 struct Distribution {
     values: Vec<(f64, u64)>,
-    /// How many there are.
+    /// Number of samples.
     total: u64,
 }
 
@@ -74,7 +75,7 @@ impl Distribution {
         Self { values, total }
     }
 
-    /// The value with that rank, from 1 for the least.
+    /// Returns the value of the given rank, from 1 for the smallest.
     fn ranked(&self, rank: u64) -> f64 {
         let mut left = rank;
         for (value, weight) in &self.values {
@@ -86,23 +87,23 @@ impl Distribution {
         self.values.last().map_or(0.0, |(value, _)| *value)
     }
 
-    /// Of two in the middle their mean; of whole numbers the lower one.
+    /// Returns the median: the mean of the middle two values, or for integers the lower of them.
     fn median(&self, is_whole: bool) -> f64 {
         let [lower, upper] = [self.total.div_ceil(2), self.total / 2 + 1].map(|rank| self.ranked(rank));
         if is_whole { lower } else { f64::midpoint(lower, upper) }
     }
 
-    /// The least value such that `share` per cent of them are not above it: that of the nearest rank.
+    /// Returns the smallest value that at least `share` per cent of the samples do not exceed (nearest rank).
     fn percentile(&self, share: u64) -> f64 {
         self.ranked((self.total * share).div_ceil(100))
     }
 
-    /// May be infinite, if values are near the largest number.
+    /// Returns the mean, which may be infinite for values near `f64::MAX`.
     fn mean(&self) -> f64 {
         self.sum(|value| value) / self.total as f64
     }
 
-    /// The deviation of the samples themselves, not an estimate of where they come from.
+    /// Returns the population deviation, not the sample estimate.
     fn deviation(&self) -> f64 {
         let mean = self.mean();
         (self.sum(|value| (value - mean).powi(2)) / self.total as f64).sqrt()
@@ -123,7 +124,7 @@ mod tests {
         Sample { series, weight, reading, time: time.unwrap_or(f64::NEG_INFINITY), value }
     }
 
-    /// Each value once, one after the other.
+    /// One sample per value, with ascending reading numbers.
     fn samples(values: &[f64]) -> Vec<Sample> {
         (1..).zip(values).map(|(reading, value)| sample(reading, None, *value, 1)).collect()
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::world::World;
 
-/// The network map of which PIDs are named here.
+/// The network map that defines the PIDs used in these tests.
 const MAP: &str = r#"
     [network-map.default]
     CERN-PROD = ["192.0.2.0/24"]
@@ -29,7 +29,7 @@ const LINES: &str = r#"
 {"src": "2001:db8::1", "dst": "2001:db8::2", "metric": "priv:score", "value": 3, "time": "1769860800"}
 "#;
 
-/// As iperf 3.9 prints it, shortened.
+/// Output of iperf 3.9, shortened.
 const IPERF3: &str = r#"{
 	"start":	{
 		"connected":	[{ "socket": 5, "local_host": "192.0.2.1", "local_port": 44582,
@@ -72,7 +72,7 @@ fn parse(document: &str) -> Measurements {
     Measurements::parse(document.as_bytes(), None).unwrap()
 }
 
-/// The costs that follow, by their ends and metrics. They make a world.
+/// Returns the resulting costs by ends and metrics, after checking that a snapshot can be built from them.
 fn costs(measurements: &Measurements) -> Value {
     let map = ResourceId::new("default").unwrap();
     let (facts, _) = measurements.facts(&map);
@@ -94,13 +94,13 @@ fn told(document: &str) -> Value {
     costs(&parse(document))
 }
 
-/// How many were skipped, and why the first was.
+/// Returns the number of skipped samples and the reason for the first.
 fn doubts(document: &str) -> (u64, String) {
     let doubts = parse(document).doubts().clone();
     (doubts.skipped, doubts.first.unwrap_or_default())
 }
 
-/// What [`CSV`] and [`LINES`] say.
+/// The costs described by [`CSV`] and [`LINES`].
 fn noon() -> Value {
     json!({
         "192.0.2.1/32 198.51.100.0/24": {
@@ -198,7 +198,7 @@ fn q1_archives_of_perfsonar_are_converted() {
     assert_eq!(doubts(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not read".into()));
 }
 
-/// As perfSONAR puts them on a queue of messages.
+/// The form in which perfSONAR publishes to a message queue.
 #[test]
 fn q1_messages_of_perfsonar_are_read() {
     let meta = r#""meta": { "source": "192.0.2.1", "input_source": "a.example.org", "destination": "198.51.100.7",
@@ -364,7 +364,7 @@ fn limits_hold() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is changed in a document, it is read or refused, and what is read becomes costs.
+    /// Any modified document is either read or rejected, and the samples of one that is read become costs.
     #[test]
     fn no_document_makes_it_panic(
         which in 0..5_usize,
@@ -384,7 +384,7 @@ proptest! {
         }
     }
 
-    /// Statistics are in an order, whatever the samples are.
+    /// Statistics are ordered for arbitrary samples.
     #[test]
     fn statistics_are_ordered(values in prop::collection::vec(0.0..1e9_f64, 2..40)) {
         let list = json!([{ "src": "192.0.2.1", "dst": "192.0.2.2", "metric": "tput", "value": values }]);

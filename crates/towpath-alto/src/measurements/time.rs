@@ -1,9 +1,9 @@
-//! Times as measurements write them.
+//! Timestamps in measurement documents.
 
 use crate::lenient::Scalar;
 
-/// Seconds since 1970 of a number, of a text that is one, or of a time as RFC 3339 writes it: also with a blank for its
-/// `T`, and without a zone, which is UTC then. None if it is nothing of that.
+/// Parses a timestamp to seconds since 1970. Accepts a number, numeric text, and RFC 3339, also with a blank in place of `T`
+/// and without a zone (UTC). Returns `None` for anything else.
 pub(super) fn seconds(time: &Scalar) -> Option<f64> {
     let number = time.as_number();
     let text = || time.as_text().and_then(|text| written(&text));
@@ -18,7 +18,7 @@ fn written(text: &str) -> Option<f64> {
     let [hour, minute] = numbers(minutes, ':')?;
     let second: f64 = second.parse().ok()?;
     let is_possible = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60;
-    // A leap second is the 60th.
+    // A leap second is second 60.
     if !is_possible || !(0.0..61.0).contains(&second) {
         return None;
     }
@@ -26,7 +26,7 @@ fn written(text: &str) -> Option<f64> {
     Some((whole - offset_s) as f64 + second)
 }
 
-/// A time of day without its zone, and how far that is before UTC in seconds.
+/// Splits the zone off a time of day and returns its offset from UTC in seconds.
 fn zoned(clock: &str) -> Option<(&str, i64)> {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
         return Some((clock, 0));
@@ -34,7 +34,7 @@ fn zoned(clock: &str) -> Option<(&str, i64)> {
     let Some(at) = clock.rfind(['+', '-']) else { return Some((clock, 0)) };
     let (clock, zone) = clock.split_at(at);
     let [hours, minutes] = match zone[1..].split_at_checked(2) {
-        // As ISO 8601 has it without a colon.
+        // ISO 8601 also allows an offset without a colon.
         Some((hours, minutes)) if minutes.len() == 2 => [hours.parse().ok()?, minutes.parse().ok()?],
         _ => numbers::<2>(&zone[1..], ':')?,
     };
@@ -42,15 +42,15 @@ fn zoned(clock: &str) -> Option<(&str, i64)> {
     Some((clock, if zone.starts_with('-') { -offset_s } else { offset_s }))
 }
 
-/// The numbers in a text, parted by `separator`; none if there are more or less of them.
+/// Parses the numbers in `text`, separated by `separator`. Returns `None` unless there are exactly `N`.
 fn numbers<const N: usize>(text: &str, separator: char) -> Option<[u16; N]> {
     let numbers: Vec<u16> = text.split(separator).take(N + 1).map(|part| part.parse().ok()).collect::<Option<_>>()?;
     numbers.try_into().ok()
 }
 
-/// The days from 1970 to a day of the Gregorian calendar. Years are counted from March, so that a leap day is the last.
+/// Returns the days from 1970 to a day of the Gregorian calendar. Years start in March, so that a leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    /// From the 1st of March of year 0 to 1970.
+    /// From 1 March of year 0 to 1970.
     const TO_1970: i64 = 719_468;
     let year = if month > 2 { year } else { year - 1 };
     let month = (month + 9) % 12;

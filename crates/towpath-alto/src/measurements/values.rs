@@ -1,33 +1,33 @@
-//! The values of one JSON record: a number, a histogram, or a list of these with their times.
+//! Values of one JSON record: a number, a histogram, or a list of these with their times.
 
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{MAX_SAMPLES, time};
 use crate::lenient::{self, Fill, Filling, Scalar};
 
-/// A value, and how often it was seen at one time.
+/// A value and how often it was seen at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bucket {
-    /// NaN where something else than a number was.
+    /// NaN if the document has no number there.
     pub(super) value: f64,
     pub(super) count: f64,
     /// Seconds since 1970.
     pub(super) time: Option<f64>,
-    /// To which point of the list it belongs, ascending.
+    /// Index of its point in the list, ascending.
     pub(super) point: usize,
 }
 
-/// What a record has for its value: `12.5`, `"12.5"`, `{"12.5": 4, "13": 1}`, or a list of `{"ts": 1, "val": 12.5}`.
+/// The value of a record: `12.5`, `"12.5"`, `{"12.5": 4, "13": 1}`, or a list of `{"ts": 1, "val": 12.5}`.
 #[derive(Default)]
 pub(super) struct Values {
     buckets: Vec<Bucket>,
     points: usize,
-    /// The value that is no list, of which members come one by one.
+    /// The value outside of any list, whose members arrive one by one.
     single: Point,
 }
 
 impl Values {
-    /// All of them, in the order of the document; none if there was no value at all.
+    /// Returns all buckets in document order. Empty if the record has no value at all.
     pub(super) fn into_buckets(mut self) -> Vec<Bucket> {
         let single = std::mem::take(&mut self.single);
         if !single.buckets.is_empty() || !single.time.is_nothing() {
@@ -36,13 +36,13 @@ impl Values {
         self.buckets
     }
 
-    /// The point is complete. One without a value becomes one that nobody can take, so that it is told.
+    /// Adds a complete point. One without a value becomes NaN, so that it is reported as invalid.
     fn close(&mut self, mut point: Point) {
         if point.buckets.is_empty() {
             point.add(f64::NAN, 1.0);
         }
         let time = time::seconds(&point.time);
-        // One more than may be there is enough to know that there are too many.
+        // One more than the limit suffices to detect that there are too many.
         let room = (MAX_SAMPLES + 1).saturating_sub(self.buckets.len());
         let buckets = point.buckets.into_iter().take(room);
         let number = self.points;
@@ -73,7 +73,7 @@ impl Fill for Values {
     }
 }
 
-/// The same with a value for each time: `{"1769860800": 12.5, "1769860860": {"12.5": 4}}`; or a list.
+/// Values by time: `{"1769860800": 12.5, "1769860860": {"12.5": 4}}`; or a list.
 pub(super) struct Datapoints<'a>(pub(super) &'a mut Values);
 
 impl Fill for Datapoints<'_> {
@@ -89,11 +89,11 @@ impl Fill for Datapoints<'_> {
     }
 }
 
-/// What was seen at one time.
+/// The values seen at one time.
 #[derive(Default)]
 struct Point {
     time: Scalar,
-    /// Values, and how often each was seen.
+    /// Values and their counts.
     buckets: Vec<(f64, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the collector received, and how its sessions went: `BGP4MP` (RFC 6396 §4.4, RFC 8050 §3).
+//! Messages received by the collector and state changes of its sessions: `BGP4MP` (RFC 6396 §4.4, RFC 8050 §3).
 
 use bgpkit_parser::models::Bgp4MpType;
 
@@ -15,7 +15,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
             Ok(Bgp4MpType::MessageAs4) => self.message(AsWidth::Four, false, wire),
             Ok(Bgp4MpType::MessageAddpath) => self.message(AsWidth::Two, true, wire),
             Ok(Bgp4MpType::MessageAs4Addpath) => self.message(AsWidth::Four, true, wire),
-            // The `_LOCAL` ones are what the collector sent: no routes of the peer that they name.
+            // `_LOCAL` messages were sent by the collector and carry no routes of the named peer.
             _ => {
                 self.ignore();
                 Ok(())
@@ -32,7 +32,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     fn state_change(&mut self, as_width: AsWidth, mut wire: Wire<'_>) -> Result<(), Damage> {
-        /// The state of a session in which routes are told (RFC 4271 §8.2.2).
+        /// The session state in which routes are exchanged (RFC 4271 §8.2.2).
         const ESTABLISHED: u16 = 6;
         let router = envelope(as_width, &mut wire)?;
         let [old, new] = [wire.u16("old state")?, wire.u16("new state")?];
@@ -43,7 +43,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 }
 
-/// Reads what is before each message, and gives the peer that sent it.
+/// Reads the header of a message and returns the peer that sent it.
 fn envelope(as_width: AsWidth, wire: &mut Wire<'_>) -> Result<Peer, Damage> {
     let peer_as = wire.as_number(as_width, "peer AS")?;
     wire.as_number(as_width, "local AS")?;

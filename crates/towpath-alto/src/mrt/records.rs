@@ -1,4 +1,4 @@
-//! A file as records: unpacked if it is compressed, cut where the headers say (RFC 6396 §2). What is in the records is not looked at.
+//! Splits a file into records by their headers (RFC 6396 §2), decompressing it if needed. Record bodies are not interpreted.
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
@@ -8,47 +8,48 @@ use flate2::read::MultiGzDecoder;
 use super::MrtError;
 use crate::bgp_update::Damage;
 
-/// The longest body of a record. `bgpkit-parser` has the same bound, and holds it before it takes memory.
+/// Maximum length of a record body. `bgpkit-parser` has the same limit and checks it before it allocates.
 const MAX_RECORD_BYTES: u32 = 16 << 20;
 
-/// The most that a compressed file may unpack to. Tables of collectors have some GiB.
+/// Maximum decompressed size of a file. Tables of collectors have a few GiB.
 const MAX_UNPACKED_BYTES: u64 = 64 << 30;
 
-/// Read from the file at once; tables have records of hundreds of bytes.
+/// Size of the read buffer; table records have hundreds of bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The length of the header that all records have.
+/// Length of the common record header.
 const HEADER_BYTES: usize = 12;
 
-/// The types that files begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS and OSPFv3 with
-/// and without `_ET`. Of those that RFC 6396 deprecates (appendix B) only BGP is here: zeros would pass for one.
+/// Record types that a file can begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS and
+/// OSPFv3 with and without `_ET`. Of the types deprecated by RFC 6396 (appendix B) only BGP is included, because zeros would
+/// match others.
 const TYPES: [u16; 10] = [5, 11, 12, 13, 16, 17, 32, 33, 48, 49];
 
-/// A file that is read record by record.
+/// A file read record by record.
 pub(super) struct Records<'a> {
     source: BufReader<Box<dyn Read + 'a>>,
 }
 
-/// What comes next in a file.
+/// Result of reading the next record.
 pub(super) enum Next {
     /// A record.
     Record(RawMrtRecord),
-    /// One whose header is damaged, but not its length.
+    /// A record with a damaged header but an intact length.
     Damaged(Damage),
-    /// One whose length is damaged, so that nobody knows where the next begins.
+    /// A record with a damaged length, so that the start of the next one is unknown.
     Unbounded(Damage),
-    /// A part of one, and then the end.
+    /// A partial record at the end of the file.
     Truncated,
-    /// The end.
+    /// The end of the file.
     End,
 }
 
 impl<'a> Records<'a> {
-    /// The records of `source`, if it begins with one.
+    /// Opens `source`, which must begin with a record.
     pub(super) fn open(source: impl Read + 'a) -> Result<Self, MrtError> {
         const GZIP: [u8; 2] = [0x1f, 0x8b];
         let (head, source) = peek(source)?;
-        // Records begin with a time, which can have the numbers by which compressed files are known.
+        // The timestamp that a record begins with can equal the magic number of a compressed file.
         if head.starts_with(&GZIP) && !is_header(&head) {
             let unpacked = Bounded { source: MultiGzDecoder::new(source), left_bytes: MAX_UNPACKED_BYTES };
             let (head, unpacked) = peek(unpacked)?;
@@ -68,12 +69,12 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// The next record, or why there is none.
+    /// Returns the next record, or why there is none.
     pub(super) fn next(&mut self) -> Result<Next, MrtError> {
         match self.is_at_end() {
             Ok(false) => {}
             Ok(true) => return Ok(Next::End),
-            // Unpacking ends so if the compressed file is cut, even if that is where a record ends.
+            // The decompressor reports a truncated file this way, even if it is cut at a record boundary.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
             Err(error) => return Err(error.into()),
         }
@@ -88,7 +89,7 @@ impl<'a> Records<'a> {
             },
             ParserError::EofExpected => Ok(Next::End),
             ParserError::OversizedRecord { length } => Ok(Next::Unbounded(
-                format!("it says that it has {length} bytes, and more than {MAX_RECORD_BYTES} are not read").into(),
+                format!("its length of {length} bytes exceeds the limit of {MAX_RECORD_BYTES}").into(),
             )),
             error => Ok(Next::Damaged(error.to_string().trim_start_matches("Error: ").to_owned().into())),
         }
@@ -105,20 +106,20 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The first bytes of `source`, as many as a header has, and the same source with them.
+/// Reads as many bytes from `source` as a header has; returns them and the source with them restored.
 fn peek<R: Read>(mut source: R) -> io::Result<(Vec<u8>, impl Read)> {
     let mut head = Vec::with_capacity(HEADER_BYTES);
     source.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut head)?;
     Ok((head.clone(), Cursor::new(head).chain(source)))
 }
 
-/// Whether a record can begin with these bytes.
+/// Returns whether `head` can begin a record.
 fn is_header(head: &[u8]) -> bool {
     let Some([_, _, _, _, a, b, _, _, length @ ..]) = head.first_chunk::<HEADER_BYTES>() else { return false };
     TYPES.contains(&u16::from_be_bytes([*a, *b])) && u32::from_be_bytes(*length) <= MAX_RECORD_BYTES
 }
 
-/// A source that fails instead of giving more than it may.
+/// A reader that fails when its limit is exceeded.
 struct Bounded<R> {
     source: R,
     left_bytes: u64,

@@ -18,12 +18,12 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         Ok(())
     }
 
-    /// The peers that the entries of the records behind it name by their places.
+    /// Reads the peers to which the entries of the following records refer by index.
     fn peer_index_table(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
         const WHAT: &str = "peer index table";
-        // Those before it have other places.
+        // Earlier tables have other indices.
         self.peers.clear();
-        wire.u32(WHAT)?; // The collector.
+        wire.u32(WHAT)?; // BGP identifier of the collector.
         let view = wire.sized(WHAT)?;
         let count = wire.u16(WHAT)?;
         let peers = (0..count).map(|_| peer_entry(&mut wire, WHAT)).collect::<Result<_, _>>()?;
@@ -31,14 +31,14 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         Ok(())
     }
 
-    /// The routes of all peers to one prefix.
+    /// Reads the routes of all peers to one prefix.
     fn rib(&mut self, family: Family, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
         wire.u32("sequence number")?;
         let prefix = wire.prefix(family)?;
         self.tables.families.insert(family.address_type());
         for _ in 0..wire.u16("entry count")? {
             let peer = wire.u16("RIB entry")?;
-            wire.u32("RIB entry")?; // When it was told.
+            wire.u32("RIB entry")?; // Originated time.
             let path_id = if has_path_ids { Some(wire.u32("RIB entry")?) } else { None };
             let attributes = wire.sized("RIB entry")?;
             let Some(router) = self.peers.get(usize::from(peer)).copied() else {
@@ -53,7 +53,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         Ok(())
     }
 
-    /// One entry. Early writers put several into a record.
+    /// Reads one record, which has several entries if an early writer produced it.
     pub(super) fn table_dump(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
         let Some(family) = Family::of_afi(subtype) else {
             self.ignore();
@@ -64,7 +64,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         while !wire.is_empty() {
             let address = wire.address(family, "prefix")?;
             let length = wire.u8("prefix")?;
-            wire.take(5, "table entry")?; // Its status, which is always the same, and when it was told.
+            wire.take(5, "table entry")?; // Status, which is constant, and originated time.
             let peer = wire.address(family, "peer address")?;
             let router = Peer::of_collector(peer, wire.as_number(AsWidth::Two, "peer AS")?);
             let attributes = wire.sized("path attributes")?;
@@ -82,7 +82,7 @@ fn peer_entry(wire: &mut Wire<'_>, what: &'static str) -> Result<Peer, Damage> {
     const IS_IPV6: u8 = 1;
     const HAS_FOUR_OCTET_AS: u8 = 2;
     let kind = wire.u8(what)?;
-    wire.u32(what)?; // Its BGP identifier, which updates do not tell, so that it cannot say whose routes they are.
+    wire.u32(what)?; // BGP identifier. Updates lack it, so that it cannot identify the peer.
     let address = wire.address(if kind & IS_IPV6 == 0 { Family::Ipv4 } else { Family::Ipv6 }, what)?;
     let width = if kind & HAS_FOUR_OCTET_AS == 0 { AsWidth::Two } else { AsWidth::Four };
     Ok(Peer::of_collector(address, wire.as_number(width, what)?))

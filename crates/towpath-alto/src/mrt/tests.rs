@@ -1,4 +1,4 @@
-//! Dumps that `bgpkit-parser` encodes; those that nobody writes unless something went wrong are changed by hand.
+//! Dumps encoded by `bgpkit-parser`; malformed ones are patched by hand.
 
 mod samples;
 
@@ -195,7 +195,7 @@ fn long_paths_are_passed_over() {
     let path = |hops: usize| {
         let segments = [AsPathSegment::sequence([1_u32; 200]), AsPathSegment::sequence(vec![2_u32; hops - 200])];
         let value = AttributeValue::AsPath(AsPath::from_segments(segments.to_vec()));
-        // The attribute is longer than one octet can tell.
+        // The attribute length does not fit into one octet.
         let flag = AttrFlags::EXTENDED | value.default_flags();
         Attributes::from(vec![Attribute { value, flag }])
     };
@@ -225,7 +225,7 @@ fn what_is_announced_with_a_damaged_path_is_withdrawn() {
 fn updates_are_told_as_a_whole_or_not_at_all() {
     let update = BgpUpdateMessage { withdrawn_prefixes: prefixes(&["12.0.0.0/8"]), ..BgpUpdateMessage::default() };
     let mut dump = received(Bgp4MpType::MessageAs4, update);
-    // What is withdrawn is followed by the length of the attributes, of which there are none.
+    // The withdrawn routes are followed by the attribute length, which is 0.
     *dump.last_mut().unwrap() = 1;
     let (events, summary) = events(&dump);
     assert_eq!((events, summary.skipped), (vec![], 1));
@@ -262,7 +262,7 @@ fn what_came_before_the_end_of_a_file_is_told() {
     }
 }
 
-/// The routes that a feed of these dumps has of [`V4`], read one after the other.
+/// Returns the routes of [`V4`] that a feed holds after reading these dumps in order.
 fn left(dumps: &[impl AsRef<[u8]>]) -> Vec<String> {
     let mut feed = Feed::default();
     for dump in dumps {
@@ -273,7 +273,7 @@ fn left(dumps: &[impl AsRef<[u8]>]) -> Vec<String> {
     router.routes.iter().flat_map(|routes| routes.routes()).map(|(prefix, _)| prefix.to_string()).collect()
 }
 
-/// A moment.
+/// An arbitrary point in time.
 #[expect(clippy::disallowed_methods, reason = "nothing waits for it")]
 fn start() -> Instant {
     Instant::now()
@@ -302,7 +302,7 @@ fn of_several_tables_in_one_file_the_last_holds() {
 #[test]
 fn tables_of_several_views_stand_beside_each_other() {
     let mut view = table(&[announced(V4, "10.2.0.0/16", "192.0.2.7", &[64500, 7])]);
-    // The name follows the header and the identifier of the collector.
+    // The name follows the header and the collector identifier.
     view[17] = 1;
     view.insert(18, b'x');
     view[11] += 1;
@@ -334,7 +334,7 @@ fn what_is_compressed_by_gzip_is_unpacked() {
 #[test]
 fn a_compressed_file_that_is_cut_tells_so() {
     let packed = gzip(&sample());
-    // The last eight bytes are a checksum: all records are there, but nobody knows whether they are all.
+    // The last eight bytes are the gzip trailer: all records are present, but completeness cannot be verified.
     let (all, summary) = events(&packed[..packed.len() - 1]);
     assert_eq!((all.len(), summary.is_truncated), (7, true));
 }
@@ -374,7 +374,7 @@ fn a_time_is_not_taken_for_a_compressed_file() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is wrong with a dump, it is read to its end, and each record and entry is told or counted.
+    /// A damaged dump is always read to its end, and each record and entry is emitted or counted.
     #[test]
     fn no_dump_makes_it_panic(changes in prop::collection::vec((12..400_usize, any::<u8>()), 1..12)) {
         let mut dump = sample();

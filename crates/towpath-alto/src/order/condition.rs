@@ -1,10 +1,10 @@
-//! What has to be true of a candidate, in the three-valued logic of SQL: true, false, or unknown, which is `None`.
+//! Conditions on a candidate, in the three-valued logic of SQL: true, false, or unknown (`None`).
 
 use std::{cmp::Ordering, fmt};
 
 use super::value::{Look, Value, look_up};
 
-/// A condition. It is nested as deep as the parser allows, so that going through it by recursion is safe.
+/// A condition. The parser limits its depth, so that recursion over it is safe.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Condition {
     /// At least two, none of which is an `All`.
@@ -33,7 +33,7 @@ pub(super) enum Operand {
     Value(Value),
 }
 
-/// How one side has to be to the other.
+/// Comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Equal,
@@ -45,7 +45,7 @@ pub(super) enum Comparison {
 }
 
 impl Condition {
-    /// Both. Those that are conjunctions already are opened, so that equal conditions have one form.
+    /// Returns the conjunction. Nested conjunctions are flattened, so that equal conditions have one form.
     pub(super) fn and(self, other: Self) -> Self {
         let open = |condition| match condition {
             Self::All(terms) => terms,
@@ -56,7 +56,7 @@ impl Condition {
         Self::All(terms)
     }
 
-    /// One of both, likewise.
+    /// Returns the disjunction, flattened likewise.
     pub(super) fn or(self, other: Self) -> Self {
         let open = |condition| match condition {
             Self::Any(terms) => terms,
@@ -67,7 +67,7 @@ impl Condition {
         Self::Any(terms)
     }
 
-    /// Whether it is true of `candidate`.
+    /// Evaluates the condition for `candidate`.
     pub(super) fn holds<L: Look>(&self, candidate: &L) -> Option<bool> {
         match self {
             Self::All(terms) => all(terms.iter().map(|term| term.holds(candidate))),
@@ -86,7 +86,7 @@ impl Condition {
         }
     }
 
-    /// Adds the names in it, as they come.
+    /// Appends the names in the condition, in order.
     pub(super) fn add_names<'a>(&'a self, names: &mut Vec<&'a str>) {
         match self {
             Self::All(terms) | Self::Any(terms) => terms.iter().for_each(|term| term.add_names(names)),
@@ -137,7 +137,7 @@ impl Comparison {
     }
 }
 
-/// False if one is; else unknown if one is; else true.
+/// Three-valued AND: false if any operand is false, else unknown if any is unknown, else true.
 fn all(truths: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut result = Some(true);
     for truth in truths {
@@ -150,12 +150,12 @@ fn all(truths: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     result
 }
 
-/// True if one is; else unknown if one is; else false.
+/// Three-valued OR: true if any operand is true, else unknown if any is unknown, else false.
 fn any(truths: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     all(truths.map(|truth| truth.map(|holds| !holds))).map(|none_holds| !none_holds)
 }
 
-/// With no more parentheses than it takes, which are never more than were read.
+/// Writes as few parentheses as possible, never more than were parsed.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -174,7 +174,7 @@ fn write_terms(f: &mut fmt::Formatter<'_>, terms: &[Condition], between: &str) -
     for (position, term) in terms.iter().enumerate() {
         let before = if position == 0 { "" } else { between };
         match term {
-            // Only in a conjunction: there is none in another disjunction.
+            // Only needed within a conjunction: a disjunction never contains another one.
             Condition::Any(_) => write!(f, "{before}({term})")?,
             _ => write!(f, "{before}{term}")?,
         }
@@ -200,7 +200,7 @@ impl fmt::Display for Operand {
     }
 }
 
-/// A value as it is written in a statement.
+/// A value in statement syntax.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -213,7 +213,7 @@ impl fmt::Display for Literal<'_> {
     }
 }
 
-/// The values behind `IN`.
+/// The values after `IN`.
 struct Members<'a>(&'a [Value]);
 
 impl fmt::Display for Members<'_> {

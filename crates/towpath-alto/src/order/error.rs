@@ -1,13 +1,13 @@
-//! What is wrong with a text that somebody wrote.
+//! Syntax errors in user-supplied text.
 
-/// A statement, a pipeline or an aggregate that cannot be read. Whoever wrote it has to change it.
+/// A statement, a pipeline or an aggregate that cannot be parsed. Its author has to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: expected {expected}, found {found}")]
 pub struct SyntaxError {
-    /// Where, in characters; the first is 1, and the end is one more than there are.
+    /// Column in characters, from 1. The end of the text is one past the last character.
     pub column: usize,
-    /// What could have stood there.
+    /// What was expected there.
     pub expected: String,
-    /// What stood there, in quotes and cut to 32 characters, or `the end`.
+    /// What was found: quoted and truncated to 32 characters, or `the end`.
     pub found: String,
 }

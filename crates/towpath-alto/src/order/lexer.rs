@@ -1,15 +1,15 @@
-//! Cuts a text into tokens, one ahead of whoever reads them. It cannot fail: what is no token is a [`Token::Stray`] or a [`Token::Unclosed`],
-//! which no reader takes, so that the error says what the reader expected.
+//! Splits text into tokens, with one token of lookahead. It cannot fail: invalid input becomes [`Token::Stray`] or
+//! [`Token::Unclosed`], which no parser rule accepts, so that the error names what the parser expected.
 
 use super::{SyntaxError, condition::Comparison, value::parse_number};
 
-/// The most bytes of a text.
+/// Maximum length of a text, in bytes.
 pub(super) const MAX_BYTES: usize = 4096;
 
-/// The most characters that an error repeats of it.
+/// Maximum number of characters of the input quoted in an error.
 const MAX_FOUND: usize = 32;
 
-/// Words that are no names, in whatever case.
+/// Reserved words, matched case-insensitively.
 const KEYWORDS: [(&str, Token); 12] = [
     ("BY", Token::By),
     ("WHERE", Token::Where),
@@ -25,7 +25,7 @@ const KEYWORDS: [(&str, Token); 12] = [
     ("FALSE", Token::False),
 ];
 
-/// The first that fits is taken, so the longer ones stand first.
+/// The first match wins, so longer symbols precede their prefixes.
 const SYMBOLS: [(&str, Token); 16] = [
     ("==", Token::Compare(Comparison::Equal)),
     ("!=", Token::Compare(Comparison::Unequal)),
@@ -45,25 +45,25 @@ const SYMBOLS: [(&str, Token); 16] = [
     (",", Token::Comma),
 ];
 
-/// What remains of a text, and the token before it.
+/// The remaining input and the current token.
 #[derive(Debug)]
 pub(super) struct Lexer<'a> {
     current: Lexeme<'a>,
     rest: &'a str,
-    /// The column at which the rest begins.
+    /// Column at which `rest` begins.
     column: usize,
 }
 
-/// A token where it stands.
+/// A token and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lexeme<'a> {
     pub(super) token: Token,
-    /// As it is written, with its quotes.
+    /// Source text, including quotes.
     pub(super) text: &'a str,
     column: usize,
 }
 
-/// The kinds of tokens.
+/// Token kinds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Token {
     By,
@@ -85,15 +85,15 @@ pub(super) enum Token {
     Name,
     Number(f64),
     Text,
-    /// A text without its second quote.
+    /// A quoted text without its closing quote.
     Unclosed(char),
-    /// None of the others.
+    /// Anything else.
     Stray,
     End,
 }
 
 impl<'a> Lexer<'a> {
-    /// Stands at the first token of `text`, which has at most [`MAX_BYTES`].
+    /// Creates a lexer positioned at the first token of `text`, which may have at most [`MAX_BYTES`].
     pub(super) fn new(text: &'a str) -> Result<Self, SyntaxError> {
         if text.len() > MAX_BYTES {
             return Err(too_long(text));
@@ -104,17 +104,17 @@ impl<'a> Lexer<'a> {
         Ok(lexer)
     }
 
-    /// The token at which it stands.
+    /// Returns the current token.
     pub(super) fn token(&self) -> Token {
         self.current.token
     }
 
-    /// How that is written.
+    /// Returns the source text of the current token.
     pub(super) fn text(&self) -> &'a str {
         self.current.text
     }
 
-    /// Goes on to the next token, and gives the one that is left. Nothing follows the end but the end.
+    /// Advances to the next token and returns the previous one. After the end it stays at the end.
     pub(super) fn advance(&mut self) -> Lexeme<'a> {
         self.cut(self.rest.len() - self.rest.trim_start().len());
         let column = self.column;
@@ -123,7 +123,7 @@ impl<'a> Lexer<'a> {
         std::mem::replace(&mut self.current, Lexeme { token, text, column })
     }
 
-    /// Goes on if it stands at `token`, and tells whether it did.
+    /// Advances if the current token is `token`, and returns whether it did.
     pub(super) fn accept(&mut self, token: Token) -> bool {
         let is_there = self.token() == token;
         if is_there {
@@ -132,12 +132,12 @@ impl<'a> Lexer<'a> {
         is_there
     }
 
-    /// Goes on if it stands at `token`; else says that this was `expected`.
+    /// Advances past `token`, or fails with `expected`.
     pub(super) fn expect(&mut self, token: Token, expected: &str) -> Result<(), SyntaxError> {
         if self.accept(token) { Ok(()) } else { Err(self.failure(expected)) }
     }
 
-    /// Something else than what stands here was `expected`.
+    /// Returns the error that `expected` should be at the current position.
     pub(super) fn failure(&self, expected: impl Into<String>) -> SyntaxError {
         let Lexeme { token, text, column } = self.current;
         let expected = match token {
@@ -151,7 +151,7 @@ impl<'a> Lexer<'a> {
         SyntaxError { column, expected, found }
     }
 
-    /// Takes so many bytes from the rest. They end between characters.
+    /// Removes `length` bytes from the rest; they must end at a character boundary.
     fn cut(&mut self, length: usize) -> &'a str {
         let (text, rest) = self.rest.split_at(length);
         self.column += text.chars().count();
@@ -160,7 +160,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The text between quotes, which are single inside if they were double.
+/// Removes the quotes around a text and undoubles those within.
 pub(super) fn unquoted(text: &str) -> String {
     let quote = if text.starts_with('"') { "\"" } else { "'" };
     let inside = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)).unwrap_or_default();
@@ -173,7 +173,7 @@ fn too_long(text: &str) -> SyntaxError {
     SyntaxError { column: fits + 1, expected, found }
 }
 
-/// The token that `rest` begins with, and its length in bytes.
+/// Returns the first token of `rest` and its length in bytes.
 fn first_token(rest: &str) -> (Token, usize) {
     match rest.chars().next() {
         None => (Token::End, 0),
@@ -196,7 +196,7 @@ fn first_token(rest: &str) -> (Token, usize) {
     }
 }
 
-/// The length of the quoted text that `rest` begins with, in bytes with both quotes; none if it has no end.
+/// Returns the length in bytes, quotes included, of the quoted text at the start of `rest`, or `None` if it is not closed.
 fn quoted_length(rest: &str, quote: char) -> Option<usize> {
     let mut length = 1;
     loop {
@@ -208,7 +208,7 @@ fn quoted_length(rest: &str, quote: char) -> Option<usize> {
     }
 }
 
-/// A keyword, a name, or a prefix without one.
+/// Classifies a word as a keyword or a name. A prefix without a name is stray.
 fn word_token(word: &str) -> Token {
     if let Some((_, token)) = KEYWORDS.into_iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)) {
         return token;

@@ -1,4 +1,4 @@
-//! Reads statements by recursive descent, one function for each rule of the grammar.
+//! Recursive descent parser for statements, with one function per grammar rule.
 
 use super::{
     Direction, Key, Statement, SyntaxError,
@@ -7,16 +7,16 @@ use super::{
     value::Value,
 };
 
-/// The most keys of a statement. No two replicas tie on so many.
+/// Maximum number of keys. More would never break a tie in practice.
 pub(super) const MAX_KEYS: usize = 16;
 
-/// The most parentheses and NOTs around one another. It keeps the stack small.
+/// Maximum nesting of parentheses and NOTs, which bounds the stack.
 pub(super) const MAX_DEPTH: usize = 32;
 
-/// The most values of one IN.
+/// Maximum number of values in one IN.
 pub(super) const MAX_MEMBERS: usize = 256;
 
-/// The statement that `text` is.
+/// Parses a statement.
 pub(super) fn statement(text: &str) -> Result<Statement, SyntaxError> {
     let mut parser = Parser { lexer: Lexer::new(text)? };
     parser.lexer.expect(Token::By, "BY")?;

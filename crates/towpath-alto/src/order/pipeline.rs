@@ -1,7 +1,7 @@
-//! How a metric comes of the properties of the elements on a path: a [`Pipeline`] makes a value of each property, and an [`Aggregate`] makes
-//! one value of all of these. The length of the AS path is `tolist | len`, then `sum`.
+//! Derives a metric from the properties of the elements on a path: a [`Pipeline`] maps each property to a value, and an
+//! [`Aggregate`] reduces these values to one. The AS path length is `tolist | len`, then `sum`.
 //!
-//! Both are total. A value that a function cannot take gives none, and no text is ever run.
+//! Both are total functions. A value that a function does not accept yields `None`, and no text is ever executed.
 
 use std::{collections::BTreeSet, fmt, str::FromStr, sync::Arc};
 
@@ -13,10 +13,10 @@ use super::{
     value::Value,
 };
 
-/// The most functions of a pipeline.
+/// Maximum number of functions in a pipeline.
 const MAX_FUNCTIONS: usize = 16;
 
-/// Functions that stand alone; `scale` has a factor.
+/// Functions without arguments; `scale` has a factor.
 const FUNCTIONS: [(&str, Function); 10] = [
     ("tolist", Function::ToList),
     ("len", Function::Len),
@@ -39,24 +39,24 @@ const AGGREGATES: [(&str, Aggregate); 6] = [
     ("list", Aggregate::List),
 ];
 
-/// Functions that are applied to a value one after the other: `tolist | len`. There are 1 to 16.
+/// Functions applied to a value in sequence: `tolist | len`. 1 to 16 functions.
 ///
-/// | function | takes | gives |
+/// | function | input | output |
 /// | --- | --- | --- |
-/// | `tolist` | a text | the list of its words, which blanks or commas part |
-/// | | a list | the same |
-/// | | anything else | a list of it alone |
-/// | `len` | a list | how many elements it has |
-/// | `int` | a number, or a list of numbers | the number without its fraction, or of each |
-/// | `float` | a number, or a list of numbers | the number, or each |
-/// | `scale(k)` | a number, or a list of numbers | `k` times the number, or each |
-/// | `unique` | a list without lists in it | the same, with only the first of equal elements |
-/// | `first`, `last` | a list that is not empty | the element |
-/// | `min`, `max` | a list of numbers that is not empty | one of them |
+/// | `tolist` | a text | the list of its words, separated by blanks or commas |
+/// | | a list | the same list |
+/// | | anything else | a list with this one element |
+/// | `len` | a list | its number of elements |
+/// | `int` | a number, or a list of numbers | each number without its fraction |
+/// | `float` | a number, or a list of numbers | each number |
+/// | `scale(k)` | a number, or a list of numbers | each number multiplied by `k` |
+/// | `unique` | a list without nested lists | the list with only the first of equal elements |
+/// | `first`, `last` | a non-empty list | the element |
+/// | `min`, `max` | a non-empty list of numbers | the smallest or largest number |
 /// | `sum` | a list of numbers | their sum |
 ///
-/// A text that is a number is a number wherever one is taken, and so is a truth, as 1 or 0. All that is not in the table gives none: so does
-/// `len` of a text, whose characters nobody wants to count.
+/// Numeric text is accepted as a number, and a boolean as 1 or 0. Any input not in the table yields `None`; this includes
+/// `len` of a text, because a number of characters is not a useful metric.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pipeline(Vec<Function>);
@@ -75,7 +75,8 @@ enum Function {
 }
 
 impl Pipeline {
-    /// What becomes of `value`; none if a function cannot take what it gets. Takes time and memory in proportion to it.
+    /// Applies the functions to `value`. Returns `None` if a function does not accept its input. Time and memory are
+    /// proportional to the size of `value`.
     pub fn apply(&self, value: Value) -> Option<Value> {
         self.0.iter().try_fold(value, |value, function| function.apply(value)).filter(|value| !value.is_missing())
     }
@@ -128,7 +129,7 @@ fn unique(elements: Vec<Value>) -> Option<Vec<Value>> {
     Some(kept)
 }
 
-/// What tells values apart, in a form that can be looked for.
+/// Hashable identity of a value.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
     Number(u64),
@@ -138,7 +139,7 @@ enum Identity {
 
 fn identity(value: &Value) -> Option<Identity> {
     match value {
-        // 0 and -0 are equal, but not their bits.
+        // 0 and -0 are equal but differ in their bits.
         Value::Number(number) => Some(Identity::Number((number + 0.0).to_bits())),
         Value::Text(text) => Some(Identity::Text(Arc::clone(text))),
         Value::Bool(truth) => Some(Identity::Bool(*truth)),
@@ -146,27 +147,28 @@ fn identity(value: &Value) -> Option<Identity> {
     }
 }
 
-/// How the values of the elements on a path become one.
+/// Reduces the values of the elements on a path to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Aggregate {
-    /// Their sum; 0 of none.
+    /// Sum; 0 without values.
     Sum,
-    /// The least.
+    /// Minimum.
     Min,
-    /// The greatest.
+    /// Maximum.
     Max,
-    /// Their mean.
+    /// Mean.
     Mean,
-    /// How many elements have a value.
+    /// Number of elements with a value.
     Count,
-    /// All of them, as they come.
+    /// List of all values in path order.
     List,
 }
 
 impl Aggregate {
-    /// Folds the values of `elements`, of which those without one are left out. Without any value, `sum` and `count` give 0 and the others
-    /// none. One value that is no number makes all but `count` and `list` none: the rest would pass for the whole path.
+    /// Folds the values of `elements`, skipping those without one. Without any value, `sum` and `count` return 0 and the
+    /// others `None`. A non-numeric value makes all but `count` and `list` return `None`, because a partial result would pass
+    /// for the whole path.
     pub fn fold(self, elements: impl Iterator<Item = Option<Value>>) -> Option<Value> {
         let values = elements.flatten().filter(|value| !value.is_missing());
         match self {
@@ -180,7 +182,7 @@ impl Aggregate {
     }
 
     fn of_numbers(self, numbers: &[f64]) -> Option<f64> {
-        // `Iterator::sum` gives -0 of nothing.
+        // `Iterator::sum` returns -0 for an empty iterator.
         let sum = || numbers.iter().fold(0.0_f64, |sum, number| sum + number);
         match self {
             Self::Sum => Some(sum()),
@@ -198,7 +200,7 @@ impl FromStr for Pipeline {
     fn from_str(text: &str) -> Result<Self, SyntaxError> {
         let mut lexer = Lexer::new(text)?;
         let mut functions = vec![function(&mut lexer)?];
-        // The lexer's OR can also be written in other ways, which are no pipes.
+        // The lexer accepts other spellings of OR, which are not pipes.
         while lexer.text() == "|" {
             lexer.advance();
             if functions.len() == MAX_FUNCTIONS {
@@ -222,7 +224,7 @@ fn function(lexer: &mut Lexer<'_>) -> Result<Function, SyntaxError> {
     Ok(function)
 }
 
-/// What stands behind `scale`.
+/// Parses the argument of `scale`.
 fn scale(lexer: &mut Lexer<'_>) -> Result<Function, SyntaxError> {
     lexer.expect(Token::Open, "'(' after scale")?;
     let Token::Number(factor) = lexer.token() else { return Err(lexer.failure("a number")) };
@@ -290,7 +292,7 @@ impl fmt::Display for Aggregate {
     }
 }
 
-/// The name that `table` has for `entry`. Both tables have one for each that can be read.
+/// Returns the name of `entry` in `table`. Each value that can be parsed has one.
 fn name_of<T: PartialEq>(table: &[(&'static str, T)], entry: &T) -> &'static str {
     table.iter().find(|(_, other)| other == entry).map_or("", |(name, _)| *name)
 }

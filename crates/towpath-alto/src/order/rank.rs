@@ -1,4 +1,4 @@
-//! Which of two candidates comes first, once their values are known.
+//! Compares candidates by their values.
 
 use std::cmp::Ordering;
 
@@ -6,45 +6,46 @@ use serde::{Deserialize, Serialize};
 
 use super::value::Value;
 
-/// A candidate in its place, with what put it there.
+/// A candidate in the result order, with the values that determined its rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
-    /// Which of the candidates it is, from 0.
+    /// Index of the candidate, from 0.
     pub index: usize,
-    /// Its value for each key of the statement, and for its backup; none where it has none, and of the backup where a key is known.
+    /// Its value for each key of the statement and for the backup; `None` where it is unknown, and for the backup if a key is
+    /// known.
     pub keys: Vec<Option<Value>>,
-    /// Whether the condition is true of it; none if that is unknown. True if there is no condition.
+    /// Result of the condition; `None` if unknown, true if there is no condition.
     pub holds: Option<bool>,
 }
 
-/// Which values of a metric are the better ones. Written `min` and `max` in definitions.
+/// Which values of a metric are better. Written `min` and `max` in definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// The least comes first: `ASC`.
+    /// Smallest first: `ASC`.
     #[default]
     Min,
-    /// The most comes first: `DESC`.
+    /// Largest first: `DESC`.
     Max,
 }
 
-/// What becomes of candidates of which the condition is not true: because it is false, or because it is unknown.
+/// Handling of candidates that do not satisfy the condition, because it is false or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Where {
-    /// They come behind all others, ordered among themselves by the keys.
+    /// They follow all others, ordered among themselves by the keys.
     #[default]
     Demote,
-    /// They are left out.
+    /// They are dropped.
     Drop,
 }
 
 impl Ranked {
-    /// Whether the condition is true of it.
+    /// Returns whether the candidate satisfies the condition.
     pub(super) fn is_wanted(&self) -> bool {
         self.holds == Some(true)
     }
 
-    /// Which comes first; `directions` has one for each key. A total preorder.
+    /// Compares two candidates; `directions` has one entry per key. A total preorder.
     pub(super) fn compare(&self, other: &Self, directions: &[Direction]) -> Ordering {
         let keys = self.keys.iter().zip(&other.keys).zip(directions);
         let mut orderings = keys.map(|((one, other), direction)| {
@@ -56,7 +57,7 @@ impl Ranked {
     }
 }
 
-/// Where a value stands among those of its key. Each has one place, whatever it is compared with, which makes the order a total one.
+/// Sort position of a value within its key. It does not depend on the other value, which makes the order total.
 #[derive(Debug, Clone, Copy)]
 enum Place<'a> {
     /// Never NaN.
@@ -84,7 +85,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Numbers, then texts, then what has no order, in either direction.
+    /// Returns the sort group: numbers, then texts, then values without an order, in either direction.
     fn group(self) -> u8 {
         match self {
             Self::Number(_) => 0,

@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// A candidate of which a JSON object tells the values.
+/// A candidate whose values are the members of a JSON object.
 struct Candidate(serde_json::Value);
 
 impl Look for Candidate {
@@ -30,7 +30,7 @@ fn statement(text: &str) -> Statement {
     text.parse().unwrap()
 }
 
-/// The candidates in their order, where less is better unless the name begins with `max`.
+/// Returns the order of the candidates. Smaller is better unless the name begins with `max`.
 fn order(text: &str, candidates: impl IntoIterator<Item = serde_json::Value>, where_: Where) -> Vec<usize> {
     let candidates: Vec<Candidate> = candidates.into_iter().map(Candidate).collect();
     let direction = |name: &str| if name.starts_with("max") { Direction::Max } else { Direction::Min };
@@ -38,7 +38,7 @@ fn order(text: &str, candidates: impl IntoIterator<Item = serde_json::Value>, wh
     ranked.iter().map(|ranked| ranked.index).collect()
 }
 
-/// What a condition is of a candidate with these values.
+/// Evaluates a condition for a candidate with these values.
 fn holds(condition: &str, values: serde_json::Value) -> Option<bool> {
     let statement = statement(&format!("BY k WHERE {condition}"));
     statement.order(&[Candidate(values)], &|_| Direction::Min, Where::Demote)[0].holds
@@ -339,7 +339,7 @@ fn any_key() -> impl Strategy<Value = Key> {
     (any_name(), direction).prop_map(|(name, direction)| Key { name, direction })
 }
 
-/// Texts that are nearly statements, and some that are.
+/// Texts that resemble statements, including some valid ones.
 fn any_text() -> impl Strategy<Value = String> {
     let words = vec![
         "BY", "BY a", "WHERE", "b", "src.", "=", "<>", "!", "&", "OR", "AND", "NOT", "(", ")", ",", "IN", "IN (1",
@@ -376,7 +376,7 @@ proptest! {
         check_reading(&characters.into_iter().collect::<String>())?;
     }
 
-    /// Any values can be ordered: none is lost, and sorting does not find the order inconsistent.
+    /// Arbitrary values can be ordered: none is lost, and sorting never detects an inconsistent order.
     #[test]
     fn any_values_have_an_order(values in prop::collection::vec(prop::option::of(any_literal()), 0..50)) {
         let candidates: Vec<One> = values.into_iter().map(One).collect();

@@ -1,34 +1,35 @@
-//! What is known of a candidate or of an element of a path: values, and how two of them compare.
+//! Values of candidates and path elements, and their comparison.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
-/// A metric or a property of something.
+/// Value of a metric or a property.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A number. NaN is as good as no value.
+    /// A number. NaN is treated as missing.
     Number(f64),
     /// A text.
     Text(Arc<str>),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// Several, in an order. They may be lists themselves.
+    /// An ordered list, possibly nested.
     List(Vec<Value>),
 }
 
-/// Something of which values are known.
+/// Source of values for one candidate.
 pub trait Look {
-    /// The value called `name`, which has its prefix if the statement gives one; none if it is not known. It may be asked for several times.
+    /// Returns the value of `name`, which includes the prefix used in the statement, or `None` if unknown. May be called
+    /// repeatedly.
     fn look(&self, name: &str) -> Option<Value>;
 }
 
-/// The value of a candidate, if it has one.
+/// Returns the value of a candidate unless it is missing.
 pub(super) fn look_up<L: Look>(candidate: &L, name: &str) -> Option<Value> {
     candidate.look(name).filter(|value| !value.is_missing())
 }
 
 impl Value {
-    /// The value that `json` holds. `null` and objects are none, and so is a list with one of these in it: without it, it would be shorter
-    /// than it is. Goes as deep as lists are nested, which `serde_json` limits to 128 when it reads.
+    /// Converts a JSON value. Returns `None` for `null` and objects, and for a list that contains one, because the list would
+    /// appear shorter than it is. Recurses as deep as lists are nested, which `serde_json` limits to 128 when parsing.
     pub fn from_json(json: &serde_json::Value) -> Option<Self> {
         use serde_json::Value as Json;
         match json {
@@ -40,12 +41,12 @@ impl Value {
         }
     }
 
-    /// Whether it is as good as none.
+    /// Returns whether the value is treated as missing.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Number(number) if number.is_nan())
     }
 
-    /// The number that it is or stands for; never NaN.
+    /// Returns the value as a number; never NaN.
     pub(super) fn number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number).filter(|number| !number.is_nan()),
@@ -55,8 +56,8 @@ impl Value {
         }
     }
 
-    /// How it compares with another one in a condition; none if it cannot be said. This is not transitive (`'10'` is less than `'9'`), so it
-    /// is nothing to sort by.
+    /// Compares two values in a condition; `None` if they are not comparable. Not transitive (`'10'` is less than `'9'`) and
+    /// thus unsuitable for sorting.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) => Some(one.cmp(other)),
@@ -65,19 +66,19 @@ impl Value {
     }
 }
 
-/// The number that `text` is: digits with a sign, a point, an exponent. No `inf` and no `nan`, which the standard library reads as well, and
-/// nothing too large to be finite.
+/// Parses a number: digits with a sign, a point, an exponent. Unlike the standard library it rejects `inf`, `nan` and values
+/// too large to be finite.
 pub(super) fn parse_number(text: &str) -> Option<f64> {
     let is_of_number = |byte: u8| byte.is_ascii_digit() || b".eE+-".contains(&byte);
     let number: f64 = text.bytes().all(is_of_number).then(|| text.parse().ok())??;
     number.is_finite().then_some(number)
 }
 
-/// Numbers as short as they can be, texts as they are, lists in brackets.
+/// Writes numbers in their shortest form, texts unquoted, lists in brackets.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // 1e300 would have 301 digits.
+            // 1e300 would otherwise take 301 digits.
             Self::Number(number) if *number == 0.0 || (1e-5..1e16).contains(&number.abs()) => write!(f, "{number}"),
             Self::Number(number) => write!(f, "{number:e}"),
             Self::Text(text) => f.write_str(text),

@@ -1,13 +1,13 @@
-//! The operations that make one document of another (RFC 6902).
+//! Computes JSON patches (RFC 6902).
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// The JSON patch that makes `new` of `old` (RFC 6902): an array of `add`, `remove` and `replace`, empty if they are equal.
+/// Returns the JSON patch from `old` to `new` (RFC 6902): an array of `add`, `remove` and `replace`, empty if they are equal.
 ///
-/// Two arrays of one length with objects or arrays in them are compared element by element. In all others elements that
-/// only one of both has are added and removed where they are, and the rest is kept as far as it has one order in both.
+/// Two arrays of the same length that contain objects or arrays are compared element by element. In other arrays, elements
+/// present in only one version are added and removed in place; the others are kept as far as their order is the same in both.
 /// Takes time linear in the size of the documents.
 pub fn json_patch(old: &Value, new: &Value) -> Value {
     let mut differences = Differences { path: String::new(), operations: Vec::new() };
@@ -17,7 +17,7 @@ pub fn json_patch(old: &Value, new: &Value) -> Value {
 
 /// The operations found so far.
 struct Differences {
-    /// A JSON pointer to what is compared (RFC 6901).
+    /// JSON pointer to the current value (RFC 6901).
     path: String,
     operations: Vec<Value>,
 }
@@ -57,7 +57,7 @@ impl Differences {
         self.edit(head, &old[head..old.len() - tail], &new[head..new.len() - tail]);
     }
 
-    /// Makes the elements `new` of the elements `old`, which start at `index`.
+    /// Emits the operations that turn the elements `old`, which start at `index`, into `new`.
     fn edit(&mut self, mut index: usize, mut old: &[Value], mut new: &[Value]) {
         let (before, after): (HashSet<&Value>, HashSet<&Value>) = (old.iter().collect(), new.iter().collect());
         loop {
@@ -76,12 +76,12 @@ impl Differences {
             }
             old = &old[usize::from(was.is_some())..];
             new = &new[usize::from(is.is_some())..];
-            // What was removed left its index to the next.
+            // After a removal, the next element has the same index.
             index += usize::from(is.is_some());
         }
     }
 
-    /// Does `what` at the member or element `token` of where this is.
+    /// Calls `what` with the path extended by the member or element `token`.
     fn at(&mut self, token: &str, what: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push('/');
@@ -96,7 +96,7 @@ impl Differences {
         self.path.truncate(length);
     }
 
-    /// Adds an operation at where this is.
+    /// Adds an operation at the current path.
     fn push(&mut self, op: &str, value: Option<&Value>) {
         let mut operation = Map::new();
         operation.insert("op".to_owned(), Value::from(op));

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The cost map of RFC 8895 with one cost changed, one gone and one new.
+/// The cost map of RFC 8895 with one cost changed, one removed and one added.
 #[test]
 fn a_cost_map_is_patched_as_in_rfc_8895() {
     let old = json!({ "cost-map": {
@@ -29,7 +29,7 @@ fn a_cost_map_is_patched_as_in_rfc_8895() {
     assert_eq!(apply_json(old, &operations), Ok(new));
 }
 
-/// The network map of RFC 8895 with one prefix more.
+/// The network map of RFC 8895 with one prefix added.
 fn network_maps() -> (Value, Value) {
     let map = |tag: &str, pid1: Value| {
         json!({
@@ -51,7 +51,7 @@ fn a_network_map_is_patched_as_in_rfc_8895() {
     ]);
     assert_eq!(json_patch(&old, &new), operations);
     assert_eq!(Change::Json(operations.clone()).apply(old.clone()), Ok(new));
-    // The sample in the RFC has braces around the operations, which makes no patch.
+    // The example in the RFC wraps the operations in an object, which is not a valid patch.
     let wrapped = json!({ "patch": operations });
     assert!(matches!(apply_json(old, &wrapped), Err(PatchError::Malformed(_))));
 }
@@ -77,7 +77,7 @@ fn a_merge_patch_carries_no_null() {
         assert_eq!(merge_patch(&old, &new), None, "{new}");
         assert_eq!(apply_json(old.clone(), &json_patch(&old, &new)), Ok(new));
     }
-    // Neither what stays `null` nor what is in an array has to be carried as a member.
+    // An unchanged `null`, or one within an array, need not be a member of the patch.
     assert_eq!(merge_patch(&old, &json!({ "a": { "b": 2, "n": null } })), Some(json!({ "a": { "b": 2 } })));
     let in_array = json!({ "a": [null, { "b": null }] });
     assert_eq!(merge_patch(&old, &in_array), Some(in_array.clone()));
@@ -147,7 +147,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(said, "operation 0 of the server's patch, at '/c', does not fit the document: path is invalid");
 }
 
-/// The crate that applies patches panics when it undoes this.
+/// The crate that applies patches panics while rolling this back.
 #[test]
 fn a_failure_after_a_member_took_its_parents_place_is_an_error() {
     let patch = json!([{ "op": "move", "from": "/a/b", "path": "/a" }, { "op": "remove", "path": "/x" }]);
@@ -184,7 +184,7 @@ fn kinds_are_named_by_media_type() {
     assert_eq!(Change::of("application/json", json!({})), None);
 }
 
-/// Small trees of few names, so that two of them have much in common.
+/// Small trees with few names, so that two of them have much in common.
 fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

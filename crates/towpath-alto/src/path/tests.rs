@@ -55,7 +55,7 @@ fn a_circle_is_no_path() {
     assert_eq!(between("10.9.0.1", "198.51.100.1"), None);
 }
 
-/// A line of three nodes beside routers; the last is attached to another topology too.
+/// A line of three nodes next to the routers; the last node is also attached to another topology.
 const TOPOLOGIES: &str = r#"
     [topology.core]
     attach = { "Geneva" = ["10.0.1.0/24", "2001:db8:1::/48"], "New York" = ["10.0.2.0/24"] }

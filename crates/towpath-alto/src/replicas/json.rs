@@ -1,7 +1,7 @@
-//! Lists of replicas as JSON: arrays of URLs, arrays of objects, and what Rucio's `list_replicas` gives.
+//! Replica lists in JSON: arrays of URLs, arrays of objects, and the output of Rucio's `list_replicas`.
 //!
-//! Only where values start and end is looked for, so that all else can be written again byte for byte. `serde_json`
-//! judges whether the text is JSON; what was judged is then walked through without asking again.
+//! Only the extent of each value is recorded, so that everything else can be written back byte for byte. `serde_json`
+//! validates the text; the validated text is then traversed without further checks.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,16 +10,16 @@ use serde_json::Deserializer;
 
 use super::{Listing, PriorityAt, Replica, ReplicaError, Slot};
 
-/// The blanks of JSON.
+/// JSON whitespace.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// What is between the values in an array or object.
+/// Characters between the values of an array or object.
 const BETWEEN: [char; 6] = [' ', '\t', '\r', '\n', ',', ':'];
 
-/// Reads the values of `text`, of which each stands for itself.
+/// Reads the concatenated values in `text`.
 ///
 /// # Errors
-/// If one is no JSON or tells of no replicas, or there are too many.
+/// Returns an error if one is not valid JSON or lists no replicas, or if there are too many.
 pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut rest = text.trim_start_matches(BLANKS);
     while !rest.is_empty() {
@@ -31,14 +31,14 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
         }
         let object = Object::read(text, &value)?;
         if object.pfns.is_none() {
-            return Err(ReplicaError::invalid(text, value.start, "it is neither an array nor an object with `pfns`"));
+            return Err(ReplicaError::invalid(text, value.start, "expected an array or an object with `pfns`"));
         }
         read_file(text, object, listing)?;
     }
     Ok(())
 }
 
-/// Reads an array of the replicas of one file, or of files.
+/// Reads an array of replicas of one file, or of files.
 fn read_array(text: &str, array: &Range<usize>, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut holds_files = None;
     for element in Inside::of(text, array) {
@@ -62,11 +62,11 @@ fn read_array(text: &str, array: &Range<usize>, listing: &mut Listing) -> Result
     Ok(())
 }
 
-/// Reads the replicas in the `pfns` of an object of `list_replicas`.
+/// Reads the replicas in `pfns` of a `list_replicas` object.
 fn read_file(text: &str, mut object: Object, listing: &mut Listing) -> Result<(), ReplicaError> {
     let pfns = object.pfns.take().unwrap_or_default();
     if !text[pfns.clone()].starts_with('{') {
-        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is no object"));
+        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is not an object"));
     }
     listing.begin(object.title());
     let mut members = Inside::of(text, &pfns);
@@ -79,10 +79,10 @@ fn read_file(text: &str, mut object: Object, listing: &mut Listing) -> Result<()
     Ok(())
 }
 
-/// What an object tells; of a file, a replica or both.
+/// Fields of an object that describes a file, a replica or both.
 #[derive(Default)]
 struct Object {
-    /// The replicas of a file, by their URLs.
+    /// The replicas of a file, by URL.
     pfns: Option<Range<usize>>,
     scope: Option<String>,
     name: Option<String>,
@@ -91,7 +91,7 @@ struct Object {
     site: Option<String>,
     domain: Option<String>,
     priority: Option<u32>,
-    /// Where `priority` is, if it is a number of whatever kind.
+    /// Position of `priority`, if it is any kind of number.
     number: Option<Range<usize>>,
 }
 
@@ -102,7 +102,7 @@ impl Object {
             return Ok(Self { url: Some(url.into_owned()), ..Self::default() });
         }
         if !text[span.clone()].starts_with('{') {
-            return Err(ReplicaError::invalid(text, span.start, "it is neither a URL nor an object"));
+            return Err(ReplicaError::invalid(text, span.start, "expected a URL or an object"));
         }
         let mut object = Self::default();
         let mut members = Inside::of(text, span);
@@ -133,7 +133,7 @@ impl Object {
         Ok(())
     }
 
-    /// What the file is called.
+    /// Returns the name of the file.
     fn title(self) -> Option<String> {
         match (self.scope, self.name) {
             (Some(scope), Some(name)) => Some(format!("{scope}:{name}")),
@@ -141,10 +141,11 @@ impl Object {
         }
     }
 
-    /// Adds it as a replica, which is what `span` holds, to the last file. If it is dropped, the comma before it goes too.
+    /// Adds the object, which occupies `span`, as a replica of the last file. If it is dropped, the preceding comma is removed
+    /// too.
     fn add(self, text: &str, span: Range<usize>, listing: &mut Listing) -> Result<(), ReplicaError> {
         let Some(url) = self.url.or(self.pfn).or(self.name) else {
-            let problem = "an object has none of `url`, `pfn` and `name`";
+            let problem = "the object has none of `url`, `pfn` and `name`";
             return Err(ReplicaError::invalid(text, span.start, problem));
         };
         let dropped = listing.last_mut().map_or(span.start, |(_, before)| before.span.end)..span.end;
@@ -154,18 +155,18 @@ impl Object {
     }
 }
 
-/// The elements of an array, or the names and values of an object in turn, that was found to be JSON.
+/// Iterates over the elements of an array, or alternately the names and values of an object, in validated JSON.
 struct Inside<'a> {
     text: &'a str,
-    /// Behind the last one.
+    /// End of the last value.
     at: usize,
 }
 
-/// A name and a value in an object.
+/// A member of an object.
 struct Member<'a> {
     name: Cow<'a, str>,
     value: Range<usize>,
-    /// The name with its quotes, and the value.
+    /// The quoted name and the value.
     span: Range<usize>,
 }
 
@@ -195,9 +196,9 @@ impl Iterator for Inside<'_> {
     }
 }
 
-/// The value that starts at the byte `start`, which is no blank.
+/// Returns the extent of the value that starts at byte `start`, which must not be a blank.
 fn span_at(text: &str, start: usize) -> Result<Range<usize>, ReplicaError> {
-    // Skipping a value takes no stack, however deep it is.
+    // Skipping a value needs no stack, however deeply it is nested.
     let mut values = Deserializer::from_str(&text[start..]).into_iter::<IgnoredAny>();
     match values.next() {
         Some(Ok(IgnoredAny)) => Ok(start..start + values.byte_offset()),
@@ -206,17 +207,17 @@ fn span_at(text: &str, start: usize) -> Result<Range<usize>, ReplicaError> {
     }
 }
 
-/// That the value which starts at the byte `start` is no JSON.
+/// Creates the error for the value at byte `start` that is not valid JSON.
 fn not_json(text: &str, start: usize, error: &serde_json::Error) -> ReplicaError {
     let reason = error.to_string();
-    // It counts lines from where the value starts.
+    // `serde_json` counts lines from the start of the value.
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let mut line_starts = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
     let line = error.line().checked_sub(2).and_then(|skipped| line_starts.nth(skipped)).unwrap_or(start);
-    ReplicaError::invalid(text, line, format!("it is no JSON: {reason}"))
+    ReplicaError::invalid(text, line, format!("invalid JSON: {reason}"))
 }
 
-/// The string that a value is; none if it is something else.
+/// Returns the string at `span`, or `None` if the value is not a string.
 fn string<'a>(text: &'a str, span: &Range<usize>) -> Result<Option<Cow<'a, str>>, ReplicaError> {
     let value = &text[span.clone()];
     let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return Ok(None) };

@@ -1,14 +1,14 @@
-//! Lists of replicas as plain lines: one URL in each, all of one file.
+//! Replica lists as plain text: one URL per line, all of one file.
 //!
-//! Empty lines and comments, which start with `#`, are no replicas and stay where they are: a comment is of the list, not
-//! of the URL below it. Blanks around a URL stay with the line. A `#` behind a URL is a part of it.
+//! Empty lines and comments, which start with `#`, stay in place: a comment belongs to the list, not to the URL below it.
+//! Whitespace around a URL stays with the line. A `#` after a URL is part of the URL.
 
 use super::{Listing, PriorityAt, Replica, ReplicaError, Slot};
 
-/// Reads the lines of `text`. The file has no name; there is none without URLs.
+/// Reads the lines of `text`. The file has no name; without URLs there is no file.
 ///
 /// # Errors
-/// If a line is no URL, or there are too many.
+/// Returns an error if a line is not a URL, or if there are too many.
 pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -16,7 +16,7 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
         let url = line.trim();
         if !url.is_empty() && !url.starts_with('#') {
             if !is_url(url) {
-                return Err(ReplicaError::invalid(text, start, "it is no URL, and neither JSON nor XML"));
+                return Err(ReplicaError::invalid(text, start, "expected a URL, JSON or XML"));
             }
             if listing.files.is_empty() {
                 listing.begin(None);
@@ -30,7 +30,7 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
     Ok(())
 }
 
-/// Whether this is a scheme with something behind it, and no blanks (RFC 3986 §3).
+/// Returns whether `text` is a scheme followed by something, without blanks (RFC 3986 §3).
 fn is_url(text: &str) -> bool {
     let is_of_scheme = |character: char| character.is_ascii_alphanumeric() || "+-.".contains(character);
     text.split_once(':').is_some_and(|(scheme, rest)| {

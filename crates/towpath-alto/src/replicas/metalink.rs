@@ -1,8 +1,8 @@
-//! Lists of replicas as Metalink 4 (RFC 5854), also in the dialect that Rucio writes.
+//! Replica lists in Metalink 4 (RFC 5854), including Rucio's dialect.
 //!
-//! Only `metalink/file/url` in the namespace of Metalink is looked at. What Rucio adds (`parents`, `identity`, `glfn`,
-//! `client_extract`), elements of others, comments and `metaurl` stay as they are. An unescaped `&` stays too, and is no
-//! error, since Rucio does not escape names.
+//! Only `metalink/file/url` in the Metalink namespace is interpreted. Rucio's extensions (`parents`, `identity`, `glfn`,
+//! `client_extract`), elements of other namespaces, comments and `metaurl` are preserved. So is an unescaped `&`, which is not
+//! an error because Rucio does not escape names.
 
 use std::ops::Range;
 
@@ -15,19 +15,20 @@ use quick_xml::{
 
 use super::{Listing, PriorityAt, Replica, ReplicaError, Slot};
 
-/// The namespace of Metalink 4.
+/// The Metalink 4 namespace.
 const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
 
-/// How deep elements may be nested. Metalink needs 4.
+/// Maximum nesting of elements. Metalink needs 4.
 const MAX_DEPTH: usize = 64;
 
-/// The blanks of XML.
+/// XML whitespace.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Reads the files of a Metalink.
 ///
 /// # Errors
-/// If it is no well-formed XML, no Metalink 4, has a document type or is too deep, or there are too many replicas.
+/// Returns an error if the document is not well-formed XML, not Metalink 4, has a document type, or is nested too deeply, or
+/// if there are too many replicas.
 pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut reader = NsReader::from_str(text);
     reader.config_mut().allow_dangling_amp = true;
@@ -47,12 +48,12 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
     }
 }
 
-/// Behind what was read last, in bytes.
+/// Returns the byte offset after the last event.
 fn position(reader: &NsReader<&[u8]>) -> usize {
     usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
 }
 
-/// What an element is here.
+/// Role of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Metalink,
@@ -61,11 +62,11 @@ enum Place {
     Other,
 }
 
-/// A document up to where it is read.
+/// State of a document being parsed.
 struct Document<'a> {
     text: &'a str,
     listing: &'a mut Listing,
-    /// The elements that are open, from the root.
+    /// The open elements, from the root.
     places: Vec<Place>,
     has_root: bool,
 }
@@ -82,7 +83,7 @@ impl Document<'_> {
             Event::Text(text) => self.append(&text.xml10_content()),
             Event::CData(text) => self.append(&text.xml10_content()),
             Event::GeneralRef(reference) => self.append_reference(reference, span.start)?,
-            Event::DocType(_) => return Err(self.invalid(span.start, "a document type is not read, for safety")),
+            Event::DocType(_) => return Err(self.invalid(span.start, "document types are not allowed, for security")),
             Event::Decl(_) | Event::Comment(_) | Event::PI(_) | Event::Eof => {}
         }
         Ok(())
@@ -94,7 +95,7 @@ impl Document<'_> {
         }
         let place = match (self.places.last(), tag.local_name().into_inner()) {
             (None, "metalink") if is_metalink && !self.has_root => Place::Metalink,
-            (None, _) => return Err(self.invalid(at, "it is no Metalink 4 (RFC 5854)")),
+            (None, _) => return Err(self.invalid(at, "not a Metalink 4 document (RFC 5854)")),
             (Some(Place::Metalink), "file") if is_metalink => Place::File,
             (Some(Place::File), "url") if is_metalink => Place::Url,
             _ => Place::Other,
@@ -109,7 +110,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Begins the replica whose start tag is `tag`, at the byte `at`.
+    /// Starts the replica whose start tag `tag` is at byte `at`.
     fn start_replica(&mut self, tag: &BytesStart<'_>, at: usize) -> Result<(), ReplicaError> {
         let content = at + "<".len();
         let mut replica = Replica::default();
@@ -121,7 +122,7 @@ impl Document<'_> {
                 "location" => replica.site = Some(self.unescaped(value, at)?),
                 "domain" => replica.domain = Some(self.unescaped(value, at)?),
                 "priority" => {
-                    // Values are borrowed from the tag, so this is how far behind its start they are.
+                    // The value is borrowed from the tag, so that the pointer difference is its offset.
                     let from = content + (value.as_ptr().addr() - tag.as_ptr().addr());
                     priority = PriorityAt::Number(from..from + value.len());
                     replica.priority = value.trim().parse().ok();
@@ -129,7 +130,7 @@ impl Document<'_> {
                 _ => {}
             }
         }
-        // Its end is set when it is read.
+        // The end of the span is set at the end tag.
         let before = self.text[..at].trim_end_matches(BLANKS).len();
         self.listing.add(replica, Slot { span: at..at, dropped: before..at, priority })
     }
@@ -144,7 +145,7 @@ impl Document<'_> {
         }
     }
 
-    /// Character data; that of a `url` is kept.
+    /// Handles character data; only that of a `url` is kept.
     fn append(&mut self, text: &str) {
         if self.places.last() == Some(&Place::Url)
             && let Some((replica, _)) = self.listing.last_mut()
@@ -153,7 +154,7 @@ impl Document<'_> {
         }
     }
 
-    /// A reference in character data. Elsewhere than in a `url` it is not looked at.
+    /// Handles a reference in character data. Outside of `url` it is ignored.
     fn append_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), ReplicaError> {
         if self.places.last() == Some(&Place::Url) {
             let text = resolve(reference).ok_or_else(|| {
@@ -169,7 +170,7 @@ impl Document<'_> {
         if self.has_root && self.places.is_empty() {
             return Ok(());
         }
-        Err(self.invalid(self.text.len(), "the XML ends before its root element does"))
+        Err(self.invalid(self.text.len(), "the XML ends before the root element is closed"))
     }
 
     fn unescaped(&self, value: &str, at: usize) -> Result<String, ReplicaError> {
@@ -182,13 +183,13 @@ impl Document<'_> {
     }
 }
 
-/// The name of a file. Rucio writes names unescaped, so what cannot be unescaped is taken as it is.
+/// Returns the name of a file. Rucio writes names unescaped, so a name that cannot be unescaped is taken literally.
 fn name_of(tag: &BytesStart<'_>) -> Option<String> {
     let name = tag.attributes().flatten().find(|attribute| attribute.key.into_inner() == "name")?;
     Some(escape::unescape(&name.value).map_or_else(|_| name.value.to_string(), |unescaped| unescaped.into_owned()))
 }
 
-/// The text for a reference: to a character by number, or to one of the five predefined entities.
+/// Resolves a numeric character reference or one of the five predefined entities.
 fn resolve(reference: &BytesRef<'_>) -> Option<String> {
     match reference.resolve_char_ref().ok()? {
         Some(character) => Some(character.into()),

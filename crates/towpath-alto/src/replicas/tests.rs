@@ -11,7 +11,7 @@ fn written(text: &str, orders: &[Vec<usize>]) -> String {
     String::from_utf8(read(text).write(orders)).unwrap()
 }
 
-/// The URLs of each file.
+/// Returns the URLs of each file.
 fn urls(replicas: &Replicas) -> Vec<Vec<&str>> {
     let files = replicas.files().iter();
     files.map(|file| file.replicas.iter().map(|replica| replica.url.as_str()).collect()).collect()
@@ -21,7 +21,7 @@ fn refusal(text: &str) -> String {
     Replicas::read(text.into()).unwrap_err().to_string()
 }
 
-/// As Rucio 41 writes it.
+/// Output of Rucio 41.
 const RUCIO: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <metalink xmlns="urn:ietf:params:xml:ns:metalink">
  <file name="EVNT.1._000001.pool.root">
@@ -173,7 +173,7 @@ fn what_is_no_metalink_is_refused_with_its_line() {
     );
 }
 
-/// As Rucio's REST interface streams it.
+/// Stream of Rucio's REST interface.
 const LISTED: &str = r#"{"scope": "mc16", "name": "f1", "bytes": 1, "rses": {"A": ["root://a//f1"]}, "pfns": {"root://a//f1": {"rse_id": "x", "rse": "A", "domain": "wan", "priority": 2, "client_extract": false}, "davs://b/f1": {"rse": "B", "priority": 1, "domain": "lan"}}}
 {"scope": "mc16", "name": "f2", "pfns": {}}
 "#;
@@ -261,13 +261,13 @@ fn what_is_too_large_or_no_text_is_refused() {
     assert_eq!(refused.to_string(), "the list of replicas is wrong in line 2: it is not UTF-8");
 }
 
-/// Pieces of lists, parted by `|`.
+/// Fragments of lists, separated by `|`.
 const METALINK_PIECES: &str = "<file>|<file name='f'>|</file>|<url>|<url priority='3'>|<url| location=\"A\"|>|/>|</url>|\
     <!-- | -->|<![CDATA[|]]>|&amp;|&|&#65;|&x;|<?x ?>| |\n|a:b|\u{feff}|</metalink>";
 const JSON_PIECES: &str = "[|]|{|}|,|:|\"|\"a:b\"|\"pfns\": {|\"url\":|\"priority\":1|\"\\u0041:b\"|\\| |\n|7";
 const LINE_PIECES: &str = "a:b|root://h//é|\n|\r\n| |#|\u{2028}|\u{feff}";
 
-/// Pieces joined as it happens: hardly ever a list.
+/// Randomly joined fragments, rarely a valid list.
 fn pieces() -> impl Strategy<Value = String> {
     let some = |pieces: &'static str| {
         let piece = prop::sample::select(pieces.split('|').collect::<Vec<_>>());
@@ -281,7 +281,7 @@ fn pieces() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A well-formed list of each form, with some replicas in each of some files.
+/// A well-formed list in each format, with some replicas in each of some files.
 fn lists() -> impl Strategy<Value = String> {
     let url = "[a-z]{1,5}://[a-z0-9/?&<\"\\\\é]{1,8}";
     let files = prop::collection::vec(prop::collection::vec(url, 0..5), 1..4);
@@ -308,18 +308,18 @@ fn lists() -> impl Strategy<Value = String> {
     })
 }
 
-/// Each file's replicas in the order that they have.
+/// Returns each file's replicas in their current order.
 fn orders_of(replicas: &Replicas) -> Vec<Vec<usize>> {
     replicas.files().iter().map(|file| (0..file.replicas.len()).collect()).collect()
 }
 
-/// The files that have replicas. An array, and a document of lines, that lost all of them tells of no file.
+/// Returns the files that have replicas. An array, or a document of lines, without replicas contains no file.
 fn with_replicas(mut files: Vec<Vec<&str>>) -> Vec<Vec<&str>> {
     files.retain(|urls| !urls.is_empty());
     files
 }
 
-/// Writes a list as it is, with the replicas of each file in reverse, and with only the first of each.
+/// Writes a list unchanged, with the replicas of each file reversed, and with only the first of each.
 fn is_reordered(text: &str) -> Result<(), TestCaseError> {
     let Ok(replicas) = Replicas::read(text.into()) else { return Ok(()) };
     prop_assert_eq!(replicas.write(&[]), text.as_bytes());

@@ -1,4 +1,4 @@
-//! Dumps that `bgpkit-parser` encodes, and what is told of them.
+//! Dumps encoded by `bgpkit-parser`, and the events they contain.
 
 use std::io::Write as _;
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) const V4: &str = "192.0.2.1";
 pub(super) const V6: &str = "2001:db8::1";
 
-/// What `peer` of the AS that `path` begins with announces.
+/// Announcement by `peer`, whose AS is the first of `path`.
 pub(super) fn announced(peer: &str, prefix: &str, next_hop: &str, path: &[u32]) -> BgpElem {
     BgpElem {
         timestamp: 1_700_000_000.0,
@@ -57,7 +57,7 @@ pub(super) fn record(entry_type: EntryType, entry_subtype: u16, message: MrtMess
     MrtRecord { common_header, message }.encode().unwrap().to_vec()
 }
 
-/// An update as a collector writes it down.
+/// Encodes an update as written by a collector.
 pub(super) fn received(msg_type: Bgp4MpType, update: BgpUpdateMessage) -> Vec<u8> {
     let message = Bgp4MpMessage {
         msg_type,
@@ -95,7 +95,7 @@ pub(super) fn peer(address: &str, as_number: u32) -> Peer {
     Peer::of_collector(address.parse().unwrap(), as_number)
 }
 
-/// One line for each event.
+/// Returns one line per event.
 pub(super) fn told(events: &[Event]) -> Vec<String> {
     let line = |event: &Event| match event {
         Event::Route { router, path_id, route: Route { prefix, next_hop, as_path }, .. } => {
@@ -110,14 +110,14 @@ pub(super) fn told(events: &[Event]) -> Vec<String> {
     events.iter().map(line).collect()
 }
 
-/// The lines of [`told`] in the order of the alphabet: the encoder of tables has none.
+/// Returns the lines of [`told`] sorted, because the table encoder has no fixed order.
 pub(super) fn sorted(events: &[Event]) -> Vec<String> {
     let mut lines = told(events);
     lines.sort();
     lines
 }
 
-/// A table of two peers, and some updates behind it.
+/// A table of two peers, followed by some updates.
 pub(super) fn sample() -> Vec<u8> {
     let routes = [
         announced(V4, "10.1.0.0/16", "192.0.2.7", &[64500, 64500, 70000]),
@@ -133,7 +133,7 @@ pub(super) fn sample() -> Vec<u8> {
     [table(&routes), updates(&changes)].concat()
 }
 
-/// A table of one prefix, whose peers are two and have these attributes.
+/// A table with one prefix and two peers with these attributes.
 pub(super) fn entries(values: Vec<Vec<AttributeValue>>) -> Vec<u8> {
     let mut peers = PeerIndexTable::default();
     for address in [V4, V6] {
@@ -164,7 +164,7 @@ pub(super) fn raw_path(octets: &[u8]) -> AttributeValue {
     AttributeValue::Raw(AttrRaw { code: 2, bytes: octets.to_vec().into() })
 }
 
-/// Where the records of a dump end.
+/// Returns the offsets at which records end.
 pub(super) fn ends(dump: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut end = 0;

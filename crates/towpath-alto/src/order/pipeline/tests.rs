@@ -11,7 +11,7 @@ fn apply(text: &str, json: &serde_json::Value) -> Option<Value> {
     pipeline(text).apply(Value::from_json(json).unwrap())
 }
 
-/// The values of `elements`, folded; null is an element without the property.
+/// Folds the values of `elements`; null is an element without the property.
 fn fold(text: &str, elements: &serde_json::Value) -> Option<Value> {
     let aggregate: Aggregate = text.parse().unwrap();
     aggregate.fold(elements.as_array().unwrap().iter().map(Value::from_json))
