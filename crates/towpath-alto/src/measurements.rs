@@ -202,7 +202,7 @@ impl Measurements {
     }
 
     /// Returns the resulting costs between prefixes, and between PIDs of `map`. `map` must have all named PIDs, or building
-    /// the snapshot fails; see [`Self::facts_among`].
+    /// the network state fails; see [`Self::facts_among`].
     ///
     /// The plain name of a metric holds the median (for `bw-residual` and `bw-available` the newest sample, as in RFC 9439),
     /// and `:cur` the newest sample: by time, or the last of the document among samples without a time. Several samples also

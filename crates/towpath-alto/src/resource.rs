@@ -1,7 +1,7 @@
-//! Information resources: pure functions of the world and a request.
+//! Information resources: pure functions of the network state and a request.
 //!
-//! A [`Resource`] says of itself what a directory tells (RFC 7285 §9.2.2), and [`Resource::answer`] is what a GET or a POST of it gives. The
-//! resources that a world has follow from the world ([`crate::directory`]): nobody has to list them.
+//! A [`Resource`] provides its directory entry (RFC 7285 §9.2.2); [`Resource::answer`] returns the response to a GET or POST.
+//! The list of resources is derived from the network state ([`crate::directory`]) and not configured.
 
 pub(crate) mod endpoints;
 mod flows;
@@ -29,14 +29,14 @@ use crate::{
     world::{Region, World},
 };
 
-/// What a resource is.
+/// Kind of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A network map (RFC 7285 §11.2.1).
     NetworkMap(ResourceId),
-    /// Parts of a network map (RFC 7285 §11.3.1).
+    /// A filtered network map (RFC 7285 §11.3.1).
     FilteredNetworkMap(ResourceId),
-    /// The costs of one type between all PIDs of a network map (RFC 7285 §11.2.3).
+    /// Costs of one type between all PIDs of a network map (RFC 7285 §11.2.3).
     CostMap(ResourceId, CostType),
     /// Costs between PIDs of a network map (RFC 7285 §11.3.2, RFC 8189 §4.1).
     FilteredCostMap(ResourceId),
@@ -44,65 +44,65 @@ pub enum Kind {
     EndpointProperties,
     /// Costs between endpoints (RFC 7285 §11.5.1, RFC 8189 §4.2).
     EndpointCosts,
-    /// Paths, and costs, between endpoints (RFC 9275 §7.3).
+    /// Paths, and optionally costs, between endpoints (RFC 9275 §7.3).
     PathVector,
-    /// Paths, and costs, between PIDs of a network map (RFC 9275 §7.2).
+    /// Paths, and optionally costs, between PIDs of a network map (RFC 9275 §7.2).
     PidPathVector(ResourceId),
-    /// Paths between endpoints in another form ([`crate::compatibility`]).
+    /// Paths between endpoints in the format of OpenALTO ([`crate::compatibility`]).
     OpenAlto,
     /// Properties of all entities (RFC 9240 §7).
     PropertyMap,
-    /// Properties of some entities (RFC 9240 §8).
+    /// Properties of selected entities (RFC 9240 §8).
     FilteredPropertyMap,
 }
 
-/// A resource with its name.
+/// A resource and its ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name in the directory, and the last part of its path.
+    /// ID in the directory, and last segment of its path.
     pub id: ResourceId,
-    /// What it is.
+    /// Kind of the resource.
     pub kind: Kind,
 }
 
-/// What a client gets.
+/// Response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its media type.
+    /// Media type.
     pub media_type: &'static str,
-    /// Its version: equal as long as its bytes are.
+    /// Version tag. Equal bodies have equal tags.
     pub tag: Tag,
-    /// The document.
+    /// Serialized document.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// A document as an answer.
+    /// Serializes a document as a response.
     pub(crate) fn of(media_type: &'static str, document: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(document).expect("what resources are made of can be written");
+        let body = serde_json::to_vec(document).expect("resource documents are serializable");
         Self { media_type, tag: Tag::of(&body), body }
     }
 }
 
-/// Who asks, and who is asked for what the world lacks.
+/// Origin of a request, and the delegate for facts missing from the network state.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// Where the client is: an end of ways of which a request names only the other one.
+    /// Address of the client, used as the other end if a request names only one.
     pub address: IpAddr,
-    /// Who is asked.
+    /// Source of missing facts.
     pub delegate: &'a dyn Delegate,
 }
 
-/// How many pairs of endpoints or PIDs may be asked for at once: the mesh of 700 storages.
+/// Maximum number of endpoint or PID pairs per request: the full mesh of 700 storages.
 pub const MOST_PAIRS: usize = 500_000;
 
-/// The error of `field` naming so many pairs.
+/// Returns the error for a `field` that names too many pairs.
 fn too_many_pairs(fields: Fields<'_>, field: &str, pairs: usize) -> Problem {
-    fields.refuse_present(field, &format!("at most {MOST_PAIRS} pairs can be asked for at once, not {pairs}"))
+    fields.refuse_present(field, &format!("at most {MOST_PAIRS} pairs are allowed per request, got {pairs}"))
 }
 
 impl Resource {
-    /// The media type of its answers, without the boundary of those that have parts.
+    /// Returns the media type of responses; for multipart responses without the boundary.
     pub fn media_type(&self) -> &'static str {
         match self.kind {
             Kind::NetworkMap(_) | Kind::FilteredNetworkMap(_) => media::NETWORK_MAP,
@@ -115,7 +115,7 @@ impl Resource {
         }
     }
 
-    /// The media type of the requests that it takes by POST. None: it is asked for by GET.
+    /// Returns the media type of POST requests, or `None` if the resource is read by GET.
     pub fn accepts(&self) -> Option<&'static str> {
         match self.kind {
             Kind::NetworkMap(_) | Kind::CostMap(..) | Kind::PropertyMap => None,
@@ -128,7 +128,7 @@ impl Resource {
         }
     }
 
-    /// The resources on which it depends (RFC 7285 §9.1.5).
+    /// Returns the resources that this one depends on (RFC 7285 §9.1.5).
     pub fn uses(&self, world: &World) -> Vec<ResourceId> {
         let every_map = || world.regions().map(|region| region.map.id().clone()).collect();
         match &self.kind {
@@ -140,7 +140,7 @@ impl Resource {
         }
     }
 
-    /// The cost types that it has.
+    /// Returns the supported cost types.
     pub fn cost_types(&self, world: &World) -> Vec<CostType> {
         match &self.kind {
             Kind::CostMap(_, kind) => vec![kind.clone()],
@@ -151,7 +151,7 @@ impl Resource {
         }
     }
 
-    /// What of costs it can be asked for.
+    /// Returns the cost capabilities.
     fn costs(&self, world: &World) -> CostCapabilities {
         let cost_types = match &self.kind {
             Kind::FilteredCostMap(map) | Kind::PidPathVector(map) => {
@@ -164,7 +164,7 @@ impl Resource {
         CostCapabilities { max_cost_types, testable: cost_types.clone(), cost_types }
     }
 
-    /// What it can, as a directory tells it; null if there is nothing to tell.
+    /// Returns the capabilities for the directory, or null if there are none.
     pub fn capabilities(&self, world: &World) -> Value {
         let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
         match &self.kind {
@@ -172,7 +172,7 @@ impl Resource {
             Kind::CostMap(_, kind) => json!({ "cost-type-names": [kind.to_string()] }),
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => {
                 let can = self.costs(world);
-                // That all of them can be tested is said so, and only so (RFC 8189 §4.1.1).
+                // If all cost types can be tested, the separate list must be omitted (RFC 8189 §4.1.1).
                 let mut told = json!({
                     "cost-type-names": names(&can.cost_types),
                     "cost-constraints": true,
@@ -198,20 +198,21 @@ impl Resource {
         }
     }
 
-    /// What a GET gives, or a POST of `request` by a client at `caller`. The caller of this has looked at the method.
+    /// Returns the response to a GET, or to a POST of `request` by a client at `caller`. The method has already been checked.
     ///
     /// # Errors
-    /// [`Problem`] if the request is malformed or asks for what is not offered.
+    /// Returns [`Problem`] if the request is malformed or asks for something that is not offered.
     pub fn answer(&self, world: &World, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
         self.answer_with(world, request, Caller { address: caller, delegate: &Nobody })
     }
 
-    /// The same with what the world lacks of addresses, as far as that is known ([`crate::delegation`]).
+    /// Like [`Self::answer`], with a delegate for facts about addresses missing from the network state
+    /// ([`crate::delegation`]).
     ///
     /// # Errors
     /// As [`Self::answer`].
     pub fn answer_with(&self, world: &World, request: &Value, caller: Caller<'_>) -> Result<Answer, Problem> {
-        let region = |map: &ResourceId| world.region(map.as_str()).expect("a directory is of its world");
+        let region = |map: &ResourceId| world.region(map.as_str()).expect("the directory was built from this network state");
         match &self.kind {
             Kind::NetworkMap(map) => Ok(maps::network_map(world, region(map), region(map).map.whole())),
             Kind::FilteredNetworkMap(map) => {
@@ -230,7 +231,7 @@ impl Resource {
     }
 }
 
-/// Each metric in each mode.
+/// Returns each metric in each cost mode.
 fn cost_types<'a>(metrics: impl IntoIterator<Item = &'a CostMetric>) -> Vec<CostType> {
     let modes = |metric: &'a CostMetric| {
         [CostMode::Numerical, CostMode::Ordinal].map(|cost_mode| CostType { cost_mode, cost_metric: metric.clone() })
@@ -238,7 +239,7 @@ fn cost_types<'a>(metrics: impl IntoIterator<Item = &'a CostMetric>) -> Vec<Cost
     metrics.into_iter().flat_map(modes).collect()
 }
 
-/// The `dependent-vtags` of answers that depend on these regions.
+/// Returns the `dependent-vtags` of responses that depend on these regions.
 fn vtags<'a>(regions: impl IntoIterator<Item = &'a Region>) -> Vec<&'a VersionTag> {
     regions.into_iter().map(|region| region.map.vtag()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a router does with packets for a prefix, as routing protocols tell it.
+//! Routes of a router to prefixes, as learned from routing protocols.
 
 use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
@@ -12,23 +12,24 @@ use crate::names::Malformed;
 pub enum Hop {
     /// An autonomous system.
     As(u32),
-    /// Some of these, in an order that nobody knows any more (`AS_SET`), ascending.
+    /// An unordered set of autonomous systems (`AS_SET`), sorted ascending.
     Set(Box<[u32]>),
 }
 
-/// The autonomous systems on the way to a prefix, the nearest first. Without repetitions in a row (prepending), which tell nothing of the way.
+/// The autonomous systems on the path to a prefix, nearest first, without consecutive repetitions (prepending), which say
+/// nothing about the path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct AsPath(Arc<[Hop]>);
 
 impl AsPath {
-    /// The path through `hops`; what is prepended is taken out, and sets are sorted.
+    /// Creates the path through `hops`. Prepending is removed, and sets are sorted.
     pub fn new(hops: impl IntoIterator<Item = Hop>) -> Self {
         let mut path: Vec<Hop> = hops.into_iter().map(Hop::sorted).collect();
         path.dedup();
         Self(path.into())
     }
 
-    /// Its elements.
+    /// Returns the hops.
     pub fn hops(&self) -> &[Hop] {
         &self.0
     }
@@ -52,7 +53,7 @@ impl FromIterator<u32> for AsPath {
     }
 }
 
-/// As routers print it: numbers, sets in braces.
+/// Writes the format printed by routers: numbers, sets in braces.
 impl fmt::Display for AsPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, hop) in self.0.iter().enumerate() {
@@ -69,7 +70,7 @@ impl fmt::Display for AsPath {
     }
 }
 
-/// Numbers, and sets in braces whose members are parted by commas or blanks: `20965 2091 {789,790}`.
+/// Parses numbers, and sets in braces whose members are separated by commas or blanks: `20965 2091 {789,790}`.
 impl FromStr for AsPath {
     type Err = Malformed;
 
@@ -110,11 +111,11 @@ impl<'de> Deserialize<'de> for AsPath {
 /// The best route of one router to one prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// Where it leads.
+    /// Destination.
     pub prefix: IpNet,
-    /// The router to which packets go next, if it is told.
+    /// Next router, if known.
     pub next_hop: Option<IpAddr>,
-    /// The way behind it; empty within the router's own AS.
+    /// Path after the next hop; empty within the router's own AS.
     pub as_path: AsPath,
 }
 

@@ -1,7 +1,7 @@
-//! The routes of routers: which way each of them sends packets for a prefix.
+//! Routing tables: the way each router sends packets to a prefix.
 //!
-//! A [`Table`] is one router's. It keeps each way once, however many prefixes take it: of a million routes there are some ten thousand ways. Tables are shared between
-//! the agent that keeps them and the worlds made of them; a change copies one that is still looked at.
+//! A [`Table`] belongs to one router. It stores each distinct way once: a million routes have some ten thousand ways. The
+//! agent that maintains a table shares it with the network states built from it; changing a shared table copies it.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -12,19 +12,19 @@ use crate::{
     route::{AsPath, Route},
 };
 
-/// Where packets go from a router.
+/// Next hop and AS path of routes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Way {
-    /// The router to which they go next, if it is told.
+    /// Next router, if known.
     pub next_hop: Option<IpAddr>,
-    /// The way behind it; empty within the router's own AS.
+    /// Path after the next hop; empty within the router's own AS.
     pub as_path: AsPath,
 }
 
 /// The routes of one router.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// By prefix, the number of a way.
+    /// Index of the way for each prefix.
     prefixes: PrefixMap<u32>,
     ways: Vec<Way>,
     numbers: HashMap<Way, u32>,
@@ -36,11 +36,11 @@ impl PartialEq for Table {
     }
 }
 
-/// So that a table is equal to itself without being looked at.
+/// Allows a table to compare equal to itself without being traversed.
 impl Eq for Table {}
 
 impl Table {
-    /// Notes a route; it takes the place of an earlier one to the same prefix.
+    /// Inserts a route, replacing an earlier one to the same prefix.
     pub fn insert(&mut self, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
         let number = self.number(Way { next_hop, as_path });
@@ -48,13 +48,13 @@ impl Table {
         self.tidy();
     }
 
-    /// Forgets the route to a prefix.
+    /// Removes the route to a prefix.
     pub fn remove(&mut self, prefix: IpNet) {
         self.prefixes.remove(&prefix);
         self.tidy();
     }
 
-    /// Ways that nobody takes any more stay until they are the most.
+    /// Rebuilds the table once unused ways may outnumber those in use.
     fn tidy(&mut self) {
         if self.prefixes.len() < self.ways.len() / 2 {
             let routes: Vec<(IpNet, Way)> = self.routes().map(|(prefix, way)| (prefix, way.clone())).collect();
@@ -66,32 +66,32 @@ impl Table {
         }
     }
 
-    /// How many prefixes it has routes to.
+    /// Returns the number of prefixes with routes.
     pub fn len(&self) -> usize {
         self.prefixes.len()
     }
 
-    /// Whether it has no route.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
     }
 
-    /// The number of the way to `address`, by the longest prefix that covers it.
+    /// Returns the index of the way to `address`, by longest prefix match.
     pub fn find(&self, address: IpAddr) -> Option<u32> {
         self.prefixes.get_lpm(&address.into()).map(|(_, number)| *number)
     }
 
-    /// The way of that number.
+    /// Returns the way with this index.
     pub fn way(&self, number: u32) -> &Way {
         &self.ways[number as usize]
     }
 
-    /// The way to a prefix itself.
+    /// Returns the way to exactly this prefix.
     pub fn way_to(&self, prefix: IpNet) -> Option<&Way> {
         self.prefixes.get(&prefix).map(|number| self.way(*number))
     }
 
-    /// All routes, in the order of prefixes.
+    /// Returns all routes, ordered by prefix.
     pub fn routes(&self) -> impl Iterator<Item = (IpNet, &Way)> {
         self.prefixes.iter().map(|(prefix, number)| (prefix, self.way(*number)))
     }

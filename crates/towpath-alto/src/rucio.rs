@@ -1,8 +1,9 @@
-//! Rucio's table of distances: in which order the clients of each site should try the storages, by an ordering [`Statement`].
+//! Rucio's distance table: the order in which clients at each site should try the storages, by an ordering [`Statement`].
 //!
-//! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header, and takes 1 for what is not in it
-//! (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41), after it read the whole table again. So every pair is in it. The statement is put once for each site, to the same resources that are asked over
-//! the network, so that its names mean here what they mean to `towpath order`.
+//! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header. It rereads the whole
+//! table for a missing pair, and then takes 1 (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The table therefore
+//! lists every pair. The statement is evaluated once per site, against the same resources that are served over the network, so
+//! that its names have the same meaning as in `towpath order`.
 
 use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
@@ -16,55 +17,56 @@ use crate::{
     world::World,
 };
 
-/// Where the resources would be if they were asked over the network. Nobody asks there (RFC 6761 §6.4).
+/// Base URI of the resources, for requests that never leave the process (RFC 6761 §6.4).
 const BASE: &str = "http://towpath.invalid/";
 
-/// The most values that are looked up for one table: those of four names for the most pairs.
+/// Maximum number of values looked up for one table: four names for the maximum number of pairs.
 const MOST_VALUES: usize = 4 * MOST_PAIRS;
 
-/// Why there is no table.
+/// Why no table can be generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableFault {
-    /// What the statement needs is not told; whose fault it is, the error says.
+    /// Values for the statement are unavailable; the inner error says why.
     #[error(transparent)]
     Statement(#[from] ClientError),
-    /// There are too many pairs of sites and storages; the fault of who configured them.
+    /// There are too many pairs of sites and storages; the configuration must be reduced.
     #[error("{sites} sites and {storages} storages make more than {MOST_PAIRS} pairs: name fewer")]
     TooLarge {
-        /// How many sites there are.
+        /// Number of sites.
         sites: usize,
-        /// How many storages there are.
+        /// Number of storages.
         storages: usize,
     },
-    /// The statement looks at too many names for so many pairs; the fault of who wrote it.
+    /// The statement uses too many names for this number of pairs; the statement must be simplified.
     #[error("{names} names for {pairs} pairs of sites and storages make more than {MOST_VALUES} values: name fewer")]
     TooManyNames {
-        /// How many names there are in the statement.
+        /// Number of names in the statement.
         names: usize,
-        /// How many pairs there are.
+        /// Number of pairs.
         pairs: usize,
     },
 }
 
-/// What the table follows from.
+/// Source of the values in the table.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// The world,
+    /// Network state.
     pub world: &'a World,
-    /// its directory,
+    /// Directory of the network state.
     pub directory: &'a Directory,
-    /// and who is asked for what it lacks.
+    /// Delegate for facts missing from the network state.
     pub delegate: &'a dyn Delegate,
 }
 
-/// Sites, or storages, with an address of each; none if it is nowhere.
+/// Sites or storages with an address of each, or `None` if it has no address.
 pub type Addresses = BTreeMap<String, Option<IpAddr>>;
 
-/// The table, with a line for each pair. The distance of a storage is the share of the storages that come before it; those that are equally good have the same.
-/// Who is nowhere is at 1, behind all others. Memory: some 50 bytes a pair, of which there are at most [`MOST_PAIRS`].
+/// Generates the table, with one line per pair. The distance of a storage is the fraction of storages ranked before it;
+/// equally good ones have equal distances. Pairs without an address on either side have distance 1, behind all others. Memory:
+/// about 50 bytes per pair, of which there are at most [`MOST_PAIRS`].
 ///
 /// # Errors
-/// [`TableFault`].
+/// Returns [`TableFault`].
 pub fn table(
     source: Source<'_>,
     configuration: &Configuration,
@@ -114,28 +116,28 @@ pub fn table(
     Ok(table)
 }
 
-/// Lines of storages that are as far from `site` as can be.
+/// Appends lines with the maximum distance from `site`.
 fn far<'a>(table: &mut String, site: &str, storages: impl Iterator<Item = &'a String>) {
     for storage in storages {
         let _ = writeln!(table, "{site},{storage},1.000000");
     }
 }
 
-/// What the server itself answers to a question.
+/// Answers a request locally.
 fn answer(source: Source<'_>, question: &Question, address: IpAddr) -> Result<Answer, ClientError> {
     let id = question.uri.strip_prefix(BASE).unwrap_or_default();
-    let resource = source.directory.find(id).expect("a directory lists what it has");
+    let resource = source.directory.find(id).expect("the directory contains the resources it lists");
     let document = question.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
     let caller = Caller { address, delegate: source.delegate };
     let answer = document.and_then(|document| resource.answer_with(source.world, &document, caller));
     answer.map_err(|problem| ClientError::refused(id, problem.document().to_string().as_bytes()))
 }
 
-/// The distance of each: the share of all that are strictly before it.
+/// Returns for each candidate the fraction of all that rank strictly before it.
 fn distances(ranks: &[Ranked]) -> Vec<f64> {
     let mut before = 0;
     let place = |(index, ranked): (usize, &Ranked)| {
-        // That the condition is false, and that nobody knows, is the same.
+        // A false and an unknown condition are equivalent.
         let is_as_good =
             |other: &Ranked| (&other.keys, other.holds == Some(true)) == (&ranked.keys, ranked.holds == Some(true));
         if index > 0 && !is_as_good(&ranks[index - 1]) {

@@ -1,4 +1,4 @@
-//! Sites as a registry lists them (CRIC of WLCG), made a network map with properties and distances.
+//! Converts a registry of sites (CRIC of WLCG) to a network map with properties and distances.
 //!
 //! ```json
 //! {
@@ -14,11 +14,11 @@
 //! }
 //! ```
 //!
-//! [`Sites::parse`] takes what is known of that and passes over the rest: fields that nobody knows, `null`, values of
-//! another kind. [`Sites::facts`] makes [`Facts`] of it, which make a world however bad the list is: what does not fit
-//! is left out and told as a [`Doubt`].
+//! [`Sites::parse`] reads the known fields and ignores the rest: unknown fields, `null`, values of another type.
+//! [`Sites::facts`] converts the sites to [`Facts`], from which a network state can always be built, however bad the list:
+//! invalid items are omitted and reported as a [`Doubt`].
 //!
-//! Nothing is fetched here, and no place is looked up for an address.
+//! This module fetches nothing and does not geolocate addresses.
 
 mod distance;
 mod draft;
@@ -38,36 +38,36 @@ use crate::{
     names::{PidName, ResourceId},
 };
 
-/// The longest list that is read, in bytes.
+/// Maximum size of a list, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// The most sites of one list.
+/// Maximum number of sites in a list.
 pub const MAX_SITES: usize = 10_000;
 
-/// The most prefixes of one list, of all its sites.
+/// Maximum number of prefixes in a list, over all its sites.
 pub const MAX_PREFIXES: usize = 1_000_000;
 
-/// The most sites whose distances are told. They have four million pairs, which take about 300 MiB.
+/// Maximum number of sites for which distances are computed. They have four million pairs, which take about 300 MiB.
 pub const MAX_PLACES: usize = 2_000;
 
-/// The sites of a registry. In memory it is a few times its document, at most about 1 GiB if someone made that for it.
+/// The sites of a registry. Takes a few times the size of the document in memory; about 1 GiB for a maliciously crafted one.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sites {
-    /// In the order of their names.
+    /// Sorted by name.
     sites: Vec<Site>,
-    /// How many objects had no name.
+    /// Number of objects without a name.
     unnamed: usize,
 }
 
-/// How sites become facts.
+/// Options for converting sites to facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteOptions {
-    /// The network map that they make.
+    /// The network map to generate.
     pub map: ResourceId,
-    /// Whether properties have plain names, such as `country`. The registries of RFC 7285
-    /// §14.3 and RFC 9240 §12.3 have none of them, so that those who go by the book want `priv:country`.
+    /// Whether properties have plain names, such as `country`. They are not in the registries of RFC 7285 §14.3 and RFC 9240
+    /// §12.3, so that strict conformance requires `priv:country`.
     pub plain_names: bool,
-    /// Whether the distances of sites are told as costs.
+    /// Whether to generate the distances between sites as costs.
     pub distances: bool,
 }
 
@@ -78,44 +78,44 @@ impl Default for SiteOptions {
     }
 }
 
-/// Why a list of sites cannot be read: the registry's fault, or that of who named it.
+/// Why a list of sites cannot be read. The registry is at fault, or whoever configured its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SitesError {
-    /// It is longer than [`MAX_BYTES`].
+    /// The list is longer than [`MAX_BYTES`].
     #[error("the list of sites has {0} bytes, and at most {MAX_BYTES} are read: split it by sites")]
     TooLarge(usize),
-    /// It has more than [`MAX_SITES`].
+    /// The list has more than [`MAX_SITES`].
     #[error("the list has more than {MAX_SITES} sites: split it")]
     TooManySites,
-    /// It has more than [`MAX_PREFIXES`].
+    /// The list has more than [`MAX_PREFIXES`].
     #[error("the sites have more than {MAX_PREFIXES} prefixes: split the list by sites")]
     TooManyPrefixes,
-    /// It is no JSON.
+    /// The list is not valid JSON.
     #[error("the list of sites is no JSON: {0}")]
     Invalid(String),
-    /// Nothing in it is a site, which is more likely another document than a registry without sites.
+    /// The document contains no site, which more likely means a wrong document than an empty registry.
     #[error("there is no site in this: it must be an object with sites by their names, or an array of them")]
     NoSite,
 }
 
-/// Something in a list of sites that is left out, or changed. What it says of a site is cut to 64 characters.
+/// An item of a list of sites that was omitted or changed. Site names are truncated to 64 characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
-    /// Sites have no name; they are left out.
+    /// Sites without a name were omitted.
     #[error("{count} sites have no name and are left out")]
     Unnamed {
-        /// How many.
+        /// Number of them.
         count: usize,
     },
-    /// The name of the site, as far as PIDs can have it, is that of another PID.
+    /// The name of the site, reduced to the characters of a PID name, was already taken.
     #[error("site {site} becomes PID {pid}, because another PID has its name")]
     Renamed {
         /// The site.
         site: String,
-        /// What it is called.
+        /// The PID name given to it.
         pid: PidName,
     },
-    /// A text is no prefix; it is left out.
+    /// A text that is not a prefix was omitted.
     #[error("site {site}: '{text}' is no prefix")]
     Prefix {
         /// The site.
@@ -123,12 +123,12 @@ pub enum Doubt {
         /// The text.
         text: String,
     },
-    /// A prefix has bits behind its length; they are taken off.
+    /// The host bits of a prefix were cleared.
     #[error("site {site}: a prefix with bits behind its length is taken for {prefix}")]
     HostBits {
         /// The site.
         site: String,
-        /// What it is taken for.
+        /// The resulting prefix.
         prefix: IpNet,
     },
     /// A prefix is in two PIDs; the first one keeps it.
@@ -141,25 +141,25 @@ pub enum Doubt {
         /// The PID that keeps it.
         first: PidName,
     },
-    /// A field is not what it should be; it is left out.
+    /// A field with an invalid value was omitted.
     #[error("site {site}: '{text}' is no {field}")]
     Field {
         /// The site.
         site: String,
-        /// What it should be.
+        /// What the field should contain.
         field: &'static str,
-        /// What is there.
+        /// What it contains.
         text: String,
     },
-    /// There are more places than [`MAX_PLACES`]; no distances are told.
+    /// There are more sites with coordinates than [`MAX_PLACES`]; distances were omitted.
     #[error("{count} sites have coordinates, and distances are told between at most {MAX_PLACES}: none are")]
     TooManyPlaces {
-        /// How many.
+        /// Number of them.
         count: usize,
     },
 }
 
-/// How much of a list is read.
+/// Size limits of a list.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     bytes: usize,
@@ -168,16 +168,16 @@ struct Limits {
 }
 
 impl Sites {
-    /// Reads a list: an object with sites by their names, or an array of them, in UTF-8. A site's own `name` holds, if
-    /// it has one. What says nothing of a site is passed over.
+    /// Parses a list: an object of sites by name, or an array of sites, in UTF-8. A site's own `name` takes precedence. Values
+    /// that describe no site are ignored.
     ///
     /// - `latitude`, `longitude`: degrees, as numbers or texts.
-    /// - `netroutes`: an object or array of objects with `asn` (a number, or `AS513`), `networks` (texts, however
-    ///   deep in objects and arrays), `lhcone_collaborations` (texts), `lhcone_bandwidth_limit` (Gbit/s, or a text with a
-    ///   unit such as `400 Mbit/s`; 0 or less is none).
+    /// - `netroutes`: an object or array of objects with `asn` (a number, or `AS513`), `networks` (texts, nested arbitrarily
+    ///   in objects and arrays), `lhcone_collaborations` (texts), `lhcone_bandwidth_limit` (Gbit/s, or a text with a unit such
+    ///   as `400 Mbit/s`; 0 or less means none).
     ///
     /// # Errors
-    /// [`SitesError`].
+    /// Returns [`SitesError`].
     pub fn parse(document: &[u8]) -> Result<Self, SitesError> {
         Self::parse_within(document, Limits { bytes: MAX_BYTES, sites: MAX_SITES, prefixes: MAX_PREFIXES })
     }
@@ -187,7 +187,7 @@ impl Sites {
             return Err(SitesError::TooLarge(document.len()));
         }
         let mut list = read::List::with_room(limits.sites);
-        // A byte order mark is none of the JSON.
+        // A byte order mark is not part of the JSON.
         let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
         let mut json = serde_json::Deserializer::from_slice(document);
         let read = Filling(&mut list).deserialize(&mut json);
@@ -210,26 +210,25 @@ impl Sites {
         Ok(Self { sites, unnamed })
     }
 
-    /// How many sites there are.
+    /// Returns the number of sites.
     pub fn len(&self) -> usize {
         self.sites.len()
     }
 
-    /// Whether there is none; a list that was read has one.
+    /// Returns whether there are no sites; a parsed list has at least one.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty()
     }
 
-    /// What they say of the network, and what is left out of it. They always make a world.
+    /// Converts the sites to facts, and reports omitted items. A network state can always be built from the result.
     ///
-    /// - A network map with a PID for each site ([`pid_name`]; equals get numbers), also for one without prefixes, and
-    ///   [`ELSEWHERE`] for all other addresses. A prefix of two sites stays with the one whose name comes first.
-    /// - Properties of each prefix and each PID: `country`, `continent` (of two letters, if the country is one of ISO
-    ///   3166-1), `asn`, `site`, `latitude` and `longitude` (degrees), `lhcone-collaborations` (texts),
-    ///   `lhcone-bandwidth-limit` (bits per second), as far as they are told. A PID has the first AS number of its routes,
-    ///   all collaborations, and the highest limit.
-    /// - The costs `routingcost` and `priv:distance`: the distance of two sites along the surface of the Earth, in whole
-    ///   kilometres, for all pairs of sites that have coordinates.
+    /// - A network map with one PID per site ([`pid_name`]; duplicates are numbered), including sites without prefixes, and
+    ///   [`ELSEWHERE`] for all other addresses. A prefix of two sites goes to the site whose name sorts first.
+    /// - Known properties of each prefix and each PID: `country`, `continent` (two letters, if the country is in ISO 3166-1),
+    ///   `asn`, `site`, `latitude` and `longitude` (degrees), `lhcone-collaborations` (texts), `lhcone-bandwidth-limit` (bits
+    ///   per second). A PID has the first AS number of its routes, all their collaborations, and the highest limit.
+    /// - The costs `routingcost` and `priv:distance`: the great-circle distance in whole kilometres, for all pairs of sites
+    ///   with coordinates.
     ///
     /// Each prefix takes about 1 KiB, each pair of sites with coordinates 70 bytes.
     pub fn facts(&self, options: &SiteOptions) -> (Facts, Vec<Doubt>) {

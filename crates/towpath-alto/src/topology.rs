@@ -1,10 +1,10 @@
-//! Topologies: the nodes and links of a network, and what is attached to the nodes.
+//! Topologies: nodes and links of a network, and the prefixes attached to the nodes.
 //!
-//! [`Topology::parse`] reads GraphML and node-link JSON, of which it takes what it knows and passes over the rest; static files of facts say the same in a form of
-//! their own ([`Told`]). Between two addresses that are [`Attached`] to one topology, traffic takes the shortest way by weight; [`crate::path`] makes elements of
-//! it.
+//! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files have a
+//! format of their own ([`Told`]). Between two addresses that are [`Attached`] to one topology, traffic takes the shortest
+//! path by weight, whose elements [`crate::path`] derives.
 //!
-//! Ways are single: where a network shares traffic among equal ones, one of them is told, always the same.
+//! There is one path per pair: if a network balances load over equal paths, always the same one of them is reported.
 
 mod attached;
 mod draft;
@@ -31,25 +31,25 @@ use crate::{
     names::{Malformed, NodeName, TopologyName},
 };
 
-/// The longest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// The most nodes of one topology. Networks have up to some thousands, and one request may ask for the ways from all nodes.
+/// Maximum number of nodes. Networks have up to a few thousand, and one request may need the paths from all nodes.
 pub const MAX_NODES: usize = 5_000;
 
-/// The most links of one topology, as its file has them: one that leads both ways counts once.
+/// Maximum number of links in a file; a bidirectional link counts once.
 pub const MAX_LINKS: usize = 50_000;
 
-/// The nodes and links of a network; never changed. In memory at most about 10 MiB, and 4 bytes for each two nodes once ways from all of them were asked for, which
-/// is 100 MiB; while it is read a few times its file.
+/// Nodes and links of a network; immutable. Takes at most about 10 MiB, and 4 bytes per pair of nodes once the paths from all
+/// nodes have been requested, 100 MiB in total. Parsing takes a few times the size of the file.
 ///
-/// Nodes are numbered in the order of their names, so that the order of a file does not matter.
+/// Nodes are indexed in the order of their names, so that the order in the file is irrelevant.
 #[derive(Debug, Default, PartialEq)]
 pub struct Topology {
     nodes: Vec<Node>,
-    /// In the order of their ends, and one for each two.
+    /// Sorted by their ends, with one link per ordered pair.
     links: Vec<Link>,
-    /// For each node the position of the first link from it, and behind them the number of links.
+    /// For each node the index of its first outgoing link, followed by the number of links.
     starts: Vec<usize>,
     has_capacities: bool,
     trees: Trees,
@@ -58,61 +58,62 @@ pub struct Topology {
 /// A node of a topology.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Its name: no other node of the topology has it.
+    /// Name, unique within the topology.
     pub name: NodeName,
-    /// What can go through it, in bits per second, if it is told.
+    /// Capacity in bits per second, if known.
     pub capacity_bits_per_s: Option<f64>,
 }
 
-/// One direction of a link: links are full duplex, so that traffic one way takes nothing from that the other way.
+/// One direction of a link. Links are full duplex: the directions do not share capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// The number of the node where it begins,
+    /// Index of the source node.
     pub from: u32,
-    /// and of the one where it ends.
+    /// Index of the target node.
     pub to: u32,
-    /// In bits per second, if it is told.
+    /// Capacity in bits per second, if known.
     pub capacity_bits_per_s: Option<f64>,
-    /// Told, or the distance of the nodes along the surface of the Earth, if their places are.
+    /// Length from the file, else the great-circle distance of the nodes if their coordinates are known.
     pub length_km: Option<f64>,
-    /// What routing takes it for: 0 or more.
+    /// Routing weight; at least 0.
     pub weight: f64,
 }
 
-/// Why a topology cannot be read: the fault of its file, or of who named it.
+/// Why a topology cannot be read. The file is at fault, or whoever configured its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// It is longer than [`MAX_BYTES`].
+    /// The file is longer than [`MAX_BYTES`].
     #[error(
-        "the topology has {0} bytes, and at most {MAX_BYTES} are read: leave out what says nothing of nodes and links"
+        "the topology has {0} bytes, more than the limit of {MAX_BYTES}: remove data unrelated to nodes and links"
     )]
     TooLarge(usize),
-    /// It has more than [`MAX_NODES`].
+    /// The topology has more than [`MAX_NODES`].
     #[error("the topology has more than {MAX_NODES} nodes: split it")]
     TooManyNodes,
-    /// It has more than [`MAX_LINKS`].
+    /// The topology has more than [`MAX_LINKS`].
     #[error("the topology has more than {MAX_LINKS} links: split it, or join parallel ones")]
     TooManyLinks,
-    /// It is neither XML nor JSON.
+    /// The file is neither XML nor JSON.
     #[error("the topology is neither GraphML nor node-link JSON: {0}")]
     Invalid(String),
-    /// Nothing in it is a node, which is more likely another document than a network without nodes.
+    /// The document contains no node, which more likely means a wrong document than an empty network.
     #[error("there is no node in this: it must be GraphML, or JSON with `nodes` and `links` or `edges`")]
     NoNode,
-    /// Two nodes have this id, cut to 64 characters.
+    /// Two nodes have this ID (truncated to 64 characters).
     #[error("two nodes of the topology have the id '{0}': give each its own")]
     Twice(String),
-    /// A link leads from or to this id, cut to 64 characters, which no node has.
+    /// A link refers to this ID (truncated to 64 characters), which no node has.
     #[error(
         "a link of the topology leads from or to '{0}', which no node has for its id: list that node, or leave out the link"
     )]
     Dangling(String),
-    /// A node has no name that can be one.
+    /// A node has no valid name.
     #[error("the topology has a node without a name: {0}")]
     Name(Malformed),
 }
 
-/// What an agent tells that read a topology from `text`, and knows what is attached to its nodes. That there are such nodes the world looks at.
+/// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state checks that
+/// these nodes exist.
 ///
 /// # Errors
 /// As [`Topology::parse`].
@@ -126,17 +127,19 @@ pub fn facts(
 }
 
 impl Topology {
-    /// Reads GraphML or node-link JSON (`nodes`, and `links` or `edges`, as networkx writes them).
+    /// Parses GraphML or node-link JSON (`nodes`, and `links` or `edges`, the format of networkx).
     ///
-    /// - Nodes: `label` or `name`; `Latitude` and `Longitude`, or `pos` with the longitude first, in degrees. A node is called by its label if nothing else has it
-    ///   for a label or id, else by its id.
-    /// - Links: `capacity`, `bandwidth` or `LinkSpeedRaw` in bits per second; `length` or `dist` in km; `weight`. Without weights it is the length, if that is known
-    ///   of all links that have none, else 1.
-    /// - Nodes may have a `capacity` or `bandwidth` too. Case does not matter; numbers may be texts; what is less than 0 is passed over.
-    /// - Of parallel links only that of the least weight is taken, among those that of the most capacity; links from a node to itself are passed over.
+    /// - Nodes: `label` or `name`; `Latitude` and `Longitude`, or `pos` with the longitude first, in degrees. The name of a
+    ///   node is its label if that is unique among all labels and IDs, else its ID.
+    /// - Links: `capacity`, `bandwidth` or `LinkSpeedRaw` in bits per second; `length` or `dist` in km; `weight`. A missing
+    ///   weight defaults to the length, if all links without weights have one, else to 1.
+    /// - Nodes may also have a `capacity` or `bandwidth`. Field names are case-insensitive; numbers may be texts; negative
+    ///   values are ignored.
+    /// - Of parallel links only the one with the lowest weight is kept, and on a tie the one with the highest capacity. Links
+    ///   from a node to itself are ignored.
     ///
     /// # Errors
-    /// [`TopologyError`].
+    /// Returns [`TopologyError`].
     pub fn parse(text: &str) -> Result<Self, TopologyError> {
         Self::parse_within(text, Draft::with_room(MAX_NODES, MAX_LINKS))
     }
@@ -154,7 +157,7 @@ impl Topology {
         draft.finish()
     }
 
-    /// The topology of these nodes, in the order of their names, and links.
+    /// Creates a topology from nodes sorted by name and links.
     fn of(nodes: Vec<Node>, mut links: Vec<Link>) -> Self {
         links.retain(|link| link.from != link.to);
         let capacity = |link: &Link| link.capacity_bits_per_s.unwrap_or_default();
@@ -170,35 +173,35 @@ impl Topology {
         Self { nodes, links, starts, has_capacities, trees }
     }
 
-    /// Its nodes in the order of their names, which is that of their numbers.
+    /// Returns the nodes by index, which is the order of their names.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Its links, each direction for itself, in the order of their ends.
+    /// Returns the directed links, sorted by their ends.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The links from the node of that number.
+    /// Returns the links from a node.
     pub fn links_from(&self, node: u32) -> &[Link] {
         let node = node as usize;
         &self.links[self.starts[node]..self.starts[node + 1]]
     }
 
-    /// The number of the node of that name.
+    /// Returns the index of a node.
     pub fn number(&self, name: &NodeName) -> Option<u32> {
         let position = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
         Some(u32::try_from(position).expect("there are at most MAX_NODES"))
     }
 
-    /// The link from one node to another, by their numbers.
+    /// Returns the link between two nodes, given by index.
     pub fn link(&self, from: u32, to: u32) -> Option<&Link> {
         let links = self.links_from(from);
         links.binary_search_by_key(&to, |link| link.to).ok().map(|position| &links[position])
     }
 
-    /// Whether the capacity of a node or link is told.
+    /// Returns whether the capacity of any node or link is known.
     pub fn has_capacities(&self) -> bool {
         self.has_capacities
     }

@@ -1,15 +1,19 @@
-//! Answers that change, for clients that follow them: update streams (RFC 8895) and TIPS views (RFC 9569).
+//! Change notifications for clients that follow resources: update streams (RFC 8895) and TIPS views (RFC 9569).
 //!
-//! [`Followed`] holds all that anybody follows: for each resource, with each input, the versions of its answer and what leads from one to the next. It is given each
-//! new world once ([`Followed::advance`]); what changed is found once, however many follow it. A [`Stream`] tells its client what is new as [`Event`]s. A [`View`] waits to be
-//! asked for an edge of the graph of versions. Both hold what they follow: when the last of them is dropped, its versions go too.
+//! [`Followed`] holds, for each followed resource and input, the versions of its response and the changes between them. It
+//! receives each new network state once ([`Followed::advance`]); changes are computed once, whatever the number of followers.
+//! A [`Stream`] pushes updates to its client as [`Event`]s. A [`View`] serves the edges of the version graph on request. Both
+//! keep their resources alive: when the last follower is dropped, the versions are dropped too.
 //!
-//! The life of a stream: after [`Stream::open`], and after each new world, [`Stream::next`] gives one event after another; [`Stream::control`] starts and stops
-//! parts of it. Who was slow is told what it missed, or all anew if that is no longer known.
+//! The life of a stream: after [`Stream::open`], and after each new network state, [`Stream::next`] returns one event after
+//! another; [`Stream::control`] adds and removes resources. A slow client receives the changes it missed, or the full document
+//! if they are no longer available.
 //!
-//! Memory and time are bounded by what is followed, however many follow it ([`MOST_BYTES`], [`MOST_TIME`]), and memory by what is being sent.
+//! Memory and time are bounded for all followed resources together, whatever the number of followers ([`MOST_BYTES`],
+//! [`MOST_TIME`]); content being sent takes additional memory.
 //!
-//! What is not here: connections, waiting, addresses of streams and views, and how many there may be. [`Refusal`] knows the status for each.
+//! Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`Refusal`] maps each
+//! failure to a status.
 
 mod body;
 mod document;
@@ -36,63 +40,63 @@ pub use self::{
     view::{View, edge_numbers},
 };
 
-/// An update stream (RFC 8895 §6.1).
+/// Media type of an update stream (RFC 8895 §6.1).
 pub const EVENT_STREAM: &str = "text/event-stream";
-/// What is to be followed by a stream, or no longer (RFC 8895 §6.5).
+/// Media type of a request to add or remove resources of a stream (RFC 8895 §6.5).
 pub const UPDATE_STREAM_PARAMS: &str = "application/alto-updatestreamparams+json";
-/// What a stream tells of itself (RFC 8895 §5.3).
+/// Media type of control messages of a stream (RFC 8895 §5.3).
 pub const UPDATE_STREAM_CONTROL: &str = "application/alto-updatestreamcontrol+json";
-/// A TIPS view (RFC 9569 §5.1).
+/// Media type of a TIPS view (RFC 9569 §5.1).
 pub const TIPS: &str = "application/alto-tips+json";
-/// What is to be followed by a view (RFC 9569 §6.1).
+/// Media type of a request for a view (RFC 9569 §6.1).
 pub const TIPS_PARAMS: &str = "application/alto-tipsparams+json";
 
-/// The world as it is now, with its directory.
+/// The current network state and its directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Present<'a> {
-    /// The world.
+    /// Network state.
     pub world: &'a World,
     /// Its directory.
     pub directory: &'a Directory,
 }
 
-/// What is sent: an answer, or a change of one. A copy shares the bytes.
+/// Content sent to a client: a full response, or a change. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Its media type, with the boundary of one that has parts.
+    /// Media type, including the boundary of multipart content.
     pub media_type: &'static str,
-    /// Its bytes.
+    /// Content bytes.
     pub body: Body,
 }
 
-/// Why a client does not get what it asked for.
+/// Why a request cannot be satisfied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request is wrong; its client's fault.
+    /// The client's request is invalid.
     #[error(transparent)]
     Problem(#[from] Problem),
-    /// The stream or view is closed, what it followed is no longer there, or the graph never has such an edge.
+    /// The stream or view is closed, its resource no longer exists, or the graph never has this edge.
     #[error("there is no such update here, or no longer: open another stream or view")]
     Unknown,
-    /// The update was there, and was dropped to save memory.
+    /// The update existed and was dropped to save memory.
     #[error("this update was dropped: POST to the view's ug for the edge to take instead")]
     Gone,
-    /// The update is of this media type, which the request does not accept; its client's fault.
+    /// The request does not accept the media type of the update; the client is at fault.
     #[error("this update is {0}: accept it")]
     NotAccepted(&'static str),
-    /// The update comes after the next one.
+    /// The update is later than the next one.
     #[error("this update is too far ahead: ask for the one that leads from the last version to the next")]
     TooEarly,
-    /// The server looks at what a new world changes, which may take its time. Only the server knows when.
+    /// The server is computing the changes of a new network state and cannot tell when it will be done.
     #[error("what is followed is being made anew: come again in a moment")]
     Busy,
-    /// More is followed, or there are more streams, views or waiting requests, than the server has room for.
+    /// The limit on followed content, streams, views or waiting requests is reached.
     #[error("too much is followed at once: come again later")]
     TooMany,
 }
 
 impl Refusal {
-    /// The status of HTTP that tells it (RFC 9569 §7.2).
+    /// Returns the HTTP status (RFC 9569 §7.2).
     pub fn status(&self) -> u16 {
         match self {
             Refusal::Problem(_) => 400,
@@ -105,7 +109,7 @@ impl Refusal {
         }
     }
 
-    /// The same refusal of what is within the field `parent`.
+    /// Prefixes the field path of a problem with `parent`.
     fn within(self, parent: &str) -> Self {
         match self {
             Refusal::Problem(problem) => Refusal::Problem(problem.within(parent)),
@@ -114,8 +118,8 @@ impl Refusal {
     }
 }
 
-/// The kinds of changes that are sent of a resource. Of costs a merge patch is the shorter one, and clients need not know
-/// the other; it cannot tell that a property is `null`, and tells lists of prefixes anew.
+/// Returns the kinds of changes sent for a resource. For costs merge patches are shorter, and their clients need not support
+/// JSON patches; but a merge patch cannot set a property to `null`, and repeats whole lists of prefixes.
 pub fn allowed(resource: &Resource) -> Allowed {
     match resource.media_type() {
         media::COST_MAP | media::ENDPOINT_COST => Allowed { merge: true, json: false },
@@ -123,12 +127,13 @@ pub fn allowed(resource: &Resource) -> Allowed {
     }
 }
 
-/// The `capabilities` of the update stream service (RFC 8895 §6.3).
+/// Returns the `capabilities` of the update stream service (RFC 8895 §6.3).
 pub fn stream_capabilities(directory: &Directory) -> Value {
     json!({ "incremental-change-media-types": media_types(directory.resources()), "support-stream-control": true })
 }
 
-/// The `capabilities` of TIPS (RFC 9569 §5.2). An edge is one document, so answers that have parts are told whole.
+/// Returns the `capabilities` of TIPS (RFC 9569 §5.2). An edge is a single document, so multipart responses are always sent
+/// whole.
 pub fn view_capabilities(directory: &Directory) -> Value {
     let whole = directory.resources().filter(|resource| !resource.media_type().starts_with("multipart/"));
     json!({ "incremental-change-media-types": media_types(whole) })
@@ -138,7 +143,7 @@ fn media_types<'a>(resources: impl Iterator<Item = &'a Resource>) -> Map<String,
     resources.map(|resource| (resource.id.to_string(), allowed(resource).to_string().into())).collect()
 }
 
-/// The names of all that can be followed: the `uses` of both services (RFC 8895 §6.4, RFC 9569 §5.3).
+/// Returns the IDs of all resources that can be followed: the `uses` of both services (RFC 8895 §6.4, RFC 9569 §5.3).
 pub fn uses(directory: &Directory) -> Vec<ResourceId> {
     directory.resources().map(|resource| resource.id.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! The world: all that agents know, put together, checked, and never changed. A new one takes its place.
+//! The network state: the facts of all agents, merged, validated and immutable. Changes produce a new state that replaces it.
 
 pub(crate) mod check;
 mod draft;
@@ -34,10 +34,10 @@ use crate::{
     topology::{Attached, Topology},
 };
 
-/// Costs from one numbered place to another, in the unit of their metric.
+/// Costs between numbered ends, in the unit of the metric.
 pub type Table = HashMap<(u32, u32), f64>;
 
-/// Costs in the intervals of the calendar of their metric, from one numbered place to another, where they are told one by one. A [`Table`] has those of the world's time.
+/// Calendars of costs between numbered ends that vary over time. The [`Table`] holds the values at the time of the state.
 pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
 
 /// A network map with the costs between its PIDs.
@@ -45,11 +45,11 @@ pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
 pub struct Region {
     /// The map.
     pub map: NetworkMap,
-    /// By metric; places are numbers of PIDs.
+    /// Costs by metric, between PID indices.
     pub costs: BTreeMap<CostMetric, Table>,
-    /// By metric, the same costs over time.
+    /// Calendars of these costs by metric.
     pub series: BTreeMap<CostMetric, Series>,
-    /// By metric, its costs in order, once ranks among them were asked for.
+    /// Sorted costs by metric, computed when first needed for ranks.
     universes: BTreeMap<CostMetric, OnceLock<Vec<f64>>>,
 }
 
@@ -61,54 +61,54 @@ struct Mesh {
     series: BTreeMap<CostMetric, Series>,
 }
 
-/// All that is known of the network at one time.
+/// All facts about the network at one time.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     regions: BTreeMap<ResourceId, Region>,
     mesh: Mesh,
-    /// What is known of entities.
+    /// Properties of entities.
     pub properties: Properties,
-    /// The domains of these entities, with the names of what is known of them.
+    /// Domains of these entities, with the names of their properties.
     pub domains: BTreeMap<Domain, BTreeSet<PropertyName>>,
     routing: Routing,
     contexts: BTreeMap<CostMetric, CostContext>,
     calendars: BTreeMap<CostMetric, Calendar>,
-    /// The time of which the costs are, in seconds since 1970; none: they are of any.
+    /// Time for which costs are valid, in seconds since 1970; `None` if unspecified.
     at_s: Option<i64>,
-    /// Databases of where addresses are; what a later one knows holds.
+    /// Location databases; later ones take precedence.
     locations: Vec<Arc<Locations>>,
-    /// The metric of the distance between endpoints, if positions of some are known.
+    /// Metric for the distance between endpoints, if any positions are known.
     geo_distance: Option<CostMetric>,
-    /// What somebody can be asked for when a request comes.
+    /// Facts that a delegate can supply on request.
     pub askable: Askable,
     profile: Option<Profile>,
-    /// Agents with which something is wrong, and since when (RFC 3339).
+    /// Stale agents, and since when (RFC 3339).
     stale: BTreeMap<String, String>,
-    /// What is told of all entities, once it was asked for.
+    /// Cached property map of all entities.
     pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
 
-/// What routers and topologies say of ways.
+/// Routes and topologies.
 #[derive(Debug, Clone, Default)]
 struct Routing {
     tables: BTreeMap<RouterName, Arc<routes::Table>>,
-    /// The routers with these addresses.
+    /// Routers by their addresses.
     at: BTreeMap<IpAddr, RouterName>,
-    /// The routers that serve these prefixes.
+    /// Routers that serve each prefix.
     ingress: PrefixMap<RouterName>,
     topologies: BTreeMap<TopologyName, Attached>,
 }
 
-/// Where an address is, as far as costs are told.
+/// Position of an address in the cost tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The numbers of the prefixes with costs that cover it, the longest first.
+    /// Indices of the prefixes with costs that cover it, longest first.
     ends: Vec<u32>,
-    /// The number of its PID in the default map.
+    /// Index of its PID in the default map.
     pid: Option<u32>,
 }
 
-/// Where to look up the costs of one metric between places.
+/// Cost tables of one metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale<'a> {
     between_ends: Option<&'a Table>,
@@ -118,10 +118,11 @@ pub struct Scale<'a> {
 }
 
 impl World {
-    /// The world of what these agents know. What a later one says of the same thing holds.
+    /// Merges the facts of agents. Later agents take precedence.
     ///
     /// # Errors
-    /// If their network maps are none, something is told of what is not there, or what no resource may tell.
+    /// Returns an error if a network map is invalid, facts refer to unknown objects, or facts cannot be represented by any
+    /// resource.
     pub fn of<'a>(facts: impl IntoIterator<Item = &'a Facts>) -> Result<Self, WorldFault> {
         let mut draft = Draft::default();
         for facts in facts {
@@ -131,10 +132,10 @@ impl World {
         draft.finish()
     }
 
-    /// The same world, offered in the form of `profile` too.
+    /// Also offers the state in the format of `profile`.
     ///
     /// # Errors
-    /// If the resource that it adds may have the name of another one.
+    /// Returns an error if the added resource could have the name of another one.
     pub fn compatible(mut self, profile: Profile) -> Result<Self, WorldFault> {
         let name = profile.resource();
         let is_of = |map: &ResourceId| {
@@ -148,14 +149,15 @@ impl World {
         Ok(self)
     }
 
-    /// The same world, of which some agents' knowledge may be out of date: these, since then (RFC 3339).
+    /// Marks the facts of these agents as possibly stale, since the given times (RFC 3339).
     #[must_use]
     pub fn with_stale(mut self, agents: impl IntoIterator<Item = (String, String)>) -> Self {
         self.stale = agents.into_iter().collect();
         self
     }
 
-    /// The same world at that time, in seconds since 1970: costs that are told over time are those of its interval, where a calendar has one then, else the mean.
+    /// Sets the time, in seconds since 1970: costs that vary over time take the value of the current interval, or their mean
+    /// if the calendar does not cover the time.
     #[must_use]
     pub fn at(mut self, unix_s: i64) -> Self {
         let calendars = &self.calendars;
@@ -168,7 +170,8 @@ impl World {
         Self { at_s: Some(unix_s), ..self }
     }
 
-    /// When costs will be others because time has passed, in seconds since 1970; none if they never will, or the world has no time.
+    /// Returns when costs change next because time passes, in seconds since 1970. Returns `None` if they never do, or if the
+    /// state has no time.
     pub fn next_interval_s(&self) -> Option<i64> {
         let at_s = self.at_s?;
         let of_regions = self.regions.values().flat_map(|region| region.series.keys());
@@ -176,7 +179,7 @@ impl World {
         metrics.filter_map(|metric| self.calendars.get(metric)?.next_after(at_s)).min()
     }
 
-    /// The calendars that tell nothing of the world's time, with whether they are still to begin.
+    /// Returns the calendars that do not cover the current time, and whether they start later.
     pub(crate) fn silent_calendars(&self) -> impl Iterator<Item = (&CostMetric, bool)> {
         self.at_s.into_iter().flat_map(|at_s| {
             let silent = self.calendars.iter().filter(move |(_, calendar)| calendar.interval_at(at_s).is_none());
@@ -184,13 +187,13 @@ impl World {
         })
     }
 
-    /// What the meta of each answer begins with (RFC 7285 §8.4.1): `stale-agents`, if there are any.
+    /// Returns the members common to the `meta` of all responses (RFC 7285 §8.4.1): `stale-agents`, if there are any.
     pub(crate) fn meta(&self) -> Map<String, Value> {
         let stale = Some(&self.stale).filter(|stale| !stale.is_empty());
         stale.map(|stale| ("stale-agents".to_owned(), json!(stale))).into_iter().collect()
     }
 
-    /// A type of costs as answers describe it (RFC 7285 §10.7): with where its values come from, if an agent tells that (RFC 9439 §3.1).
+    /// Returns the description of a cost type (RFC 7285 §10.7), including the origin of its values if known (RFC 9439 §3.1).
     pub(crate) fn described(&self, kind: &CostType) -> Value {
         let metric = kind.cost_metric.as_str();
         let base = metric.split(':').next().unwrap_or_default();
@@ -201,48 +204,49 @@ impl World {
         told
     }
 
-    /// When the intervals are in which costs of a type are told, if they are.
+    /// Returns the calendar of a cost type, if its costs vary over time.
     pub fn calendar(&self, kind: &CostType) -> Option<&Calendar> {
         self.calendars.get(&kind.cost_metric).filter(|_| kind.cost_mode == CostMode::Numerical)
     }
 
-    /// The form in which it is offered beside that of the RFCs.
+    /// Returns the compatibility profile.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
 
-    /// The network maps with their costs.
+    /// Returns the network maps with their costs.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
     }
 
-    /// The region of that network map.
+    /// Returns the region of a network map.
     pub fn region(&self, map: &str) -> Option<&Region> {
         self.regions.get(map)
     }
 
-    /// The map that clients should take: `default`, else the first by name.
+    /// Returns the map that clients should use: `default`, else the first by name.
     pub fn default_region(&self) -> Option<&Region> {
         self.region("default").or_else(|| self.regions.values().next())
     }
 
-    /// The metrics of which there are costs between addresses.
+    /// Returns the metrics for which costs between addresses exist.
     pub fn metrics(&self) -> BTreeSet<&CostMetric> {
         let of_pids = self.default_region().into_iter().flat_map(|region| region.costs.keys());
         self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).chain(&self.askable.metrics).collect()
     }
 
-    /// Whether costs by `metric` that nobody tells are the distances between endpoints ([`geo::DISTANCE`]).
+    /// Returns whether `metric` defaults to the distance between endpoints ([`geo::DISTANCE`]).
     pub fn is_geo_distance(&self, metric: &CostMetric) -> bool {
         self.geo_distance.as_ref() == Some(metric)
     }
 
-    /// What the databases of locations say of `address`.
+    /// Returns the location of `address` from the databases.
     pub fn location(&self, address: IpAddr) -> Option<Location<'_>> {
         self.locations.iter().rev().find_map(|locations| locations.find(address))
     }
 
-    /// What agents tell of a property of an entity, also by a prefix that covers it; if they tell nothing of a single address, `delegate`.
+    /// Returns a property of an entity from the agents, own or inherited from a prefix. For a single address without a value
+    /// it queries `delegate`.
     pub fn told(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
         let asked = || {
             let name = self.askable.properties.get(name)?;
@@ -251,7 +255,8 @@ impl World {
         self.properties.get(entity, name).cloned().or_else(asked)
     }
 
-    /// Where on Earth `address` is: as [told](Self::told), else as a database says. Where `null` is told, or one coordinate only, it is not known.
+    /// Returns the geographic position of `address`: as [told](Self::told), else from the databases. Unknown if an agent sets
+    /// `null`, or only one coordinate.
     pub fn position(&self, address: IpAddr, delegate: &dyn Delegate) -> Option<Position> {
         let entity = Entity::Address(address.into());
         let told = |name: &str| self.told(&entity, name, delegate);
@@ -261,7 +266,7 @@ impl World {
         }
     }
 
-    /// Where `address` is.
+    /// Returns the position of `address` in the cost tables.
     pub fn place(&self, address: IpAddr) -> Place {
         let prefix: IpNet = address.into();
         let mut ends: Vec<u32> = self.mesh.ends.cover_values(&prefix).copied().collect();
@@ -269,50 +274,50 @@ impl World {
         Place { ends, pid: self.default_region().and_then(|region| region.map.locate(address)) }
     }
 
-    /// Whether routes of a router are known.
+    /// Returns whether any router's routes are known.
     pub fn has_routes(&self) -> bool {
         !self.routing.tables.is_empty()
     }
 
-    /// Whether something is known of ways between addresses: routes, or topologies with something attached to them.
+    /// Returns whether paths between addresses may be known: from routes, or topologies with attached prefixes.
     pub fn has_ways(&self) -> bool {
         self.has_routes() || self.routing.topologies.values().any(|topology| !topology.is_empty())
     }
 
-    /// The router whose routes traffic from `address` takes; where there is one router, that one.
+    /// Returns the router whose routes traffic from `address` takes; if there is only one router, that one.
     pub fn router_of(&self, address: IpAddr) -> Option<&RouterName> {
         let served = self.routing.ingress.get_lpm(&address.into()).map(|(_, router)| router);
         let only = || Some(self.routing.tables.keys().next()?).filter(|_| self.routing.tables.len() == 1);
         served.or_else(only)
     }
 
-    /// The router with that address.
+    /// Returns the router with this address.
     pub fn router_at(&self, address: IpAddr) -> Option<&RouterName> {
         self.routing.at.get(&address)
     }
 
-    /// The routes of a router.
+    /// Returns the routes of a router.
     pub fn table(&self, router: &RouterName) -> Option<&routes::Table> {
         self.routing.tables.get(router).map(|routes| &**routes)
     }
 
-    /// The topology of that name.
+    /// Returns a topology.
     pub fn topology(&self, name: &TopologyName) -> Option<&Topology> {
         self.routing.topologies.get(name).map(Attached::topology)
     }
 
-    /// The topologies in the order of their names.
+    /// Returns the topologies in the order of their names.
     pub fn topologies(&self) -> impl Iterator<Item = &Topology> {
         self.routing.topologies.values().map(Attached::topology)
     }
 
-    /// The topologies to which `address` is attached, in the order of their names, with the number of its node in each.
+    /// Returns the topologies that `address` is attached to, in the order of their names, with the index of its node in each.
     pub fn attachments(&self, address: IpAddr) -> impl Iterator<Item = (&TopologyName, u32)> {
         let topologies = self.routing.topologies.iter();
         topologies.filter_map(move |(name, topology)| Some((name, topology.node_of(address)?)))
     }
 
-    /// Where to look up costs of `metric`.
+    /// Returns the cost tables of `metric`.
     pub fn scale(&self, metric: &CostMetric) -> Scale<'_> {
         let region = self.default_region();
         Scale {
@@ -325,26 +330,26 @@ impl World {
 }
 
 impl Region {
-    /// The costs by `metric`, each once, the least first: a rank is a place among them. They are put in order once.
+    /// Returns the distinct costs by `metric` in ascending order, as the basis of ranks. Sorted once and cached.
     pub fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
         let table = self.costs.get(metric)?;
         Some(self.universes.get(metric)?.get_or_init(|| ascending(table.values().copied())))
     }
 
-    /// To be called when costs are others.
+    /// Must be called when costs change.
     fn forget_ranks(&mut self) {
         self.universes = self.costs.keys().map(|metric| (metric.clone(), OnceLock::new())).collect();
     }
 }
 
 impl<'a> Scale<'a> {
-    /// The cost from one place to another: that between the longest prefixes that have one, else that between their PIDs.
+    /// Returns the cost between two places: that of the longest prefixes with a cost, else that of their PIDs.
     pub fn cost(self, from: &Place, to: &Place) -> Option<f64> {
         let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?)).copied();
         self.between_ends(from, to).map(|(_, cost)| cost).or_else(between_pids)
     }
 
-    /// The same cost in the intervals of its calendar, if it is told so.
+    /// Returns the calendar of the same cost, if it varies over time.
     pub fn series(self, from: &Place, to: &Place) -> Option<&'a [f64]> {
         let series = match self.between_ends(from, to) {
             Some((pair, _)) => self.series_of_ends?.get(&pair),
@@ -353,7 +358,7 @@ impl<'a> Scale<'a> {
         series.map(|series| &**series)
     }
 
-    /// The cost between the longest prefixes that have one, and their numbers.
+    /// Returns the cost of the longest prefixes with a cost, and their indices.
     fn between_ends(self, from: &Place, to: &Place) -> Option<((u32, u32), f64)> {
         let table = self.between_ends?;
         let mut pairs = from.ends.iter().flat_map(|from| to.ends.iter().map(move |to| (*from, *to)));
@@ -375,7 +380,7 @@ impl Routing {
 }
 
 impl Mesh {
-    /// The number of the end that `prefix` is.
+    /// Returns the index of a prefix, adding it if needed.
     fn end(&mut self, prefix: IpNet) -> u32 {
         if let Some(number) = self.ends.get(&prefix) {
             return *number;
@@ -385,7 +390,7 @@ impl Mesh {
         number
     }
 
-    /// Sets the cost of a pair; what was told of it before is over, also over time.
+    /// Sets the cost of a pair, replacing earlier values and calendars.
     fn insert(&mut self, metric: &CostMetric, pair: (u32, u32), cost: &Cost) {
         self.costs.entry(metric.clone()).or_default().insert(pair, single(metric, cost.value()));
         if let Some(intervals) = cost.intervals() {
@@ -395,12 +400,12 @@ impl Mesh {
         }
     }
 
-    /// Refuses costs that are told over other intervals than those of the calendar of their metric.
+    /// Rejects costs whose number of intervals differs from the calendar of their metric.
     fn check(&self, calendars: &BTreeMap<CostMetric, Calendar>) -> Result<(), WorldFault> {
         for (metric, series) in &self.series {
             let calendar = calendars.get(metric);
             let expected = calendar.map(Calendar::intervals);
-            // The first of them, so that the same facts are always refused with the same words.
+            // The first of them, so that the same facts always produce the same message.
             let wrong = series.iter().filter(|(_, told)| Some(told.len()) != expected).min_by_key(|(pair, _)| **pair);
             if let Some(((src, dst), told)) = wrong {
                 let pair = || format!("{} to {}", self.prefix(*src), self.prefix(*dst));
@@ -410,14 +415,14 @@ impl Mesh {
         Ok(())
     }
 
-    /// The prefix that is the end of that number.
+    /// Returns the prefix with this index.
     fn prefix(&self, number: u32) -> IpNet {
         let mut ends = self.ends.iter();
-        ends.find(|(_, end)| **end == number).expect("whatever has a number has a prefix").0
+        ends.find(|(_, end)| **end == number).expect("every index belongs to a prefix").0
     }
 }
 
-/// Makes costs that are told over time those of that interval of their metric, or the mean if there is none.
+/// Sets costs that vary over time to the value of the current interval, or to the mean if there is none.
 fn take_costs_of(
     interval: impl Fn(&CostMetric) -> Option<usize>,
     costs: &mut BTreeMap<CostMetric, Table>,
@@ -431,12 +436,12 @@ fn take_costs_of(
     }
 }
 
-/// A cost, or the mean of several, as one cost by `metric`.
+/// Rounds a cost, or a mean of costs, if `metric` is an integer metric.
 fn single(metric: &CostMetric, cost: f64) -> f64 {
     if is_whole(metric.as_str()) { cost.round() } else { cost }
 }
 
-/// Refuses costs that are told over other intervals than those of the `calendar` of their metric.
+/// Rejects costs whose number of intervals differs from the `calendar` of their metric.
 fn check_intervals(
     metric: &CostMetric,
     calendar: Option<&Calendar>,

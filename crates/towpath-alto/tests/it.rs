@@ -1,4 +1,4 @@
-//! What clients get, by the checklist of the RFCs: each test is named after the items that it proves.
+//! Responses of resources, tested against the checklist of the RFCs: each test is named after the items it covers.
 
 #[cfg(test)]
 mod it {
@@ -47,7 +47,7 @@ mod it {
         delay-ow = 30000
     "#;
 
-    /// A world with its directory, asked by a client at 192.0.2.2.
+    /// A network state and its directory, queried by a client at 192.0.2.2.
     struct Site {
         world: World,
         directory: Directory,
@@ -77,7 +77,7 @@ mod it {
             self.ask(resource, &Value::Null).unwrap()
         }
 
-        /// The code, field and value of what is wrong with a request.
+        /// Returns the code, field and value of the problem with a request.
         fn refused(&self, resource: &str, request: &Value) -> (&'static str, String, String) {
             let problem = self.ask(resource, request).unwrap_err();
             (problem.code.name(), problem.field.unwrap_or_default(), problem.value.unwrap_or_default())

@@ -1,6 +1,7 @@
-//! `towpath alto`: an ALTO server, and `towpath alto check`, which proves its configuration.
+//! `towpath alto`: an ALTO server, and `towpath alto check`, which validates its configuration.
 //!
-//! [`agents`] tell what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
+//! [`agents`] collect facts; [`answers`] builds the network state from them, answers requests, and replaces the state when
+//! facts change.
 
 mod agents;
 mod answers;
@@ -45,7 +46,7 @@ pub(crate) async fn run(arguments: &Alto) -> Result<(), Failure> {
     }
 }
 
-/// The settings of the role in layers.
+/// Loads the layered settings of the role.
 pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<AltoConfig>, Failure> {
     Ok(config::load("alto", file, config::environment(), flags)?)
 }
@@ -65,11 +66,12 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     Ok(settings)
 }
 
-/// Serves until told to stop. What agents know is looked after meanwhile.
+/// Serves until interrupted, and processes agent reports meanwhile.
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     descriptors::raise_limit();
-    // Before programs are started and before anybody is told that the server is there: a signal that nobody waits for would end it, and not them.
+    // Install the handlers before programs are started and the server announces itself: an unhandled signal would end the
+    // server but not the programs.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
     let rucio = Rucio::of(&settings.rucio)?;
@@ -90,13 +92,13 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let minding = tokio::spawn(agents::mind(agents, answers, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
-    // Else programs would outlive the server.
+    // Otherwise programs would outlive the server.
     let _ = minding.await;
     drop(looking_up);
     outcome
 }
 
-/// The server, and what it answers with, once agents have told what they know.
+/// Waits for the first facts of the agents, and returns the server and its responses.
 async fn begin(
     agents: &mut Agents,
     settings: &AltoConfig,
@@ -111,7 +113,7 @@ async fn begin(
         others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
         match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
-            // What agents would tell now may make a world.
+            // Without the remembered facts, those that agents report now may fit together.
             Err(fault) if agents.forget_remembered() => tracing::warn!("{fault}; the snapshot is left aside"),
             Err(fault) => return Err(Failure::Facts(fault.to_string())),
         }
@@ -125,7 +127,7 @@ async fn begin(
     Ok((server, answers))
 }
 
-/// Says what is wrong with what agents know, and what a directory of it lacks.
+/// Reports problems with the facts, and what the directory lacks.
 async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let mut interrupts = Interrupts::new()?;

@@ -24,27 +24,27 @@ pub(super) enum Why {
     End(String),
     #[error("one end is an address and the other a name")]
     MixedEnds,
-    #[error("'{0}' is neither an RFC 9439 metric without a statistic nor starts with `priv:`")]
+    #[error("'{0}' is no metric of RFC 9439 without a statistic, and does not start with `priv:`")]
     Metric(String),
     #[error("there is no value")]
     NoValue,
-    #[error("'{0}' is not a number")]
+    #[error("'{0}' is no number")]
     NoNumber(String),
-    #[error("{0} is not a valid value: expected a number of at least 0, for `lossrate` at most 100, for `hopcount` an integer")]
+    #[error("{0} is no value: a number of 0 or more, for `lossrate` at most 100, for `hopcount` a whole one")]
     Value(f64),
-    #[error("{0} is not a valid count")]
+    #[error("{0} is no number of times that a value was seen")]
     Count(f64),
     #[error("this line does not fit the header")]
     Columns,
-    #[error("invalid JSON: {0}")]
+    #[error("this is no JSON: {0}")]
     Syntax(String),
-    #[error("expected an object with src, dst, metric and value, or output of iperf3, perfSONAR or towpath probe")]
+    #[error("this is neither an object with src, dst, metric and value, nor of iperf3, perfSONAR or towpath probe")]
     Unknown,
     #[error("it has no event type")]
     NoEvent,
-    #[error("this is the index of a perfSONAR archive, without values: use the pages at its base-uri")]
+    #[error("this is the index of a perfSONAR archive, without values: name the pages at its base-uri")]
     Listing,
-    #[error("perfSONAR event type '{0}' is not supported")]
+    #[error("perfSONAR's '{0}' is not read")]
     Event(String),
     #[error("nothing was measured: {0}")]
     Failed(String),

@@ -72,7 +72,7 @@ fn parse(document: &str) -> Measurements {
     Measurements::parse(document.as_bytes(), None).unwrap()
 }
 
-/// Returns the resulting costs by ends and metrics, after checking that a snapshot can be built from them.
+/// Returns the resulting costs by ends and metrics, after checking that a network state can be built from them.
 fn costs(measurements: &Measurements) -> Value {
     let map = ResourceId::new("default").unwrap();
     let (facts, _) = measurements.facts(&map);

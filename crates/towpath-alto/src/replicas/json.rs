@@ -31,7 +31,7 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
         }
         let object = Object::read(text, &value)?;
         if object.pfns.is_none() {
-            return Err(ReplicaError::invalid(text, value.start, "expected an array or an object with `pfns`"));
+            return Err(ReplicaError::invalid(text, value.start, "it is neither an array nor an object with `pfns`"));
         }
         read_file(text, object, listing)?;
     }
@@ -66,7 +66,7 @@ fn read_array(text: &str, array: &Range<usize>, listing: &mut Listing) -> Result
 fn read_file(text: &str, mut object: Object, listing: &mut Listing) -> Result<(), ReplicaError> {
     let pfns = object.pfns.take().unwrap_or_default();
     if !text[pfns.clone()].starts_with('{') {
-        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is not an object"));
+        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is no object"));
     }
     listing.begin(object.title());
     let mut members = Inside::of(text, &pfns);
@@ -102,7 +102,7 @@ impl Object {
             return Ok(Self { url: Some(url.into_owned()), ..Self::default() });
         }
         if !text[span.clone()].starts_with('{') {
-            return Err(ReplicaError::invalid(text, span.start, "expected a URL or an object"));
+            return Err(ReplicaError::invalid(text, span.start, "it is neither a URL nor an object"));
         }
         let mut object = Self::default();
         let mut members = Inside::of(text, span);
@@ -145,7 +145,7 @@ impl Object {
     /// too.
     fn add(self, text: &str, span: Range<usize>, listing: &mut Listing) -> Result<(), ReplicaError> {
         let Some(url) = self.url.or(self.pfn).or(self.name) else {
-            let problem = "the object has none of `url`, `pfn` and `name`";
+            let problem = "an object has none of `url`, `pfn` and `name`";
             return Err(ReplicaError::invalid(text, span.start, problem));
         };
         let dropped = listing.last_mut().map_or(span.start, |(_, before)| before.span.end)..span.end;
@@ -214,7 +214,7 @@ fn not_json(text: &str, start: usize, error: &serde_json::Error) -> ReplicaError
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let mut line_starts = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
     let line = error.line().checked_sub(2).and_then(|skipped| line_starts.nth(skipped)).unwrap_or(start);
-    ReplicaError::invalid(text, line, format!("invalid JSON: {reason}"))
+    ReplicaError::invalid(text, line, format!("it is no JSON: {reason}"))
 }
 
 /// Returns the string at `span`, or `None` if the value is not a string.

@@ -1,4 +1,4 @@
-//! What is known of single endpoints, and of the way between two.
+//! Properties of endpoints, and costs between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::{
     world::{Place, World},
 };
 
-/// The properties that endpoints may have.
+/// Returns the properties that endpoints may have.
 pub(crate) fn offered(world: &World) -> Vec<Property> {
     let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
     let of_addresses = world.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
@@ -30,7 +30,7 @@ pub(crate) fn offered(world: &World) -> Vec<Property> {
     pids.chain(names.into_iter().map(|name| Property { resource: None, name: name.clone() })).collect()
 }
 
-/// A property of an address.
+/// Returns a property of an address.
 pub(super) fn property_of(
     world: &World,
     entity: &Entity,
@@ -44,7 +44,7 @@ pub(super) fn property_of(
         }
         (_, None) => {
             let name = property.name.as_str();
-            // Databases of locations are not asked for prefixes: what is in one may be in many places.
+            // Location databases are not queried for prefixes, because a prefix may span many locations.
             let located = || world.location(entity.single_address()?)?.property(name);
             world.told(entity, name, delegate).or_else(located)
         }
@@ -52,18 +52,18 @@ pub(super) fn property_of(
     }
 }
 
-/// Answers RFC 7285 §11.4.1.
+/// Responds to RFC 7285 §11.4.1.
 pub(super) fn properties(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let offered = offered(world);
     let read = |text: &str| match Property::parse(text) {
         Ok(property) if offered.contains(&property) => Ok(property),
-        Ok(_) => Err("endpoints have no such property here".to_owned()),
+        Ok(_) => Err("this property is not offered for endpoints".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let wanted = fields.texts("properties", read)?.ok_or_else(|| fields.missing("properties"))?;
     let endpoints = fields.texts("endpoints", Endpoint::parse)?.ok_or_else(|| fields.missing("endpoints"))?;
-    // What is named twice is as if named once.
+    // Duplicates have no effect.
     let (wanted, endpoints) = (BTreeSet::from_iter(wanted), BTreeSet::from_iter(endpoints));
     for (field, length) in [("properties", wanted.len()), ("endpoints", endpoints.len())] {
         if length == 0 {
@@ -98,7 +98,7 @@ struct EndpointCostDocument<'a> {
     endpoint_cost_map: Matrix<'a>,
 }
 
-/// Answers RFC 7285 §11.5.1, and RFC 8896 §5.2.
+/// Responds to RFC 7285 §11.5.1, and RFC 8896 §5.2.
 pub(super) fn costs(
     world: &World,
     request: &Value,
@@ -117,21 +117,21 @@ pub(super) fn costs(
     Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
 }
 
-/// The field of pairs that are no full mesh.
+/// Field for pairs that do not form a full mesh.
 pub(super) const FLOWS: &str = "endpoint-flows";
 
-/// Endpoints of which the costs are asked for.
+/// Endpoints of a cost request.
 pub(super) struct Endpoints<'a> {
     world: &'a World,
     delegate: &'a dyn Delegate,
     pub(super) sources: Vec<(Endpoint, Place)>,
     pub(super) destinations: Vec<(Endpoint, Place)>,
-    /// The positions of a source and a destination; none: each with each.
+    /// Indices of source and destination, or `None` for the full mesh.
     pairs: Option<Vec<(usize, usize)>>,
 }
 
 impl<'a> Endpoints<'a> {
-    /// Reads an `EndpointFilter`. A side that is not told is the caller.
+    /// Reads an `EndpointFilter`. An empty side stands for the caller.
     pub(super) fn read(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
         let filter = fields.object("endpoints")?.ok_or_else(|| fields.missing("endpoints"))?;
         let side = |field| Ok(filter.texts(field, Endpoint::parse)?.unwrap_or_default());
@@ -152,7 +152,7 @@ impl<'a> Endpoints<'a> {
         Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: None })
     }
 
-    /// Reads [`FLOWS`], if they are there, else as [`Self::read`].
+    /// Reads [`FLOWS`] if present, else as [`Self::read`].
     pub(super) fn read_flows(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
         let Some(flows) = Flows::read(fields, FLOWS, "endpoints", |text| Endpoint::parse(text).map(Some))? else {
             return Self::read(world, fields, caller);
@@ -161,14 +161,14 @@ impl<'a> Endpoints<'a> {
         Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: Some(flows.pairs) })
     }
 
-    /// Where on Earth they are.
+    /// Returns the geographic positions of the endpoints.
     fn points(&self, endpoints: &[(Endpoint, Place)]) -> Vec<Option<Point>> {
         let position = |endpoint: &Endpoint| self.world.position(endpoint.0, self.delegate);
         endpoints.iter().map(|(endpoint, _)| position(endpoint).map(Point::at)).collect()
     }
 }
 
-/// Endpoints with where they are, as far as costs are told.
+/// Looks up the place of each endpoint for cost lookups.
 fn placed(world: &World, endpoints: impl IntoIterator<Item = Endpoint>) -> Vec<(Endpoint, Place)> {
     endpoints.into_iter().map(|endpoint| (endpoint, world.place(endpoint.0))).collect()
 }
@@ -212,7 +212,7 @@ impl Grid for Endpoints<'_> {
         Box::new(move |from, to| scale.series(&self.sources[from].1, &self.destinations[to].1))
     }
 
-    /// Ranks are among the costs of the answer: nobody could list those between all addresses.
+    /// Ranks are relative to the costs of the response, because those between all addresses cannot be enumerated.
     fn universe(&self, _: &CostMetric) -> Option<&[f64]> {
         None
     }

@@ -1,5 +1,5 @@
-//! Flows: pairs that are no full mesh, told as blocks of which each is one (`endpoint-flows`, `pid-flows`). No RFC has them: they are there if the world has a profile of
-//! [`crate::compatibility`].
+//! Flows: pairs that do not form a full mesh, listed as blocks that do (`endpoint-flows`, `pid-flows`). A non-standard
+//! extension, enabled if the network state has a profile of [`crate::compatibility`].
 
 use std::{collections::BTreeSet, fmt::Display};
 
@@ -11,20 +11,21 @@ use crate::{fields::Fields, problem::Problem};
 /// The pairs of all blocks of a request.
 #[derive(Debug)]
 pub(super) struct Flows<T> {
-    /// All sources, ascending, each once.
+    /// Distinct sources, ascending.
     pub(super) sources: Vec<T>,
-    /// All destinations, ascending, each once.
+    /// Distinct destinations, ascending.
     pub(super) destinations: Vec<T>,
-    /// The positions of a source and a destination: ascending, each once.
+    /// Distinct pairs as indices of source and destination, ascending.
     pub(super) pairs: Vec<(usize, usize)>,
 }
 
 impl<T: Ord + Copy> Flows<T> {
-    /// Reads the list `field`, if it is there; then `mesh`, the field of a full mesh, must not be. What `read` finds to be nothing is left out.
+    /// Reads the list `field` if present; then `mesh`, the field of a full mesh, must be absent. Items for which `read`
+    /// returns `None` are skipped.
     ///
     /// # Errors
-    /// `E_INVALID_FIELD_VALUE` of `field` if `mesh` is there too, if a block names no source or no destination, or if there are more than [`MOST_PAIRS`] pairs in all blocks together,
-    /// whatever they share.
+    /// Returns `E_INVALID_FIELD_VALUE` for `field` if `mesh` is also present, if a block has no source or no destination, or
+    /// if all blocks together have more than [`MOST_PAIRS`] pairs, shared ones counted repeatedly.
     pub(super) fn read<E: Display>(
         fields: Fields<'_>,
         field: &str,
@@ -33,7 +34,7 @@ impl<T: Ord + Copy> Flows<T> {
     ) -> Result<Option<Self>, Problem> {
         let Some(blocks) = fields.list(field, |element| Block::read(element, &read))? else { return Ok(None) };
         if fields.object(mesh)?.is_some() {
-            return Err(fields.refuse_present(field, &format!("only one of this and {mesh} can be asked for")));
+            return Err(fields.refuse_present(field, &format!("cannot be combined with {mesh}")));
         }
         if blocks.is_empty() {
             return Err(fields.refuse(field, "[]", "this must not be empty"));
@@ -49,7 +50,7 @@ impl<T: Ord + Copy> Flows<T> {
     fn of(blocks: &[Block<T>]) -> Self {
         let sources = in_order(blocks.iter().flat_map(|block| &block.sources));
         let destinations = in_order(blocks.iter().flat_map(|block| &block.destinations));
-        let position = |all: &[T], one: &T| all.binary_search(one).expect("all have those of each block");
+        let position = |all: &[T], one: &T| all.binary_search(one).expect("the union contains the items of each block");
         let mut pairs = Vec::new();
         for block in blocks {
             let to: Vec<usize> = block.destinations.iter().map(|one| position(&destinations, one)).collect();
@@ -64,13 +65,13 @@ impl<T: Ord + Copy> Flows<T> {
     }
 }
 
-/// Each once, ascending.
+/// Returns the distinct items in ascending order.
 fn in_order<'a, T: Ord + Copy + 'a>(all: impl Iterator<Item = &'a T>) -> Vec<T> {
     let once: BTreeSet<T> = all.copied().collect();
     once.into_iter().collect()
 }
 
-/// Sources and destinations of which each pair is asked for.
+/// Sources and destinations that form a full mesh.
 #[derive(Debug)]
 struct Block<T> {
     sources: Vec<T>,
@@ -82,7 +83,7 @@ impl<T> Block<T> {
         let fields = Fields::of(element).map_err(|_| "this must be an object with srcs and dsts".to_owned())?;
         let side = |field: &str| match fields.texts(field, &read) {
             Ok(Some(named)) if !named.is_empty() => Ok(named.into_iter().flatten().collect()),
-            Ok(_) => Err(format!("{field} must name one at least")),
+            Ok(_) => Err(format!("{field} must not be empty")),
             Err(problem) => Err(problem.to_string()),
         };
         Ok(Self { sources: side("srcs")?, destinations: side("dsts")? })

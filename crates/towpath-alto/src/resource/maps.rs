@@ -24,7 +24,7 @@ struct NetworkMapDocument<'a> {
     network_map: Selection<'a>,
 }
 
-/// A part of a network map, or all of it.
+/// Returns a complete or filtered network map.
 pub(super) fn network_map(world: &World, region: &Region, network_map: Selection<'_>) -> Answer {
     let mut meta = world.meta();
     meta.insert("vtag".into(), json!(region.map.vtag()));
@@ -39,14 +39,14 @@ struct CostMapDocument<'a> {
     cost_map: Matrix<'a>,
 }
 
-/// The costs of one type between all PIDs.
+/// Returns the costs of one type between all PIDs.
 pub(super) fn cost_map(world: &World, region: &Region, kind: &CostType) -> Answer {
     let types = vec![kind.clone()];
     let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
     document(world, region, &Pids::all(region), &query, &Calendared::default())
 }
 
-/// The costs that a client asks for (RFC 7285 §11.3.2.3, RFC 8896 §5.1).
+/// Returns the costs selected by a request (RFC 7285 §11.3.2.3, RFC 8896 §5.1).
 pub(super) fn filtered_cost_map(
     world: &World,
     region: &Region,
@@ -70,7 +70,7 @@ fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery, 
     Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map })
 }
 
-/// What the meta of an answer says of its costs (RFC 8189 §4.1.3), and of all.
+/// Returns the `meta` of a response with costs (RFC 8189 §4.1.3), including the members common to all responses.
 pub(super) fn cost_meta(world: &World, query: &CostQuery) -> Map<String, Value> {
     let mut meta = world.meta();
     let mut types = query.types.iter().map(|kind| world.described(kind));
@@ -83,15 +83,15 @@ pub(super) fn cost_meta(world: &World, query: &CostQuery) -> Map<String, Value> 
     meta
 }
 
-/// The field of pairs that are no full mesh.
+/// Field for pairs that do not form a full mesh.
 pub(super) const FLOWS: &str = "pid-flows";
 
-/// Some PIDs of a region, by their numbers.
+/// Some PIDs of a region, by index.
 pub(super) struct Pids<'a> {
     region: &'a Region,
     pub(super) sources: Vec<u32>,
     pub(super) destinations: Vec<u32>,
-    /// The positions of a source and a destination; none: each with each.
+    /// Indices of source and destination, or `None` for the full mesh.
     pairs: Option<Vec<(usize, usize)>>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Pids<'a> {
         Ok(pids)
     }
 
-    /// Reads [`FLOWS`], if they are there, else as [`Self::read`]. PIDs that the map does not have are left out there too.
+    /// Reads [`FLOWS`] if present, else as [`Self::read`]. Unknown PIDs are skipped in both.
     pub(super) fn read_flows(region: &'a Region, fields: Fields<'_>) -> Result<Self, Problem> {
         let number = |name: &str| PidName::new(name).map(|pid| region.map.number(pid.as_str()));
         match Flows::read(fields, FLOWS, "pids", number)? {
@@ -155,7 +155,7 @@ impl Grid for Pids<'_> {
         Box::new(move |from, to| series?.get(&(self.sources[from], self.destinations[to])).map(|series| &**series))
     }
 
-    /// Ranks are among all costs of the map, so that parts of it agree.
+    /// Ranks are relative to all costs of the map, so that filtered maps agree with each other.
     fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
         self.region.universe(metric)
     }

@@ -1,4 +1,4 @@
-//! Answers of two parts that refer to each other: paths, and the properties of the elements on them (RFC 9275 §7.2.6, §7.3.6).
+//! Responses with two parts that refer to each other: paths, and the properties of their elements (RFC 9275 §7.2.6, §7.3.6).
 
 use std::io::Write as _;
 
@@ -11,28 +11,29 @@ use crate::{
     names::{ResourceId, Tag, VersionTag},
 };
 
-/// The part with the properties.
+/// Name of the part with the properties.
 const PROPERTIES_PART: &str = "propmap";
-/// The domain in `Content-ID`: parts are found in their answer, not by their host.
+/// Domain in `Content-ID`. Parts are found within their response, so that it need not be a host name.
 const DOMAIN: &str = "towpath.alto";
 
-/// What such answers look like.
+/// Format of such responses.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The media type of the answer. (A slash must be quoted, RFC 2045 §5.1, also where RFC 9275 does not.)
+    /// Media type of the response. (A slash requires quotes, RFC 2045 §5.1, even where RFC 9275 omits them.)
     pub(super) media_type: &'static str,
-    /// What parts the parts, as `media_type` has it. Documents are one line, which no boundary begins.
+    /// Boundary as in `media_type`. Documents are a single line, which no boundary begins.
     pub(super) boundary: &'static str,
-    /// The name of the part with the paths.
+    /// Name of the part with the paths.
     pub(super) part: &'static str,
-    /// Its media type.
+    /// Media type of that part.
     pub(super) part_type: &'static str,
-    /// The member of its document that has the paths.
+    /// Member of its document that holds the paths.
     pub(super) member: &'static str,
 }
 
 impl Form {
-    /// The answer of `resource` with these `paths`, written already, beside their `meta`. `properties` makes the second part, which must depend on the version of the first.
+    /// Returns the response of `resource` with the serialized `paths` and their `meta`. `properties` builds the second part,
+    /// which must depend on the version tag of the first.
     pub(super) fn answer(
         &self,
         resource: &Resource,
@@ -42,7 +43,7 @@ impl Form {
     ) -> Answer {
         let part_id = format!("{}.{}", resource.id, self.part);
         let vtag = VersionTag {
-            resource_id: ResourceId::new(&part_id).expect("names of resources leave room for parts"),
+            resource_id: ResourceId::new(&part_id).expect("resource IDs leave room for part names"),
             tag: Tag::of(paths),
         };
         meta.insert("vtag".into(), json!(vtag));
@@ -65,7 +66,7 @@ impl Form {
     }
 }
 
-/// A document, or a part of one, as it is sent.
+/// Serializes a document or a part of one.
 pub(super) fn json_bytes(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("what resources are made of can be written")
+    serde_json::to_vec(value).expect("resource documents are serializable")
 }

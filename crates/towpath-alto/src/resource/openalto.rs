@@ -1,4 +1,4 @@
-//! Paths between endpoints in the form of OpenALTO ([`crate::compatibility`]).
+//! Paths between endpoints in the format of OpenALTO ([`crate::compatibility`]).
 
 use std::{
     cmp::Reverse,
@@ -27,12 +27,12 @@ use crate::{
     world::World,
 };
 
-/// Elements are called one of these, with a number behind it.
+/// Prefixes of element names, followed by a number.
 const LINK: &str = "autolink_";
 const PATH: &str = "autopath_";
-/// Of a link: the address of the next router.
+/// Link property: the address of the next router.
 const NEXT_HOP: &str = "next_hop";
-/// Of a path: its autonomous systems, the nearest first.
+/// Path property: its autonomous systems, nearest first.
 const AS_PATH: &str = "as_path";
 
 const FORM: Form = Form {
@@ -40,7 +40,7 @@ const FORM: Form = Form {
     ..CLIENT_FORM
 };
 
-/// The same for OpenALTO's client, which takes no quotes.
+/// The same format for OpenALTO's client, which does not accept quotes.
 const CLIENT_FORM: Form = Form {
     media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=application/alto-endpointcost+json",
     boundary: "d41d8cd98f00b204e9800998ecf8427e",
@@ -49,12 +49,12 @@ const CLIENT_FORM: Form = Form {
     member: "endpoint-cost-map",
 };
 
-/// What can be asked for: paths.
+/// Returns the cost capabilities: paths only.
 pub(super) fn costs() -> CostCapabilities {
     CostCapabilities { cost_types: vec![CostType::path_vector()], max_cost_types: 1, testable: Vec::new() }
 }
 
-/// What a directory tells of the resource.
+/// Returns the capabilities for the directory.
 pub(super) fn capabilities() -> Value {
     let mut told = json!({
         "cost-type-names": [CostType::path_vector().to_string()],
@@ -66,7 +66,7 @@ pub(super) fn capabilities() -> Value {
     told
 }
 
-/// Answers what [`crate::compatibility`] says.
+/// Returns the response described in [`crate::compatibility`].
 pub(super) fn endpoints(
     world: &World,
     resource: &Resource,
@@ -76,7 +76,7 @@ pub(super) fn endpoints(
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, &costs())?;
     let property = |text: &str| {
-        [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("elements have no such property here")
+        [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("this property is not offered for elements")
     };
     let properties = fields.texts("ane-property-names", property)?.unwrap_or_else(|| vec![NEXT_HOP, AS_PATH]);
     let is_typed = world.profile().is_some_and(|profile| profile.form() == compatibility::Form::Client);
@@ -98,7 +98,7 @@ pub(super) fn endpoints(
     ))
 }
 
-/// Endpoints with or without the type before their address.
+/// Endpoints whose addresses are written with or without their type.
 struct Keyed<'a> {
     endpoints: Endpoints<'a>,
     is_typed: bool,
@@ -138,14 +138,14 @@ impl Grid for Keyed<'_> {
     }
 }
 
-/// What a router does with packets.
+/// A router and one of its routes.
 type RouterWay<'a> = (&'a RouterName, &'a Way);
 
-/// The ways that are asked for, each found once.
+/// Looks up and caches the requested routes.
 struct Ways<'a> {
     world: &'a World,
     ways: Vec<RouterWay<'a>>,
-    /// By the router and the number of the way there.
+    /// Indices by router and route index.
     numbers: HashMap<(&'a RouterName, u32), u32>,
 }
 
@@ -154,23 +154,23 @@ impl<'a> Ways<'a> {
         Self { world, ways: Vec::new(), numbers: HashMap::new() }
     }
 
-    /// The number of the way that the router of `source` has to `destination`; none if one of both is not known.
+    /// Returns the index of the route from the router of `source` to `destination`, or `None` if either is unknown.
     fn between(&mut self, source: IpAddr, destination: IpAddr) -> Option<u32> {
         let world = self.world;
-        // Packets of one family do not become those of the other.
+        // Packets are not translated between address families.
         let router = world.router_of(source).filter(|_| source.is_ipv4() == destination.is_ipv4())?;
         let table = world.table(router)?;
         let found = table.find(destination)?;
         let number = self.numbers.entry((router, found)).or_insert_with(|| {
             self.ways.push((router, table.way(found)));
-            u32::try_from(self.ways.len() - 1).expect("there are fewer ways than pairs")
+            u32::try_from(self.ways.len() - 1).expect("there are at most as many ways as pairs")
         });
         Some(*number)
     }
 }
 
-/// The links and the AS paths of an answer in the order of their numbers, which depend on nothing else: links by the address of the next router, AS paths by their length, the longest
-/// first, and then by the numbers in them.
+/// Numbers the links and AS paths of a response, depending only on their content: links by the address of the next router; AS
+/// paths by length, longest first, and then by AS number.
 struct Numbering<'a> {
     links: Vec<(IpAddr, &'a RouterName)>,
     as_paths: Vec<(Reverse<usize>, &'a AsPath)>,
@@ -183,7 +183,7 @@ impl<'a> Numbering<'a> {
         Self { links: links.into_iter().collect(), as_paths: as_paths.into_iter().collect() }
     }
 
-    /// The elements of a way: its link and its AS path, as far as it has them.
+    /// Returns the elements of a route: its link and its AS path, as far as known.
     fn elements(&self, way: RouterWay<'a>) -> Vec<AneName> {
         let link = link(way).and_then(|link| self.links.binary_search(&link).ok());
         let as_path = as_path(way).and_then(|as_path| self.as_paths.binary_search(&as_path).ok());
@@ -191,7 +191,7 @@ impl<'a> Numbering<'a> {
         names.into_iter().filter_map(|(kind, position)| Some(name(kind, position?))).collect()
     }
 
-    /// All elements with these properties.
+    /// Returns all elements with these properties.
     fn described(&self, properties: &[&str]) -> Map<String, Value> {
         let links = self.links.iter().map(|(next_hop, _)| next_hop.to_string()).enumerate();
         let as_paths = self.as_paths.iter().map(|(_, as_path)| as_path.to_string()).enumerate();
@@ -214,7 +214,7 @@ fn as_path((_, way): RouterWay<'_>) -> Option<(Reverse<usize>, &AsPath)> {
     (length > 0).then_some((Reverse(length), &way.as_path))
 }
 
-/// The name of the element of that kind at that position, from 0; numbers are from 1.
+/// Returns the name of the element at `position`, counted from 0; names count from 1.
 fn name(kind: &str, position: usize) -> AneName {
-    AneName::new(&format!("{kind}{}", position + 1)).expect("a word and a number make a name")
+    AneName::new(&format!("{kind}{}", position + 1)).expect("a word and a number form a valid name")
 }

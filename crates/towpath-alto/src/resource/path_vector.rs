@@ -1,6 +1,7 @@
-//! Path vectors: which elements are on the way between two endpoints, or two PIDs, and what is known of them (RFC 9275).
+//! Path vectors: the elements on the paths between endpoints or PIDs, and their properties (RFC 9275).
 //!
-//! The answer has two parts, which refer to each other: the paths, with costs beside them if some are asked for, and the properties of the elements on them.
+//! The response has two parts that refer to each other: the paths, with costs if requested, and the properties of their
+//! elements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,18 +29,19 @@ use crate::{
     world::{Place, Region, World},
 };
 
-/// The property by which an element is found there (RFC 9275 §6.4.2).
+/// Property that identifies an element in the property map (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
-/// The property with what can be reserved on an element at most, in bits per second (RFC 9275 §6.4.1).
+/// Property for the maximum reservable bandwidth of an element, in bits per second (RFC 9275 §6.4.1).
 pub(crate) const BANDWIDTH: &str = "max-reservable-bandwidth";
-/// The property that tells what is behind an element, as one word: of a link the next router, of an adjacency the autonomous system that is entered. Where one router is on a path, there
-/// are as many as systems in the AS path, because its link leads into the first.
+/// Property for the far side of an element, as one word: for a link the next router, for an adjacency the autonomous system
+/// that is entered. On a path with one router their number equals the length of the AS path, because the link leads into its
+/// first system.
 const HOP: &str = "priv:hop";
 
-/// How many elements may be on the paths of all pairs of an answer together: ten on each of the most pairs.
+/// Maximum number of elements on all paths of a response: ten for each of the maximum number of pairs.
 const MOST_ELEMENTS: usize = 5_000_000;
 
-/// Paths between endpoints.
+/// Format for paths between endpoints.
 pub(super) const ENDPOINTS: Form = Form {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-endpointcost+json\"",
     boundary: "towpath-alto-part",
@@ -48,7 +50,7 @@ pub(super) const ENDPOINTS: Form = Form {
     member: "endpoint-cost-map",
 };
 
-/// Paths between PIDs.
+/// Format for paths between PIDs.
 pub(super) const PIDS: Form = Form {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-costmap+json\"",
     boundary: "towpath-alto-part",
@@ -57,19 +59,19 @@ pub(super) const PIDS: Form = Form {
     member: "cost-map",
 };
 
-/// What can be asked for beside paths, which cannot be tested.
+/// Returns the cost capabilities: paths, which cannot be tested, and `costs`.
 pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
     let cost_types = [CostType::path_vector()].into_iter().chain(costs.cost_types).collect();
     CostCapabilities { cost_types, max_cost_types: costs.max_cost_types + 1, testable: costs.testable }
 }
 
-/// The name of the property map with the elements that last, if it speaks of any.
+/// Returns the ID of the property map with persistent elements, if it contains any.
 pub(super) fn lasting_elements(world: &World) -> Option<ResourceId> {
     let speaks = world.domains.contains_key(&Domain::Ane(None));
     speaks.then(|| ResourceId::new(PROPERTIES).expect("a valid name"))
 }
 
-/// The properties that elements may have.
+/// Returns the properties that elements may have.
 fn element_properties(world: &World) -> BTreeSet<PropertyName> {
     let mut names = world.domains.get(&Domain::Ane(None)).cloned().unwrap_or_default();
     if !names.is_empty() {
@@ -82,7 +84,7 @@ fn element_properties(world: &World) -> BTreeSet<PropertyName> {
     names
 }
 
-/// What a directory tells of the resource (RFC 9275 §7.2.4). `flows` is the field of pairs that are no full mesh.
+/// Returns the capabilities for the directory (RFC 9275 §7.2.4). `flows` is the field for pairs that do not form a full mesh.
 pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) -> Value {
     let can = offered(costs);
     let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
@@ -92,7 +94,7 @@ pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) 
         "cost-constraints": false,
         "ane-property-names": element_properties(world),
     });
-    // There, it names one at least (RFC 8189 §4.1.1).
+    // If present, the list must not be empty (RFC 8189 §4.1.1).
     if !can.testable.is_empty() {
         told["testable-cost-type-names"] = names(&can.testable).into();
     }
@@ -102,7 +104,7 @@ pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) 
     told
 }
 
-/// Answers RFC 9275 §7.3.
+/// Responds to RFC 9275 §7.3.
 pub(super) fn endpoints(
     world: &World,
     resource: &Resource,
@@ -124,7 +126,8 @@ pub(super) fn endpoints(
     asked.answer(field, &grid, &way, &[])
 }
 
-/// Answers RFC 9275 §7.2. The way from, and to, a PID is that of the first of its addresses with which a prefix of it begins: of IPv4 if both PIDs have such, else of IPv6.
+/// Responds to RFC 9275 §7.2. The path of a PID starts or ends at the first network address of its prefixes: an IPv4 address
+/// if both PIDs have one, else IPv6.
 pub(super) fn pids(
     world: &World,
     resource: &Resource,
@@ -150,10 +153,10 @@ pub(super) fn pids(
     asked.answer(field, &grid, &way, &[region])
 }
 
-/// The ends of the way of a pair.
+/// Looks up the ends of the path for a pair.
 type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a End<'a>, &'a End<'a>)> + 'a;
 
-/// What is asked for.
+/// A parsed request.
 struct Asked<'a> {
     world: &'a World,
     resource: &'a Resource,
@@ -175,14 +178,14 @@ impl<'a> Asked<'a> {
         let query = CostQuery::read(fields, &offered(costs))?;
         let property = |text: &str| match PropertyName::new(text) {
             Ok(name) if offered_properties.contains(&name) => Ok(name),
-            Ok(_) => Err("elements have no such property here".to_owned()),
+            Ok(_) => Err("this property is not offered for elements".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         let properties = fields.texts("ane-property-names", property)?.unwrap_or_default();
         Ok(Self { world, resource, form, fields, query, properties: properties.into_iter().collect() })
     }
 
-    /// The answer about the pairs that `field` names.
+    /// Returns the response for the pairs named by `field`.
     fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
         let mut paths = Paths::of(self.world);
         let pairs = grid.pairs().map_or(grid.sources() * grid.destinations(), <[_]>::len);
@@ -211,17 +214,17 @@ impl<'a> Asked<'a> {
     }
 
     fn too_much(&self, field: &str) -> Problem {
-        let most = format!("there are more than {MOST_ELEMENTS} elements on these paths: ask for fewer pairs at once");
+        let most = format!("these paths have more than {MOST_ELEMENTS} elements: request fewer pairs");
         self.fields.refuse_present(field, &most)
     }
 
-    /// The properties of the elements on the paths.
+    /// Returns the part with the properties of the elements.
     fn second_part(&self, first: &VersionTag, elements: BTreeMap<AneName, &Element>) -> Value {
         let entities = elements.into_iter().map(|(name, element)| {
             let properties = self.properties_of(&name, element);
             (Entity::Ane(None, name).to_string(), Value::Object(properties))
         });
-        // Who is told where elements last is told in which version (RFC 9275 §7.2.6).
+        // A response that refers to persistent elements also names the version of their map (RFC 9275 §7.2.6).
         let refers = self.properties.iter().any(|name| name.as_str() == PERSISTENT);
         let lasting = refers.then(|| &property_map::whole(self.world).1);
         let depends: Vec<&VersionTag> = [first].into_iter().chain(lasting).collect();
@@ -241,7 +244,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What is behind an element, without blanks or commas.
+/// Returns the far side of an element, without blanks or commas.
 fn hop(element: &Element) -> Option<String> {
     match element {
         Element::Link { next_hop, .. } => Some(next_hop.to_string()),

@@ -18,16 +18,16 @@ use crate::{
     world::{Region, World},
 };
 
-/// Which properties are meant.
+/// Scope of the offered properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// What the world knows.
+    /// Properties in the network state.
     Told,
-    /// What somebody can be asked for, too.
+    /// Also properties that a delegate can supply.
     Askable,
 }
 
-/// The domains with the properties of their entities (RFC 9240 §7.4).
+/// Returns the domains with the properties of their entities (RFC 9240 §7.4).
 pub(super) fn mappings(world: &World, offer: Offer) -> BTreeMap<String, Vec<String>> {
     offered(world, offer).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
 }
@@ -36,7 +36,7 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
     properties.iter().map(Property::to_string).collect()
 }
 
-/// The domains of which something is known; addresses are also in PIDs.
+/// Returns the domains with properties. Addresses also have PIDs.
 fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
     let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
     let domains = world.domains.iter();
@@ -57,7 +57,8 @@ fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> 
     offered
 }
 
-/// Everything that is said of entities, each where it is said, with its version: made once a world, because path vectors refer to it.
+/// Returns the property map with the own properties of each entity, and its version. Built once per network state, because
+/// path vectors refer to it.
 pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
     world.property_map.get_or_init(|| {
         let mut map = Map::new();
@@ -72,17 +73,17 @@ pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
     })
 }
 
-/// All entities of a domain of which something is said.
+/// Returns all entities of a domain that have properties.
 fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
     let prefixes = world.regions().flat_map(|region| region.map.pids()).flat_map(|(_, prefixes)| prefixes);
     let in_pids = prefixes.map(|prefix| Entity::Address(*prefix)).filter(|entity| entity.domain() == *domain);
     world.properties.entities(domain).into_iter().chain(in_pids).collect()
 }
 
-/// Properties by what an answer calls them, which is what the request did: `.country`, or `country` (RFC 9240 §10.5).
+/// Properties by their name in the response, which repeats that of the request: `.country`, or `country` (RFC 9240 §10.5).
 type Names = BTreeMap<String, Property>;
 
-/// Properties by their own names.
+/// Indexes properties by their canonical names.
 fn named(properties: &BTreeSet<Property>) -> Names {
     properties.iter().map(|property| (property.to_string(), property.clone())).collect()
 }
@@ -90,12 +91,12 @@ fn named(properties: &BTreeSet<Property>) -> Names {
 /// Looks up a property of an entity.
 type LookUp<'a> = dyn Fn(&Entity, &Property) -> Option<Value> + 'a;
 
-/// Looks up what is said of entities themselves.
+/// Returns a lookup of own properties.
 fn said_in(world: &World) -> impl Fn(&Entity, &Property) -> Option<Value> {
     |entity, property| said(world, entity, property)
 }
 
-/// What is said of an entity itself; what it inherits is said elsewhere (RFC 9240 §7.6).
+/// Returns an entity's own value; inherited values are listed with their origin (RFC 9240 §7.6).
 fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
     match (entity, &property.resource) {
         (Entity::Address(prefix), Some(map)) if property.is_pid() => {
@@ -107,30 +108,30 @@ fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
     }
 }
 
-/// Some properties of an entity.
+/// Returns the object of an entity's properties.
 fn described(entity: &Entity, properties: &Names, look_up: &LookUp<'_>) -> Value {
     let values = properties.iter().filter_map(|(name, property)| Some((name.clone(), look_up(entity, property)?)));
     Value::Object(values.collect())
 }
 
-/// A property that a request names without the dot that may stand before one of no resource (RFC 9240 §5.2.2).
+/// Removes the leading dot that may precede a property without a resource (RFC 9240 §5.2.2).
 fn plain(text: &str) -> &str {
     text.strip_prefix('.').filter(|name| !name.contains('.')).unwrap_or(text)
 }
 
-/// Answers RFC 9240 §8.
+/// Responds to RFC 9240 §8.
 pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let offered = offered(world, Offer::Askable);
     let entity = |text: &str| match Entity::parse(text) {
         Ok(entity) if offered.contains_key(&entity.within(PROPERTIES).domain()) => Ok(entity),
-        Ok(_) => Err("there is no such domain here".to_owned()),
+        Ok(_) => Err("this domain is not offered".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let wanted = fields.texts("entities", entity)?.ok_or_else(|| fields.missing("entities"))?;
     let property = |text: &str| match Property::parse(plain(text)) {
         Ok(property) if offered.values().any(|names| names.contains(&property)) => Ok((text.to_owned(), property)),
-        Ok(_) => Err("there is no such property here".to_owned()),
+        Ok(_) => Err("this property is not offered".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let properties = fields.texts("properties", property)?;
@@ -138,7 +139,7 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
         Some(names) if !names.is_empty() => names.iter().cloned().collect(),
         _ => offered.values().flat_map(named).collect(),
     };
-    // What is named twice is as if named once (RFC 9240 §8.3).
+    // Duplicates have no effect (RFC 9240 §8.3).
     let wanted = BTreeSet::from_iter(wanted);
     let held = |entity: &Entity, property: &_| property_of(world, &entity.within(PROPERTIES), property, delegate);
     let said = said_in(world);
@@ -150,14 +151,14 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
     for entity in &entities {
         let described = described(entity, &names, look_up);
         if described.as_object().is_some_and(|values| !values.is_empty()) {
-            // Who asks for no property learns which entities have one (RFC 9240 §8.3).
+            // A request without properties returns which entities have any (RFC 9240 §8.3).
             map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
         }
     }
     Ok(document(world, None, &map))
 }
 
-/// Entities, and those in them of which something else may be said (RFC 9240 §8.5).
+/// Returns `entities` and those within them that may have values of their own (RFC 9240 §8.5).
 fn with_beneath<'a>(
     world: &World,
     mut entities: BTreeSet<Entity>,
@@ -170,7 +171,7 @@ fn with_beneath<'a>(
     let prefixes: Vec<IpNet> = entities.iter().filter_map(Entity::prefix).collect();
     let mut last: Option<IpNet> = None;
     for prefix in prefixes {
-        // In their order a prefix comes before what is in it, and that was found with it.
+        // In sort order a prefix precedes those within it, which were found together with it.
         if last.is_some_and(|last| last.contains(&prefix)) {
             continue;
         }

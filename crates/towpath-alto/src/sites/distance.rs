@@ -1,4 +1,4 @@
-//! How far sites are from each other.
+//! Distances between sites.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     names::PidName,
 };
 
-/// The distances between all of these PIDs, each to itself too, in whole kilometres. Best in the order of their names.
+/// Returns the distances between all these PIDs, including to themselves, in whole kilometres. Fastest if sorted by name.
 pub(super) fn costs(places: &[(PidName, Position)]) -> PidCosts {
     let points: Vec<(&PidName, Point)> = places.iter().map(|(pid, position)| (pid, Point::at(*position))).collect();
     points.iter().map(|(pid, from)| ((*pid).clone(), row(from, &points))).collect()

@@ -1,4 +1,4 @@
-//! The facts of a list of sites, while they are put together.
+//! Builder for the facts of a list of sites.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 
@@ -17,10 +17,10 @@ use crate::{
     names::{CostMetric, PidName, PropertyName},
 };
 
-/// What is said of one entity.
+/// Properties of one entity.
 type Said = BTreeMap<PropertyName, Value>;
 
-/// Facts that are being put together.
+/// Facts under construction.
 pub(super) struct Draft<'a> {
     options: &'a SiteOptions,
     names: Names,
@@ -33,7 +33,7 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A draft that knows no site: all addresses are elsewhere.
+    /// Creates a draft without sites: all addresses are elsewhere.
     pub(super) fn new(options: &'a SiteOptions) -> Self {
         let everything = AddressType::ALL.map(AddressType::everything);
         Self {
@@ -47,14 +47,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// So many sites had no name.
+    /// Records the number of sites without a name.
     pub(super) fn unnamed(&mut self, count: usize) {
         if count > 0 {
             self.doubts.push(Doubt::Unnamed { count });
         }
     }
 
-    /// The PID `pid` is that site.
+    /// Adds a site as the PID `pid`.
     pub(super) fn add(&mut self, site: &Site, pid: &PidName) {
         let name = cut(&site.name);
         if pids::pid_name(&site.name).as_ref() != Some(pid) {
@@ -72,7 +72,7 @@ impl<'a> Draft<'a> {
         self.properties.insert(entity, of_pid);
     }
 
-    /// What is said of a whole site.
+    /// Returns the properties of a whole site.
     fn site(&mut self, site: &Site, pid: &PidName, name: &str) -> Said {
         let mut said = Said::from([(self.names.site.clone(), json!(site.name))]);
         if let Some(country) = site.country.as_text() {
@@ -93,7 +93,7 @@ impl<'a> Draft<'a> {
         said
     }
 
-    /// What is said of one route of a site.
+    /// Returns the properties of one route of a site.
     fn route(&mut self, route: &NetRoute, site: &str) -> Said {
         let mut said = Said::new();
         match route.asn() {
@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
         self.doubts.push(Doubt::Field { site: site.to_owned(), field, text: cut(text) });
     }
 
-    /// The networks of a route are in that PID, and all of this is said of them.
+    /// Assigns the networks of a route to a PID, with these properties.
     fn networks(&mut self, route: &NetRoute, pid: &PidName, site: &str, said: &[&Said]) {
         for text in &route.networks.unread {
             self.doubts.push(Doubt::Prefix { site: site.to_owned(), text: cut(text) });
@@ -139,7 +139,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether `prefix` is new and so goes to that PID. A site may list a prefix twice; the first route holds.
+    /// Assigns `prefix` to the PID if it is new, and returns whether it was. A site may list a prefix twice; its first route
+    /// wins.
     fn claim(&mut self, prefix: IpNet, pid: &PidName, site: &str) -> bool {
         match self.owners.entry(prefix) {
             Entry::Vacant(free) => {
@@ -156,7 +157,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The facts, and what is left out.
+    /// Returns the facts and the omitted items.
     pub(super) fn finish(mut self) -> (Facts, Vec<Doubt>) {
         let mut facts = Facts::default();
         let count = self.places.len();
@@ -175,7 +176,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Where a site is; as an error what it says instead.
+/// Returns the position of a site, or its invalid text as an error.
 fn place(site: &Site) -> Result<Option<Position>, String> {
     let (latitude, longitude) = (&site.latitude, &site.longitude);
     if latitude.is_nothing() && longitude.is_nothing() {
@@ -186,12 +187,12 @@ fn place(site: &Site) -> Result<Option<Position>, String> {
     place.map(Some).ok_or_else(|| format!("{latitude}, {longitude}"))
 }
 
-/// At most 64 characters of a text, for people.
+/// Returns the first 64 characters of `text`, for use in messages.
 fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// The names of properties.
+/// Property names.
 struct Names {
     country: PropertyName,
     continent: PropertyName,
@@ -219,8 +220,8 @@ impl Names {
         }
     }
 
-    /// Adds to what is said of a PID what is said of one more route: the first AS stays, the highest limit holds, and
-    /// collaborations are put together.
+    /// Merges the properties of another route into those of a PID: the first AS number and the highest limit win, and the
+    /// collaborations are combined.
     fn merge(&self, of_pid: &mut Said, of_route: &Said) {
         for (name, value) in of_route {
             let Some(known) = of_pid.get_mut(name) else {

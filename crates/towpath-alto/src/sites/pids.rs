@@ -1,17 +1,17 @@
-//! Names of sites made names of PIDs.
+//! Derives PID names from site names.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::names::PidName;
 
-/// The PID of what belongs to no site.
+/// The PID of addresses that belong to no site.
 pub const ELSEWHERE: &str = "elsewhere";
 
-/// The most characters of a name (RFC 7285 §10.1).
+/// Maximum length of a name, in characters (RFC 7285 §10.1).
 const MAX_LENGTH: usize = 64;
 
-/// The name of a PID that is closest to `text`: characters that it may not have become `_`, also the dot, which RFC 7285
-/// §10.1 reserves, and it is cut to 64. A name of a PID without dots stays as it is. None if nothing is left.
+/// Returns the PID name closest to `text`: invalid characters are replaced by `_`, including the dot, which RFC 7285 §10.1
+/// reserves, and the result is truncated to 64. A PID name without dots is unchanged. Returns `None` for blank text.
 pub fn pid_name(text: &str) -> Option<PidName> {
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || ":@_-".contains(character);
     let allowed = |character: char| if is_allowed(character) { character } else { '_' };
@@ -19,15 +19,15 @@ pub fn pid_name(text: &str) -> Option<PidName> {
     PidName::new(&name).ok()
 }
 
-/// The name of [`ELSEWHERE`].
+/// Returns the PID name [`ELSEWHERE`].
 pub(super) fn elsewhere() -> PidName {
     PidName::new(ELSEWHERE).expect("a valid name")
 }
 
-/// A PID for each of `names`, which are not blank. No two are alike, and none is `elsewhere`.
+/// Assigns a PID to each of `names`, which must not be blank. All are distinct, and none is `elsewhere`.
 ///
-/// Names that are names of PIDs come first, so that another one, which has to be changed, takes none of theirs away. Of
-/// equals the first keeps its name; the others get `-2`, `-3`, ... in their order.
+/// Names that are valid PID names are assigned first, so that a modified name cannot take theirs. Of duplicates the first
+/// keeps its name; the others get `-2`, `-3`, ... in order.
 pub(super) fn assign(names: &[&str]) -> Vec<PidName> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|position| pid_name(names[*position]).is_none_or(|pid| pid.as_str() != names[*position]));
@@ -40,15 +40,15 @@ pub(super) fn assign(names: &[&str]) -> Vec<PidName> {
     pids
 }
 
-/// The names that nobody has yet.
+/// Allocates unused names.
 struct FreeNames {
     taken: HashSet<PidName>,
-    /// The last number that was tried behind a name, so that many equals take no longer than others.
+    /// Last number tried for a name, so that many duplicates take linear time.
     last_number: HashMap<PidName, usize>,
 }
 
 impl FreeNames {
-    /// Takes the wanted name, or one with a number behind it.
+    /// Takes the wanted name, or one with a number appended.
     fn take(&mut self, wanted: PidName) -> PidName {
         if self.taken.insert(wanted.clone()) {
             return wanted;
@@ -64,13 +64,13 @@ impl FreeNames {
     }
 }
 
-/// That name with `-number` behind it, cut before that if it would be too long.
+/// Returns `name` with `-number` appended, truncated before the suffix to the maximum length.
 fn numbered(name: &PidName, number: usize) -> PidName {
     let suffix = format!("-{number}");
     let name = name.as_str();
-    // All characters of a name are of one byte.
+    // All characters of a name are ASCII.
     let end = name.len().min(MAX_LENGTH.saturating_sub(suffix.len()));
-    PidName::new(&format!("{}{suffix}", &name[..end])).expect("a name that is cut, with a number, is a name")
+    PidName::new(&format!("{}{suffix}", &name[..end])).expect("a truncated name with a number is a valid name")
 }
 
 #[cfg(test)]

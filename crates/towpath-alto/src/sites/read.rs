@@ -1,4 +1,4 @@
-//! What is taken from the JSON of a list of sites.
+//! Deserializes the JSON of a list of sites.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use serde::de::{MapAccess, SeqAccess};
 
 use crate::lenient::{self, Fill, Filling, Scalar};
 
-/// How many texts that are no prefixes are kept of one route, to tell of them.
+/// Maximum number of invalid prefixes kept per route, for reporting.
 const MAX_UNREAD: usize = 8;
 
-/// How many collaborations are kept of one route. WLCG has about ten.
+/// Maximum number of collaborations kept per route. WLCG has about ten.
 const MAX_COLLABORATIONS: usize = 100;
 
-/// The list, as far as it was read.
+/// The sites read so far.
 pub(super) struct List {
-    /// Those with a name, in the order of the document.
+    /// Sites with a name, in document order.
     pub(super) sites: Vec<Site>,
-    /// How many had none.
+    /// Number of sites without a name.
     pub(super) unnamed: usize,
-    /// Whether a site found no room.
+    /// Whether a site was dropped for lack of room.
     pub(super) is_full: bool,
     room: usize,
 }
 
 impl List {
-    /// An empty one that takes `room` sites.
+    /// Creates an empty list for up to `room` sites.
     pub(super) fn with_room(room: usize) -> Self {
         Self { sites: Vec::new(), unnamed: 0, is_full: false, room }
     }
@@ -64,18 +64,18 @@ impl Fill for List {
 /// One site.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Site {
-    /// Not empty, once it is in the list.
+    /// Not empty once the site is in the list.
     pub(super) name: String,
     pub(super) country: Scalar,
     pub(super) latitude: Scalar,
     pub(super) longitude: Scalar,
     pub(super) routes: Routes,
-    /// Whether anything was said of it.
+    /// Whether the value was an object.
     is_object: bool,
 }
 
 impl Site {
-    /// How many prefixes it has.
+    /// Returns the number of prefixes.
     pub(super) fn prefixes(&self) -> usize {
         self.routes.0.iter().map(|route| route.networks.prefixes.len()).sum()
     }
@@ -100,7 +100,7 @@ impl Fill for Site {
     }
 }
 
-/// The routes of a site: only those that have networks, since the others tell nothing of an address.
+/// Routes of a site. Only those with networks, since the others say nothing about addresses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Routes(pub(super) Vec<NetRoute>);
 
@@ -128,7 +128,7 @@ impl Fill for Routes {
     }
 }
 
-/// How a site is connected: networks of one AS.
+/// A network connection of a site: networks of one AS.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct NetRoute {
     asn: Scalar,
@@ -138,14 +138,14 @@ pub(super) struct NetRoute {
 }
 
 impl NetRoute {
-    /// The number of its AS; as an error what is there instead.
+    /// Returns the AS number, or its invalid text as an error.
     pub(super) fn asn(&self) -> Result<Option<u32>, String> {
         let Some(text) = self.asn.as_text() else { return Ok(None) };
         let digits = text.trim_start_matches(['A', 'S', 'a', 's', ' ']);
         digits.parse().map(Some).map_err(|_| text.to_string())
     }
 
-    /// Its bandwidth limit in bits per second; as an error what is there instead. Without a unit it is in Gbit/s.
+    /// Returns the bandwidth limit in bits per second, or its invalid text as an error. A number without a unit is in Gbit/s.
     pub(super) fn limit(&self) -> Result<Option<f64>, String> {
         let bits_per_s = match &self.limit {
             Scalar::Nothing => return Ok(None),
@@ -159,8 +159,8 @@ impl NetRoute {
     }
 }
 
-/// The rate that a text names, in bits per second: `100`, `400 Mbit/s`, `10Gbps`. Bytes are none: a capital `B` is as
-/// often meant as it is not.
+/// Parses a rate to bits per second: `100`, `400 Mbit/s`, `10Gbps`. Units of bytes are read as bits, because a capital `B` is
+/// meant literally only half of the time.
 fn bits_per_s(text: &str) -> Option<f64> {
     let end = text.find(|character: char| character != '.' && character != '-' && !character.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -193,16 +193,16 @@ impl Fill for NetRoute {
     }
 }
 
-/// Prefixes, in the order of the document.
+/// Prefixes in document order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Networks {
-    /// As they are written, so perhaps with bits behind their length.
+    /// As written, possibly with host bits.
     pub(super) prefixes: Vec<IpNet>,
-    /// Texts that are no prefixes.
+    /// Texts that are not prefixes.
     pub(super) unread: Vec<String>,
 }
 
-/// All texts within it, however deep.
+/// Collects all texts, however deeply nested.
 impl Fill for Networks {
     fn text(&mut self, text: &str) {
         let text = text.trim();
@@ -224,7 +224,7 @@ impl Fill for Networks {
     }
 }
 
-/// Who uses a route.
+/// Collaborations that use a route.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Collaborations(pub(super) Vec<String>);
 

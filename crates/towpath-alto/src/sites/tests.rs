@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{entity::Entity, world::World};
 
-/// Two sites as CRIC lists them, and one of which nearly nothing is known.
+/// Two sites in the format of CRIC, and one that is nearly empty.
 const CRIC: &str = r#"{
     "CERN-PROD": {
         "name": "CERN-PROD", "country": "Switzerland", "latitude": 46.2333, "longitude": 6.05, "rc_tier_level": 0,
@@ -33,14 +33,14 @@ fn parse(text: &str) -> Sites {
     Sites::parse(text.as_bytes()).unwrap()
 }
 
-/// What is made of a list, which is a world, and what is left out.
+/// Returns the facts of a list, from which a network state is built, and the omitted items.
 fn facts(text: &str) -> (Facts, Vec<String>) {
     let (facts, doubts) = parse(text).facts(&SiteOptions::default());
     assert_eq!(World::of([&facts]).map(drop), Ok(()));
     (facts, doubts.iter().map(Doubt::to_string).collect())
 }
 
-/// The prefixes of each PID.
+/// Returns the prefixes of each PID.
 fn pids(facts: &Facts) -> Value {
     json!(facts.network_map.values().next().unwrap())
 }
@@ -54,7 +54,7 @@ fn kilometres(facts: &Facts, metric: &str, from: &str, to: &str) -> Option<f64> 
     Some(costs.get(from)?.get(to)?.value())
 }
 
-/// One site with that prefix.
+/// One site with this prefix.
 fn site_of(name: &str, prefix: &str) -> String {
     format!(r#"{{ "name": "{name}", "netroutes": [{{ "networks": {{ "ipv4": ["{prefix}"] }} }}] }}"#)
 }
@@ -271,7 +271,7 @@ fn too_many_places_have_no_distances() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is changed in a list, it is read or refused, and what is read makes a world.
+    /// Any modified list is either read or rejected, and a network state can be built from one that is read.
     #[test]
     fn no_list_makes_it_panic(changes in prop::collection::vec((0..CRIC.len(), any::<u8>()), 0..8)) {
         let mut bytes = CRIC.as_bytes().to_vec();
@@ -284,7 +284,7 @@ proptest! {
         }
     }
 
-    /// Values of any kind may be anywhere.
+    /// Any field may hold a value of any type.
     #[test]
     fn no_value_makes_it_panic(values in prop::collection::vec(0..8_usize, 10)) {
         const VALUES: [&str; 8] =

@@ -1,4 +1,4 @@
-//! What is attached to the nodes of a topology.
+//! Prefixes attached to the nodes of a topology.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,25 +15,26 @@ use crate::{
     names::{NodeName, TopologyName},
 };
 
-/// A topology in a world: with the prefixes behind its nodes, of which the longest that covers an address holds.
+/// A topology of the network state, with the prefixes behind its nodes. An address belongs to the node of the longest matching
+/// prefix.
 #[derive(Debug, Clone, Default)]
 pub struct Attached {
     topology: Arc<Topology>,
-    /// By prefix, the number of a node.
+    /// Node index for each prefix.
     nodes: PrefixMap<u32>,
 }
 
-/// Why something cannot be attached to a topology: the fault of who says that it is.
+/// Why prefixes cannot be attached to a topology. The data of the agent is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttachFault {
-    /// There is no such node.
+    /// The node does not exist.
     #[error(
-        "topology {topology} has no node '{node}' to which anything could be attached: take a name that its links or its file have"
+        "topology {topology} has no node '{node}' to attach prefixes to: use a node name from its links or its file"
     )]
     NoNode {
         /// The topology.
         topology: TopologyName,
-        /// What is no node of it.
+        /// The unknown node.
         node: NodeName,
     },
     /// A prefix is attached to two nodes.
@@ -43,18 +44,18 @@ pub enum AttachFault {
         topology: TopologyName,
         /// The prefix.
         prefix: IpNet,
-        /// One node,
+        /// One node.
         first: NodeName,
-        /// and the other.
+        /// The other node.
         second: NodeName,
     },
 }
 
 impl Attached {
-    /// The topology of that name with what is attached to its nodes.
+    /// Attaches prefixes to the nodes of the topology.
     ///
     /// # Errors
-    /// [`AttachFault`].
+    /// Returns [`AttachFault`].
     pub(crate) fn of(
         name: &TopologyName,
         topology: Arc<Topology>,
@@ -75,17 +76,17 @@ impl Attached {
         Ok(Self { topology, nodes })
     }
 
-    /// The topology itself.
+    /// Returns the topology.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Whether nothing is attached to it.
+    /// Returns whether no prefix is attached.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The number of the node to which `address` is attached.
+    /// Returns the index of the node that `address` is attached to.
     pub fn node_of(&self, address: IpAddr) -> Option<u32> {
         self.nodes.get_lpm(&address.into()).map(|(_, node)| *node)
     }

@@ -1,4 +1,4 @@
-//! A topology as its file has it, before its nodes have numbers.
+//! A topology as read from its file, before its nodes are indexed.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use crate::{
     names::NodeName,
 };
 
-/// A node as it is written.
+/// A node as read.
 #[derive(Debug, Default)]
 pub(super) struct WrittenNode {
-    /// What links call it.
+    /// ID used by links.
     pub(super) id: String,
     pub(super) capacity_bits_per_s: Option<f64>,
     label: Option<String>,
@@ -21,12 +21,12 @@ pub(super) struct WrittenNode {
 }
 
 impl WrittenNode {
-    /// The node of that id.
+    /// Creates a node with this ID.
     pub(super) fn new(id: String) -> Self {
         Self { id, ..Self::default() }
     }
 
-    /// Notes what a field says; the first of several that say the same holds.
+    /// Stores the value of a field. The first of several fields with the same meaning wins.
     pub(super) fn note(&mut self, field: &str, value: &Scalar) {
         match &*field.to_ascii_lowercase() {
             "label" | "name" if self.label.is_none() => {
@@ -48,13 +48,13 @@ impl WrittenNode {
     }
 }
 
-/// A link as it is written.
+/// A link as read.
 #[derive(Debug, Default)]
 pub(super) struct WrittenLink {
-    /// The ids of its ends.
+    /// IDs of its ends.
     pub(super) from: String,
     pub(super) to: String,
-    /// Whether it leads one way only; if that is not told, those of its topology all do, or none.
+    /// Whether the link is directed; if unknown, the default of the topology applies.
     pub(super) is_directed: Option<bool>,
     pub(super) capacity_bits_per_s: Option<f64>,
     pub(super) length_km: Option<f64>,
@@ -62,7 +62,7 @@ pub(super) struct WrittenLink {
 }
 
 impl WrittenLink {
-    /// Notes what a field says; the first of several that say the same holds.
+    /// Stores the value of a field. The first of several fields with the same meaning wins.
     pub(super) fn note(&mut self, field: &str, value: &Scalar) {
         let known = match &*field.to_ascii_lowercase() {
             "capacity" | "bandwidth" | "linkspeedraw" => &mut self.capacity_bits_per_s,
@@ -74,31 +74,31 @@ impl WrittenLink {
     }
 }
 
-/// A number of 0 or more.
+/// Returns the value as a finite number of at least 0.
 fn amount(value: &Scalar) -> Option<f64> {
     value.as_number().filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// What was read of a topology.
+/// The topology read so far.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Whether links lead one way only, of which nothing is told.
+    /// Whether links are directed by default.
     pub(super) is_directed: bool,
     nodes: Vec<WrittenNode>,
     links: Vec<WrittenLink>,
-    /// How many of both are taken.
+    /// Maximum number of nodes and of links.
     room: (usize, usize),
-    /// What found no room.
+    /// The limit that was exceeded.
     excess: Option<TopologyError>,
 }
 
 impl Draft {
-    /// An empty one that takes so many nodes and links.
+    /// Creates an empty draft with these limits.
     pub(super) fn with_room(nodes: usize, links: usize) -> Self {
         Self { is_directed: false, nodes: Vec::new(), links: Vec::new(), room: (nodes, links), excess: None }
     }
 
-    /// Adds a node. One without an id has its label for that, else its position.
+    /// Adds a node. A missing ID defaults to the label, else to the position.
     pub(super) fn add_node(&mut self, mut node: WrittenNode) {
         if self.nodes.len() == self.room.0 {
             self.excess = Some(TopologyError::TooManyNodes);
@@ -119,7 +119,7 @@ impl Draft {
         self.links.push(link);
     }
 
-    /// The topology.
+    /// Builds the topology.
     pub(super) fn finish(self) -> Result<Topology, TopologyError> {
         if let Some(excess) = self.excess {
             return Err(excess);
@@ -139,7 +139,7 @@ impl Draft {
     }
 }
 
-/// The names of these nodes: labels where nothing else is called so, else ids.
+/// Returns the names of the nodes: labels where they are unique, else IDs.
 fn names(nodes: &[WrittenNode]) -> Result<Vec<NodeName>, TopologyError> {
     let mut uses: HashMap<&str, u32> = HashMap::new();
     for node in nodes {
@@ -156,7 +156,7 @@ fn names(nodes: &[WrittenNode]) -> Result<Vec<NodeName>, TopologyError> {
     nodes.iter().map(name).collect()
 }
 
-/// The links between nodes that are numbered in that order; both directions of those that lead both ways.
+/// Returns the directed links between nodes indexed by `order`; bidirectional links yield both directions.
 fn links(
     nodes: &[WrittenNode],
     order: &[usize],
@@ -169,7 +169,7 @@ fn links(
         link.length_km.or_else(|| Some(point(from)?.distance_km(&point(to)?)))
     };
     let lengths: Vec<Option<f64>> = written.iter().zip(&ends).map(|(link, ends)| length(link, *ends)).collect();
-    // Kilometres beside ones would draw all traffic to the links of which nothing is known.
+    // Mixing kilometres with the default 1 would attract all traffic to links of unknown length.
     let are_measured = written.iter().zip(&lengths).all(|(link, length)| link.weight.or(*length).is_some());
     let mut links = Vec::with_capacity(2 * written.len());
     for ((link, (from, to)), length_km) in written.iter().zip(ends).zip(lengths) {
@@ -184,7 +184,7 @@ fn links(
     Ok(links)
 }
 
-/// The numbers of the nodes at both ends of each link.
+/// Returns the node indices at both ends of each link.
 fn ends(nodes: &[WrittenNode], order: &[usize], written: &[WrittenLink]) -> Result<Vec<(u32, u32)>, TopologyError> {
     let mut numbers: HashMap<&str, u32> = HashMap::with_capacity(nodes.len());
     for (position, number) in order.iter().zip(0..) {

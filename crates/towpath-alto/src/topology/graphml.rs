@@ -1,8 +1,8 @@
-//! Topologies as GraphML, also as the Internet Topology Zoo has them.
+//! Topologies in GraphML, including the files of the Internet Topology Zoo.
 //!
-//! Elements are known by their local names, wherever they stand. What a `data` element says is the field that its `key` declares, else the field of the key's own
-//! name. Defaults of keys, ports and hyperedges are passed over. The five entities of XML and characters by number are read; others are passed over, and so are
-//! document types.
+//! Elements are recognized by their local names, wherever they occur. A `data` element sets the field declared by its `key`,
+//! or the field named like the key if it is undeclared. Defaults of keys, ports and hyperedges are ignored. The five entities
+//! of XML and numeric character references are resolved; others are ignored, and so are document types.
 
 use std::{collections::HashMap, fmt::Display, mem};
 
@@ -21,7 +21,7 @@ use crate::lenient::{Fill as _, Scalar};
 /// Reads the nodes and links of a document.
 ///
 /// # Errors
-/// If it is no well-formed XML.
+/// Returns an error if the document is not well-formed XML.
 pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().allow_dangling_amp = true;
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
             Ok(Event::GeneralRef(reference)) => document.append_reference(&reference),
             Ok(Event::Decl(_) | Event::Comment(_) | Event::PI(_) | Event::DocType(_)) => {}
             Ok(Event::Eof) if document.depth == 0 => return Ok(()),
-            Ok(Event::Eof) => return Err(invalid(text, text.len(), &"the XML ends before its root element does")),
+            Ok(Event::Eof) => return Err(invalid(text, text.len(), &"the XML ends before the root element is closed")),
             Err(error) => {
                 let at = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
                 return Err(invalid(text, at, &error));
@@ -53,22 +53,22 @@ fn invalid(text: &str, at: usize, problem: &dyn Display) -> TopologyError {
     TopologyError::Invalid(format!("line {line}: {problem}"))
 }
 
-/// The node or link within which the reader is.
+/// The node or link being read.
 enum Open {
     Nothing,
     Node(WrittenNode),
     Link(WrittenLink),
 }
 
-/// A document up to where it is read.
+/// State of a document being parsed.
 struct Document<'a> {
     draft: &'a mut Draft,
-    /// The names of fields by the ids of their keys.
+    /// Field names by key ID.
     fields: HashMap<String, String>,
     open: Open,
-    /// The field that is read, and its text so far.
+    /// The field being read and its text so far.
     data: Option<(String, String)>,
-    /// How many elements are open.
+    /// Number of open elements.
     depth: usize,
 }
 
@@ -83,7 +83,7 @@ impl Document<'_> {
                 }
             }
             "graph" => self.draft.is_directed = text("edgedefault") == "directed",
-            // A node may have a graph of its own in it, whose nodes are taken for as good.
+            // A node may contain a nested graph, whose nodes are treated like all others.
             "node" => self.open(Open::Node(WrittenNode::new(text("id")))),
             "edge" => {
                 let is_directed = attribute(tag, "directed").map(|value| value == "true");
@@ -107,7 +107,7 @@ impl Document<'_> {
         }
     }
 
-    /// Ends the node or link that is open, and begins another.
+    /// Finishes the open node or link and starts another.
     fn open(&mut self, next: Open) {
         match mem::replace(&mut self.open, next) {
             Open::Nothing => {}
@@ -116,7 +116,7 @@ impl Document<'_> {
         }
     }
 
-    /// Notes what a field said of the node or link that is open.
+    /// Stores the completed field in the open node or link.
     fn note(&mut self) {
         let Some((field, text)) = self.data.take() else { return };
         let mut value = Scalar::default();

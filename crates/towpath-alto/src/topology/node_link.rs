@@ -1,4 +1,4 @@
-//! Topologies as node-link JSON, as networkx writes graphs, and with the fields of TopoHub.
+//! Topologies in node-link JSON, the format of networkx, with the fields of TopoHub.
 //!
 //! ```json
 //! {
@@ -21,7 +21,7 @@ use crate::lenient::{self, Fill, Filling, Scalar};
 /// Reads the nodes and links of a document.
 ///
 /// # Errors
-/// If it is no JSON, or `directed` is neither true nor false.
+/// Returns an error if the document is not valid JSON, or `directed` is not a boolean.
 pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read = Filling(&mut Document(draft)).deserialize(&mut json);

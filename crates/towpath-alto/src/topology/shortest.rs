@@ -1,28 +1,29 @@
-//! The shortest ways from a node to all others (Dijkstra).
+//! Shortest paths from a node to all others (Dijkstra).
 //!
-//! Of ways of equal weight that over fewer links is taken, and among those, from the destination back, that over the node whose name comes first: so the order of a
-//! file decides nothing, and two servers with the same network tell the same.
+//! Of paths with equal weight the one with fewer links is chosen; on a further tie, compared backwards from the destination,
+//! the one through the node whose name sorts first. The result is therefore independent of the order in the file, and equal on
+//! two servers.
 
 use std::{cmp::Reverse, collections::BinaryHeap, iter, sync::OnceLock};
 
 use super::Topology;
 
-/// How a node is reached: the bits of the weight, the links to it, the node before it. The least one is the best: bits of numbers that are not negative are ordered
-/// as the numbers are.
+/// Rank of a path to a node: bits of the weight, number of links, previous node; the smallest is best. The bits of
+/// non-negative floats sort like the numbers.
 type Reach = (u64, u32, u32);
 
-/// More than any way has.
+/// Greater than the rank of any path.
 const UNREACHED: Reach = (u64::MAX, u32::MAX, u32::MAX);
 
-/// A way over more links than packets live for (RFC 791 §3.2, RFC 8200 §3) is none.
+/// Maximum number of links of a path: the maximum lifetime of packets (RFC 791 §3.2, RFC 8200 §3).
 const MOST_LINKS: usize = 255;
 
-/// The trees of a topology by the numbers of their sources. Each is found when it is first asked for, and kept as long as the topology: worlds that are made anew
-/// each second share it.
+/// Shortest-path trees of a topology by source index. Each is computed on first use and kept as long as the topology, so that
+/// network states rebuilt every second share it.
 #[derive(Debug, Default)]
 pub(super) struct Trees(Box<[OnceLock<Tree>]>);
 
-/// What was asked of a topology makes it no other one.
+/// The cached trees do not affect equality.
 impl PartialEq for Trees {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -30,29 +31,29 @@ impl PartialEq for Trees {
 }
 
 impl Trees {
-    /// Room for those of so many nodes.
+    /// Reserves one entry per node.
     pub(super) fn with_room(nodes: usize) -> Self {
         Self(iter::repeat_with(OnceLock::new).take(nodes).collect())
     }
 }
 
 impl Topology {
-    /// The numbers of the nodes on the shortest way from one node to another, both included; none if no way leads there.
+    /// Returns the node indices on the shortest path between two nodes, both included, or `None` if there is no path.
     pub fn way(&self, from: u32, to: u32) -> Option<Vec<u32>> {
         self.trees.0[from as usize].get_or_init(|| Tree::of(self, from)).way_to(to)
     }
 }
 
-/// The shortest ways from one node: which one is before each on the way to it.
+/// Shortest paths from one node, stored as the predecessor of each node.
 #[derive(Debug)]
 struct Tree {
     source: u32,
-    /// [`u32::MAX`] where no way leads.
+    /// [`u32::MAX`] for unreachable nodes.
     before: Box<[u32]>,
 }
 
 impl Tree {
-    /// Finds them. It takes time of about the links times the logarithm of the nodes, and 4 bytes a node.
+    /// Computes the tree in O(links × log nodes) time and 4 bytes per node.
     fn of(topology: &Topology, source: u32) -> Self {
         let mut reaches = vec![UNREACHED; topology.nodes().len()];
         reaches[source as usize] = (0, 0, source);
@@ -77,7 +78,7 @@ impl Tree {
         Self { source, before: reaches.into_iter().map(|(_, _, before)| before).collect() }
     }
 
-    /// The nodes on the way to `node`, the source and itself included; none if no way leads there.
+    /// Returns the nodes on the path to `node`, source and target included, or `None` if there is no path.
     fn way_to(&self, node: u32) -> Option<Vec<u32>> {
         let before = |node: &u32| self.before.get(*node as usize).copied().filter(|_| *node != self.source);
         let mut way: Vec<u32> = iter::successors(Some(node), before).take(MOST_LINKS + 2).collect();

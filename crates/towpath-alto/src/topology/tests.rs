@@ -7,13 +7,13 @@ fn names(topology: &Topology) -> Vec<&str> {
     topology.nodes().iter().map(|node| node.name.as_str()).collect()
 }
 
-/// The link between two nodes of these names.
+/// Returns the link between two named nodes.
 fn link<'a>(topology: &'a Topology, from: &str, to: &str) -> Option<&'a Link> {
     let number = |name: &str| topology.number(&NodeName::new(name).unwrap()).unwrap();
     topology.link(number(from), number(to))
 }
 
-/// As the Internet Topology Zoo writes its graphs.
+/// The format of the Internet Topology Zoo.
 const ZOO: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
   <key attr.name="Network" attr.type="string" for="graph" id="d1" />
@@ -217,7 +217,7 @@ fn one_agent_may_tell_links_and_another_what_is_attached() {
     }
 }
 
-/// Nodes, and links between them by numbers, with weights and whether they are directed.
+/// Number of nodes, and links as (from, to, weight, is directed).
 type Graph = (u32, Vec<(u32, u32, u32, bool)>);
 
 fn graph() -> impl Strategy<Value = Graph> {
@@ -240,7 +240,7 @@ fn document(nodes: impl Iterator<Item = u32>, links: &[(u32, u32, u32, bool)]) -
     json!({ "directed": true, "nodes": nodes.map(node).collect::<Vec<_>>(), "links": written }).to_string()
 }
 
-/// The weight of the lightest way and how many links the shortest of those has, for all pairs (Floyd and Warshall).
+/// Returns the lowest weight and the fewest links at that weight for all pairs (Floyd and Warshall).
 fn lightest((nodes, links): &Graph) -> Vec<Vec<Option<(u32, usize)>>> {
     let count = *nodes as usize;
     let mut best: Vec<Vec<Option<(u32, usize)>>> = vec![vec![None; count]; count];
@@ -269,7 +269,7 @@ fn lightest((nodes, links): &Graph) -> Vec<Vec<Option<(u32, usize)>>> {
     best
 }
 
-/// Pieces of GraphML in any order.
+/// Fragments of GraphML in arbitrary order.
 const DOCUMENT: &str = "(<(graph|node id='a'|edge|data key='label'|/data|/node|/graph)/?>|&#?[0-9a-z]{1,3};|x){0,12}";
 
 proptest! {

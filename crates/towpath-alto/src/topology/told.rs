@@ -1,4 +1,4 @@
-//! What an agent tells of a topology; also its form in static files.
+//! Facts of an agent about a topology, and their format in static files.
 //!
 //! ```toml
 //! [topology.geant]
@@ -23,20 +23,20 @@ use crate::{
     names::{NodeName, TopologyName},
 };
 
-/// A topology, as far as an agent knows it.
+/// An agent's facts about a topology.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
-    /// Its nodes and links. None: another agent tells them.
+    /// Nodes and links, or `None` if another agent supplies them.
     pub topology: Option<Arc<Topology>>,
-    /// What is behind its nodes.
+    /// Prefixes attached to the nodes.
     pub attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
 }
 
 impl Told {
-    /// The topology of these links and of the nodes at their ends, with what is attached to them.
+    /// Creates a topology from links and the nodes at their ends, with the attached prefixes.
     ///
     /// # Errors
-    /// If there are too many of either.
+    /// Returns an error if there are too many of either.
     pub(crate) fn linked(
         links: &[&ToldLink],
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
@@ -64,7 +64,7 @@ impl Told {
         Ok(Self { topology: Some(Arc::new(draft.finish()?)), attach })
     }
 
-    /// Takes over what a later agent says of the same topology: its nodes and links hold, and what is attached adds up.
+    /// Merges the facts of a later agent: its nodes and links replace earlier ones, and attached prefixes are combined.
     pub(crate) fn join(&mut self, later: &Self) {
         if later.topology.is_some() {
             self.topology.clone_from(&later.topology);
@@ -74,10 +74,10 @@ impl Told {
         }
     }
 
-    /// The topology of that name, as a world has it.
+    /// Builds the topology for the network state.
     ///
     /// # Errors
-    /// [`AttachFault`].
+    /// Returns [`AttachFault`].
     pub(crate) fn attached(&self, name: &TopologyName) -> Result<Attached, AttachFault> {
         Attached::of(name, self.topology.clone().unwrap_or_default(), &self.attach)
     }
@@ -98,7 +98,7 @@ struct NodeInFile {
     capacity: Option<Amount>,
 }
 
-/// A link as an agent tells it.
+/// A link reported by an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToldLink {
@@ -112,7 +112,7 @@ pub(crate) struct ToldLink {
     pub(crate) length: Option<Amount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight: Option<Amount>,
-    /// Whether it leads one way only.
+    /// Whether the link is directed.
     #[serde(default)]
     pub(crate) directed: bool,
 }
@@ -131,7 +131,7 @@ impl ToldLink {
     }
 }
 
-/// A number of 0 or more.
+/// A number of at least 0.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Amount(f64);
 
@@ -168,7 +168,8 @@ impl TopologyInFile {
     }
 }
 
-/// Its links as they are told. One that is alike in both directions is told once: each for itself would be more than [`MAX_LINKS`] in large topologies.
+/// Returns the links in file format. A link with equal directions is written once, because large topologies would otherwise
+/// exceed [`MAX_LINKS`].
 fn links(topology: &Topology) -> Vec<ToldLink> {
     let leads_both_ways =
         |link: &Link| topology.link(link.to, link.from) == Some(&Link { from: link.to, to: link.from, ..*link });

@@ -1,4 +1,4 @@
-//! The bytes of answers and changes, and how many there are of them.
+//! Content bytes of responses and changes, with accounting.
 
 use std::{
     ops::Deref,
@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-/// Bytes that are sent. A copy shares them.
+/// Content to send. Clones share the bytes.
 #[derive(Debug, Clone)]
 pub struct Body(Arc<Counted>);
 
@@ -18,18 +18,18 @@ struct Counted {
     tally: Tally,
 }
 
-/// How many bytes the bodies have that it made, each until its last copy is dropped. A copy of it counts the same.
+/// Counts the bytes of the bodies it created, each until its last clone is dropped. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally(Arc<AtomicUsize>);
 
 impl Tally {
-    /// Bytes that count.
+    /// Creates a body that is counted.
     pub(super) fn body(&self, bytes: Vec<u8>) -> Body {
         self.0.fetch_add(bytes.len(), Ordering::Relaxed);
         Body(Arc::new(Counted { bytes: bytes.into(), tally: self.clone() }))
     }
 
-    /// How many there are now.
+    /// Returns the current number of bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -41,7 +41,7 @@ impl Drop for Counted {
     }
 }
 
-/// Of bytes that are short, and counted nowhere.
+/// For short bodies, which are not counted.
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {
         Tally::default().body(bytes)

@@ -1,4 +1,4 @@
-//! Answers as the JSON documents that they are made of, and what changed between two.
+//! Splits responses into their JSON documents, and computes the changes between two versions.
 
 use std::str;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::{Content, body::Tally};
 use crate::patch::{Allowed, Change, smallest};
 
-/// A document of an answer.
+/// One document of a response.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The `Content-ID` without brackets, if the answer has parts.
+    /// The `Content-ID` without brackets, if the response is multipart.
     pub(super) id: Option<String>,
     /// The document.
     pub(super) value: Value,
@@ -19,7 +19,7 @@ pub(super) struct Part {
 /// A change of one document.
 #[derive(Debug)]
 pub(super) struct Patch {
-    /// Of the part with that `Content-ID`; none if the answer is one document.
+    /// `Content-ID` of the changed part, or `None` if the response is a single document.
     pub(super) part: Option<String>,
     /// The change.
     pub(super) content: Content,
@@ -32,8 +32,7 @@ impl Patch {
     }
 }
 
-/// The documents of an answer: one, or one of each part. None at all if it is made of something else; then it can only be
-/// sent whole.
+/// Returns the documents of a response: one, or one per part. Empty if the response is not JSON, which can only be sent whole.
 pub(super) fn parts(media_type: &str, body: &[u8]) -> Vec<Part> {
     let parts = match boundary(media_type) {
         Some(boundary) => multipart(body, boundary),
@@ -60,8 +59,8 @@ fn part(text: &str) -> Option<Part> {
     Some(Part { id: Some(id), value: serde_json::from_str(document).ok()? })
 }
 
-/// The changes that make the documents `new` of `old`, one for each that changed. None if one of them is best sent whole, or
-/// nothing changed.
+/// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed, or if
+/// the response should be sent whole because the parts differ or a full document is smaller.
 pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed, tally: &Tally) -> Option<Vec<Patch>> {
     if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
         return None;

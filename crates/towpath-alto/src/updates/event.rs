@@ -1,4 +1,4 @@
-//! Events of update streams, as they are sent (RFC 8895 §5).
+//! Wire format of update stream events (RFC 8895 §5).
 
 use std::{ops::Range, time::Duration};
 
@@ -6,33 +6,33 @@ use serde_json::Value;
 
 use super::{Body, Content, UPDATE_STREAM_CONTROL, document::Patch, request::SubstreamId};
 
-/// A comment, which keeps a connection alive (RFC 8895 §6.8).
+/// A comment that keeps the connection alive (RFC 8895 §6.8).
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
-/// How long a stream may say nothing: after that it sends [`KEEP_ALIVE`] (RFC 8895 §6.8).
+/// Maximum idle time of a stream, after which [`KEEP_ALIVE`] is sent (RFC 8895 §6.8).
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     content: Content,
-    /// The substream, with the part that is changed; none if the stream speaks of itself.
+    /// The substream, with the changed part if any; `None` for control events.
     data_id: Option<String>,
 }
 
 impl Event {
-    /// What a stream says of itself: an `UpdateStreamControlEvent` (RFC 8895 §5.3).
+    /// Creates an `UpdateStreamControlEvent` (RFC 8895 §5.3).
     pub(super) fn control(told: &Value) -> Self {
         let body = told.to_string().into_bytes().into();
         Self { content: Content { media_type: UPDATE_STREAM_CONTROL, body }, data_id: None }
     }
 
-    /// All of an answer.
+    /// Creates an event with a full response.
     pub(super) fn whole(substream: &SubstreamId, answer: &Content) -> Self {
         Self { content: answer.clone(), data_id: Some(substream.to_string()) }
     }
 
-    /// A change of an answer, or of a part of it (RFC 8895 §5.2).
+    /// Creates an event with a change of a response or of one of its parts (RFC 8895 §5.2).
     pub(super) fn change(substream: &SubstreamId, patch: &Patch) -> Self {
         let data_id = match &patch.part {
             Some(part) => format!("{substream}.{part}"),
@@ -41,13 +41,13 @@ impl Event {
         Self { content: patch.content.clone(), data_id: Some(data_id) }
     }
 
-    /// Its document. A copy shares the bytes.
+    /// Returns the document. Clones share the bytes.
     pub fn document(&self) -> &Body {
         &self.content.body
     }
 
-    /// Its text: `event: MEDIA-TYPE,DATA-ID`, a `data:` for each line of the document, and an empty line. The ends of lines within become `\n`, and the last one is lost: events
-    /// have no others.
+    /// Returns the text of the event: `event: MEDIA-TYPE,DATA-ID`, a `data:` line per line of the document, and an empty line.
+    /// Line ends become `\n` and the last one is dropped, because the format has no others.
     pub fn pieces(&self) -> Vec<Piece> {
         let data_id = self.data_id.as_ref().map(|data_id| format!(",{data_id}")).unwrap_or_default();
         let mut pieces = vec![Piece::Words(format!("event: {}{data_id}", self.content.media_type))];
@@ -67,8 +67,8 @@ impl Event {
 /// A piece of an event's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// What is said beside the document.
+    /// Text around the document.
     Words(String),
-    /// A part of the document.
+    /// A range of the document.
     Document(Range<usize>),
 }

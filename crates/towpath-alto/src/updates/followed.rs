@@ -1,4 +1,4 @@
-//! All that is followed, each once.
+//! The set of followed responses, without duplicates.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -11,54 +11,59 @@ use super::{
 };
 use crate::{patch::Allowed, problem::Problem, resource::Resource};
 
-/// So many bytes of latest answers, and of what was posted for them, may be followed before nothing new is. Ten meshes of 600 storages.
+/// Maximum size of the latest responses and their inputs, in bytes, beyond which nothing new is followed. Ten meshes of 600
+/// storages.
 pub const MOST_BYTES: usize = 256 << 20;
 
-/// So much time it may take to make all answers that are followed anew before nothing new is: so long nobody else begins to follow when there is a new world.
+/// Maximum time to recompute all followed responses, beyond which nothing new is followed. No client can start to follow while
+/// a new network state is processed, which takes up to this long.
 pub const MOST_TIME: Duration = Duration::from_secs(30);
 
-/// What the shortest answer counts as, because each is made anew in each world.
+/// Minimum size charged per response, because each is recomputed for each network state.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// The answers that streams and views follow, with their versions. Equal ones are shared.
+/// The responses followed by streams and views, with their versions. Equal ones are shared.
 ///
-/// Memory: [`MOST_BYTES`] and one answer, and as much again of earlier versions, of which each answer has an equal share and not more than its [`Limits`] say. What was taken
-/// to be sent counts until it is sent: nothing new is followed while all that together is there. Answers that grow with the world are not refused.
+/// Memory: [`MOST_BYTES`] plus one response, and as much again for earlier versions, of which each response has an equal
+/// share, limited by its [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds
+/// twice [`MOST_BYTES`]. Followed responses may grow with the network state without being dropped.
 ///
-/// Time: as the clock of [`Self::timed`] has it, [`MOST_TIME`] for a new world, by what each answer took last, and one answer.
+/// Time: [`MOST_TIME`] per network state as measured by the clock of [`Self::timed`], estimated from the last duration of each
+/// response, plus one response.
 #[derive(Debug)]
 pub struct Followed {
     pub(super) allowed: fn(&Resource) -> Allowed,
     pub(super) most_bytes: usize,
-    /// The time since whenever.
+    /// Time since an arbitrary start.
     pub(super) clock: fn() -> Duration,
     limits: Limits,
     items: HashMap<Arc<Key>, Item>,
-    /// The bytes of all answers and changes that are there, whoever has them.
+    /// Counts the bytes of all existing responses and changes, including those being sent.
     pub(super) tally: Tally,
 }
 
 impl Followed {
-    /// Nothing is followed. Of each answer as much is kept as `limits` say.
+    /// Creates an empty set. `limits` bounds the versions kept of each response.
     pub fn new(limits: Limits) -> Self {
         let clock = || Duration::ZERO;
         Self { allowed, most_bytes: MOST_BYTES, clock, limits, items: HashMap::new(), tally: Tally::default() }
     }
 
-    /// The same, which takes the time by `clock`: that since whenever.
+    /// Measures time by `clock`, relative to an arbitrary start.
     #[must_use]
     pub fn timed(self, clock: fn() -> Duration) -> Self {
         Self { clock, ..self }
     }
 
-    /// How many different answers are followed.
+    /// Returns the number of distinct responses followed.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Makes each answer anew from this world, finds what changed, and drops what nobody follows any more. What the world can
-    /// no longer answer ends. Tells whether a stream or a view may have something new. Takes the time of all the answers.
+    /// Recomputes each response from a new network state, records what changed, and drops responses without followers or that
+    /// can no longer be computed. Returns whether a stream or a view may have updates. Takes the time of computing all the
+    /// responses.
     pub fn advance(&mut self, present: Present<'_>) -> bool {
         self.drop_unused();
         let mut is_news = false;
@@ -75,7 +80,7 @@ impl Followed {
                     is_news |= has_changed;
                     true
                 }
-                // The request was right once, so this is no fault of the client.
+                // The request was valid earlier, so the client is not at fault.
                 Some(Err(_)) | None => {
                     is_news = true;
                     false
@@ -85,17 +90,17 @@ impl Followed {
         is_news
     }
 
-    /// Follows what is asked for by a client at `client`, as long as the key is held. The world must be that of the last
-    /// [`Self::advance`].
+    /// Follows a response for a client at `client` until the returned key is dropped. The network state must be that of the
+    /// last [`Self::advance`].
     ///
     /// # Errors
-    /// If there is no such resource to follow, or those of the resource, within `input`; [`Refusal::TooMany`] if [`MOST_BYTES`] are followed, or what takes
-    /// [`MOST_TIME`].
+    /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MOST_BYTES`] or
+    /// [`MOST_TIME`] is reached.
     pub(super) fn follow(&mut self, asked: &Asked, client: IpAddr, present: Present<'_>) -> Result<Arc<Key>, Refusal> {
         self.drop_unused();
         let resource = present.directory.find(&asked.resource);
         let resource = resource.ok_or_else(|| {
-            let reason = "there is no such resource to follow: take one that the directory names in uses";
+            let reason = "this resource cannot be followed: use one that the directory lists in uses";
             Problem::bad_value("resource-id", &asked.resource, reason)
         })?;
         let key = Arc::new(Key::new(resource, asked.input.as_ref(), client));
@@ -113,7 +118,7 @@ impl Followed {
         Ok(key)
     }
 
-    /// The answer that is followed by that key; none if it ended, even if another with an equal key is there.
+    /// Returns the response followed by `key`. Returns `None` if it ended, even if it is followed again by an equal key.
     pub(super) fn item(&self, key: &Arc<Key>) -> Option<&Item> {
         let (held, item) = self.items.get_key_value(key)?;
         Arc::ptr_eq(held, key).then_some(item)
@@ -124,7 +129,7 @@ impl Followed {
         took >= MOST_TIME || self.bytes() >= self.most_bytes || self.tally.bytes() >= 2 * self.most_bytes
     }
 
-    /// How many bytes the latest answers have, and what was posted for them.
+    /// Returns the size of the latest responses and their inputs.
     fn bytes(&self) -> usize {
         let items = self.items.iter().map(|(key, item)| key.bytes() + item.graph.latest().body.len());
         items.map(|bytes| bytes.max(LEAST_BYTES)).sum()

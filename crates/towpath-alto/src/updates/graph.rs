@@ -1,4 +1,4 @@
-//! The updates graph of an answer (RFC 9569 §3): its versions, numbered one after another, and what leads to each.
+//! The updates graph of a response (RFC 9569 §3): its versions, numbered consecutively, and the changes leading to each.
 
 use std::collections::VecDeque;
 
@@ -7,53 +7,54 @@ use serde_json::{Value, json};
 use super::{Content, Refusal, body::Tally, document::Patch};
 use crate::{names::Tag, resource::Answer};
 
-/// How much of what was is kept of one answer. The latest version is always kept, whatever its size.
+/// Limits on the history of a response. The latest version is always kept, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many versions, at least 1.
+    /// Number of versions, at least 1.
     pub versions: usize,
-    /// How many bytes of whole answers and changes, not counting the latest answer.
+    /// Size of full responses and changes in bytes, without the latest response.
     pub bytes: usize,
-    /// One of so many versions stays whole, at least 1. Older ones can only be dropped up to such a one.
+    /// Keep one full version out of this many, at least 1. Older versions can only be dropped up to a full one.
     pub snapshots_apart: u64,
 }
 
-/// 64 versions and 16 MiB: an hour of a world that is new each minute.
+/// 64 versions and 16 MiB: an hour of history if the network state changes every minute.
 impl Default for Limits {
     fn default() -> Self {
         Self { versions: 64, bytes: 16 << 20, snapshots_apart: 8 }
     }
 }
 
-/// What is on an edge.
+/// Result of looking up an edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
-    /// This.
+    /// Content of the edge.
     Document(Content),
-    /// Nothing yet: the edge begins at the latest version. Who waits for it asks again after the next change.
+    /// The edge starts at the latest version and does not exist yet. The client waits for the next change and repeats the
+    /// request.
     NotYet,
 }
 
 /// How much a client has of the last version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
-    /// All of it.
+    /// All of its bytes.
     Bytes,
-    /// What it is about. What else it says may be otherwise, so changes need not fit.
+    /// The same content, but possibly different metadata, so that changes need not apply.
     Content,
-    /// Nothing, or another one.
+    /// Nothing, or another version.
     Nothing,
 }
 
-/// One version of an answer.
+/// One version of a response.
 #[derive(Debug)]
 pub(super) struct Version {
     tag: Tag,
-    /// The tag in its meta, if it has one.
+    /// The version tag in its `meta`, if present.
     version_tag: Option<String>,
-    /// All of it; the edge from 0.
+    /// The full response; content of the edge from 0.
     whole: Option<Content>,
-    /// What makes it of the version before. None if that is best told whole.
+    /// Changes from the previous version, or `None` if sending it whole is better.
     patches: Option<Vec<Patch>>,
 }
 
@@ -63,7 +64,7 @@ impl Version {
         Self { tag: answer.tag, version_tag, whole, patches }
     }
 
-    /// The change that alone makes it of the version before.
+    /// Returns the change from the previous version, if it is a single document.
     fn patch(&self) -> Option<&Content> {
         match self.patches.as_deref() {
             Some([Patch { part: None, content }]) => Some(content),
@@ -71,7 +72,7 @@ impl Version {
         }
     }
 
-    /// What is on the edge from the version before.
+    /// Returns the content of the edge from the previous version.
     fn content(&self) -> Option<&Content> {
         self.patch().or(self.whole.as_ref())
     }
@@ -81,34 +82,35 @@ impl Version {
     }
 }
 
-/// The versions of an answer that are kept.
+/// The retained versions of a response.
 ///
-/// Always true (RFC 9569 §3.2): there is a version; they have all numbers from the first to the last; the first and the last are
-/// whole; from each there is an edge to the next; neither the first nor the last number ever becomes less.
+/// Invariants (RFC 9569 §3.2): there is at least one version; the numbers are consecutive; the first and the last version are
+/// full; from each version there is an edge to the next; the first and the last number never decrease.
 #[derive(Debug)]
 pub(super) struct Graph {
     versions: VecDeque<Version>,
-    /// The number that the very first version had.
+    /// Number of the very first version.
     origin: u64,
-    /// The number of the first version that is kept.
+    /// Number of the first retained version.
     start: u64,
     limits: Limits,
 }
 
 impl Graph {
-    /// The graph of one version with the number `origin`, from 1.
+    /// Creates a graph with one version, numbered `origin` (from 1).
     pub(super) fn new(origin: u64, version: Version, limits: Limits) -> Self {
         Self { versions: VecDeque::from([version]), origin, start: origin, limits }
     }
 
-    /// Adds the next version; drops what is too much.
+    /// Appends the next version and drops versions beyond the limits.
     pub(super) fn push(&mut self, version: Version) {
         self.versions.push_back(version);
         self.thin();
         self.compact();
     }
 
-    /// Drops all of a version of which the change suffices. Who was just told of the one before the last still finds that.
+    /// Drops the full response of an older version that can be reached by a change. The version before the last stays full for
+    /// clients that have just been referred to it.
     fn thin(&mut self) {
         let Some(index) = self.versions.len().checked_sub(3).filter(|index| *index > 0) else { return };
         let age = self.start + index as u64 - self.origin;
@@ -118,13 +120,13 @@ impl Graph {
         }
     }
 
-    /// From now on keeps so many bytes; drops what is too much.
+    /// Changes the size limit and drops versions beyond it.
     pub(super) fn keep(&mut self, bytes: usize) {
         self.limits.bytes = bytes;
         self.compact();
     }
 
-    /// Drops the oldest versions up to one that is whole, as often as needed.
+    /// Drops the oldest versions up to a full one, until the limits are met.
     fn compact(&mut self) {
         while self.versions.len() > 1 && self.exceeds() {
             let next = self.versions.iter().skip(1).position(|version| version.whole.is_some());
@@ -141,7 +143,7 @@ impl Graph {
         self.versions.len() > self.limits.versions || wholes + patches > self.limits.bytes
     }
 
-    /// The number of the last version.
+    /// Returns the number of the last version.
     pub(super) fn end(&self) -> u64 {
         self.start + self.versions.len() as u64 - 1
     }
@@ -154,23 +156,24 @@ impl Graph {
         self.versions.get(usize::try_from(number.checked_sub(self.start)?).ok()?)
     }
 
-    /// The tag of the last version.
+    /// Returns the tag of the last version.
     pub(super) fn tag(&self) -> &Tag {
         &self.last().tag
     }
 
-    /// All of the last version.
+    /// Returns the full last version.
     pub(super) fn latest(&self) -> &Content {
         self.last().whole.as_ref().expect("the last version is whole")
     }
 
-    /// The version with the bytes of which that is the tag. The tag in its meta does not tell them: that is one of the map alone.
+    /// Returns the number of the version whose bytes have this tag. The tag in its `meta` does not identify the bytes, because
+    /// it covers only the map.
     fn number_of(&self, tag: &str) -> Option<u64> {
         let back = self.versions.iter().rev().position(|version| version.tag.as_str() == tag)?;
         Some(self.end() - back as u64)
     }
 
-    /// How much who has the version with that tag, which is that of its bytes or the one in its meta, has of the last version.
+    /// Returns how much of the last version a client has that holds the version with this tag, of the bytes or in the `meta`.
     pub(super) fn held(&self, tag: &str) -> Held {
         let last = self.last();
         match last.version_tag.as_deref() {
@@ -180,12 +183,13 @@ impl Graph {
         }
     }
 
-    /// The changes of the version `seen`, which is not the last, that make the next one of it. None if those to the last are not all kept, or the last
-    /// version is shorter than they.
+    /// Returns the changes from the version `seen`, which is not the last, to the next one. Returns `None` if not all changes
+    /// up to the last version are available, or if they are larger than the last version.
     pub(super) fn next_patches(&self, seen: u64) -> Option<&[Patch]> {
         let mut bytes = 0;
         for number in seen + 1..=self.end() {
-            // Also of the first version that is kept: who has the one before need not be told all.
+            // Includes the changes of the first retained version, so that clients at the version before it need no full
+            // response.
             let version = self.get(number).filter(|version| version.patches.is_some())?;
             bytes += version.patches_bytes();
         }
@@ -193,10 +197,10 @@ impl Graph {
         next.filter(|_| bytes < self.latest().body.len())
     }
 
-    /// What is on an edge; that from 0 tells a version whole (RFC 9569 §7.2).
+    /// Returns the content of an edge; an edge from 0 has a full version (RFC 9569 §7.2).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] for an edge that no graph of ours has, [`Refusal::Gone`], [`Refusal::TooEarly`].
+    /// Returns [`Refusal::Unknown`] for an edge that these graphs never have, [`Refusal::Gone`], or [`Refusal::TooEarly`].
     pub(super) fn edge(&self, from: u64, to: u64) -> Result<Edge, Refusal> {
         let end = self.end();
         let whole = |number| self.get(number).and_then(|version| version.whole.clone());
@@ -210,13 +214,13 @@ impl Graph {
             _ if from == end => Ok(Edge::NotYet),
             _ => {
                 let content = self.get(to).and_then(Version::content);
-                Ok(Edge::Document(content.expect("what has no change stays whole").clone()))
+                Ok(Edge::Document(content.expect("versions without a single change stay full").clone()))
             }
         }
     }
 
-    /// The edge to take first by who has the version with the bytes of that tag: the next one, unless all that follows is as long as the
-    /// last version; else that from 0 to the last version (RFC 9569 §6.2).
+    /// Returns the recommended first edge for a client that has the version whose bytes have this tag: the next edge, unless
+    /// all following content is as long as the last version; else the edge from 0 to the last version (RFC 9569 §6.2).
     pub(super) fn recommend(&self, tag: Option<&str>) -> (u64, u64) {
         let end = self.end();
         let Some(held) = tag.and_then(|tag| self.number_of(tag)) else { return (0, end) };
@@ -225,7 +229,7 @@ impl Graph {
         if bytes < self.latest().body.len() { (held, held + 1) } else { (0, end) }
     }
 
-    /// A `TIPSViewSummary` for who has the version with that tag (RFC 9569 §6.2).
+    /// Returns a `TIPSViewSummary` for a client that has the version with this tag (RFC 9569 §6.2).
     pub(super) fn summary(&self, tag: Option<&str>) -> Value {
         let (from, to) = self.recommend(tag);
         let edge = json!({ "seq-i": from, "seq-j": to });
@@ -238,7 +242,7 @@ impl Graph {
 mod tests {
     use super::*;
 
-    /// A graph of versions from 101 on. All of one has 1000 bytes, each change 100.
+    /// A graph of versions from 101. Full responses have 1000 bytes, changes 100.
     fn graph(last: u64, limits: Limits) -> Graph {
         let mut graph = Graph::new(101, version(101, None), limits);
         (102..=last).for_each(|number| graph.push(version(number, Some(100))));

@@ -1,4 +1,4 @@
-//! One answer that is followed.
+//! A followed response.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -22,20 +22,20 @@ use crate::{
     resource::{Answer, Resource},
 };
 
-/// What an answer is to: two requests with one key have one answer in each world.
+/// Identifies a response: requests with equal keys have equal responses in each network state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// That of all else, taken once: an input may be long, and streams look up what they follow again and again.
+    /// Hash of the other fields, computed once: inputs may be long, and streams look up their responses often.
     hash: u64,
     resource: ResourceId,
-    /// What is posted, as JSON: that takes a tenth of the memory of values. None for what is asked for by GET.
+    /// The posted input as JSON text, which takes a tenth of the memory of parsed values. `None` for resources read by GET.
     input: Option<Box<str>>,
-    /// Who asks, if the answer depends on that.
+    /// The client's address, if the response depends on it.
     client: Option<IpAddr>,
 }
 
 impl Key {
-    /// The key of `resource` being asked for `input` by a client at `client`. An input that is missing is an empty one.
+    /// Creates the key for a request of `resource` with `input` by a client at `client`. A missing input is an empty object.
     pub(super) fn new(resource: &Resource, input: Option<&Value>, client: IpAddr) -> Self {
         let client = depends_on_client(resource, input).then_some(client);
         let written = || input.map_or_else(|| "{}".to_owned(), Value::to_string).into_boxed_str();
@@ -45,12 +45,12 @@ impl Key {
         Self { hash: hasher.finish(), resource, input, client }
     }
 
-    /// Whose answer it is.
+    /// Returns the ID of the resource.
     pub(super) fn resource(&self) -> &ResourceId {
         &self.resource
     }
 
-    /// How long its input is.
+    /// Returns the length of the input.
     pub(super) fn bytes(&self) -> usize {
         self.input.as_ref().map_or(0, |input| input.len())
     }
@@ -58,12 +58,13 @@ impl Key {
     fn answer(&self, resource: &Resource, present: Present<'_>) -> Result<Answer, Problem> {
         let read = |input: &str| serde_json::from_str(input).expect("it was written from a value that was read");
         let input = self.input.as_deref().map_or(Value::Null, read);
-        // Where nobody is named, nobody is asked for.
+        // A response without a client in its key does not depend on the client.
         let client = self.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         resource.answer(present.world, &input, client)
     }
 
-    /// The tag that the answer names as its own. That of a part is not one of the whole (RFC 7285 §11.3.1.6).
+    /// Returns the tag that the response names as its own. That of a filtered map is not a tag of the response (RFC 7285
+    /// §11.3.1.6).
     fn version_tag(&self, parts: &[Part]) -> Option<String> {
         let [part] = parts else { return None };
         part.value["meta"]["vtag"]["tag"].as_str().filter(|_| self.input.is_none()).map(str::to_owned)
@@ -76,7 +77,7 @@ impl Hash for Key {
     }
 }
 
-/// Whether one side of the pairs may be the client itself (RFC 7285 §11.5.1.3).
+/// Returns whether one side of the pairs may default to the client itself (RFC 7285 §11.5.1.3).
 fn depends_on_client(resource: &Resource, input: Option<&Value>) -> bool {
     let is_told = |side: &str| {
         let endpoints = input.and_then(|input| input.get("endpoints")?.get(side)?.as_array());
@@ -85,22 +86,22 @@ fn depends_on_client(resource: &Resource, input: Option<&Value>) -> bool {
     resource.accepts() == Some(media::ENDPOINT_COST_PARAMS) && !(is_told("srcs") && is_told("dsts"))
 }
 
-/// An answer with its versions. Takes the memory of [`Limits`] and that of the latest answer.
+/// A response with its versions. Takes the memory of [`Limits`] and of the latest response.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// How many resources stand one upon another beneath it: what it depends on has less.
+    /// Depth in the dependency graph of resources; dependencies have a smaller depth.
     pub(super) depth: usize,
-    /// How long it took to make it last.
+    /// Duration of the last computation.
     pub(super) took: Duration,
     /// Its versions.
     pub(super) graph: Graph,
 }
 
 impl Item {
-    /// The answer as it is now.
+    /// Computes the current response.
     ///
     /// # Errors
-    /// Those of the resource.
+    /// As for the resource.
     pub(super) fn new(
         key: &Key,
         resource: &Resource,
@@ -114,10 +115,10 @@ impl Item {
         Ok(Self { depth: depth(resource, present), took: Duration::ZERO, graph: Graph::new(1, version, limits) })
     }
 
-    /// Adds the answer as it is now, if it is another one; tells whether it is.
+    /// Recomputes the response, adds a version if it changed, and returns whether it did.
     ///
     /// # Errors
-    /// Those of the resource, if the world no longer has what is asked for.
+    /// As for the resource, if the network state no longer has the requested items.
     pub(super) fn advance(
         &mut self,
         key: &Key,
@@ -131,7 +132,7 @@ impl Item {
         if answer.tag == *self.graph.tag() {
             return Ok(false);
         }
-        // Read again from its bytes: as values it would take ten times their memory all the time.
+        // Parse the old bytes again, because keeping parsed values would permanently take ten times the memory.
         let latest = self.graph.latest();
         let old = parts(latest.media_type, &latest.body);
         let new = parts(answer.media_type, &answer.body);
@@ -141,7 +142,7 @@ impl Item {
     }
 }
 
-/// How many resources stand one upon another beneath this one. No resource depends on itself.
+/// Returns the depth of a resource in the dependency graph, which is acyclic.
 fn depth(resource: &Resource, present: Present<'_>) -> usize {
     let uses = resource.uses(present.world);
     let used = uses.iter().filter_map(|id| present.directory.find(id.as_str()));

@@ -1,4 +1,4 @@
-//! What clients ask to follow.
+//! Requests to follow resources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,24 +10,24 @@ use serde_json::Value;
 use super::MOST_SUBSTREAMS;
 use crate::{fields::Fields, names::ResourceId, problem::Problem};
 
-/// One answer that is to be followed: an `AddUpdateReq` (RFC 8895 §6.5) or a `TIPSReq` (RFC 9569 §6.1).
+/// A request to follow one response: an `AddUpdateReq` (RFC 8895 §6.5) or a `TIPSReq` (RFC 9569 §6.1).
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// The name of the resource, as it was given.
+    /// Resource ID as given by the client.
     pub(super) resource: String,
-    /// The version that the client has.
+    /// Version that the client has.
     pub(super) tag: Option<String>,
-    /// Whether the client takes changes; means nothing in a `TIPSReq`.
+    /// Whether the client accepts incremental changes; ignored in a `TIPSReq`.
     pub(super) takes_changes: bool,
-    /// What would be posted to the resource: an object.
+    /// Input to post to the resource: an object.
     pub(super) input: Option<Value>,
 }
 
 impl Asked {
-    /// Reads one.
+    /// Parses a request.
     ///
     /// # Errors
-    /// If `resource-id` is missing, or a field has another type than it must.
+    /// Returns an error if `resource-id` is missing or a field has the wrong type.
     pub(super) fn read(request: &Value) -> Result<Self, Problem> {
         let fields = Fields::of(request)?;
         let resource = fields.text("resource-id")?.ok_or_else(|| fields.missing("resource-id"))?.to_owned();
@@ -46,7 +46,7 @@ impl Asked {
     }
 }
 
-/// The name that a client gives to an answer in its stream. It has the form of a resource id.
+/// A client's name for a response in its stream. Has the syntax of a resource ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SubstreamId(ResourceId);
 
@@ -58,7 +58,7 @@ impl fmt::Display for SubstreamId {
 
 impl SubstreamId {
     fn new(name: &str) -> Result<Self, String> {
-        let id = ResourceId::new(name).map_err(|error| format!("name the substream otherwise: {}", error.form))?;
+        let id = ResourceId::new(name).map_err(|error| format!("invalid substream name: expected {}", error.form))?;
         Ok(Self(id))
     }
 }
@@ -66,17 +66,17 @@ impl SubstreamId {
 /// An `UpdateStreamReq` (RFC 8895 §6.5).
 #[derive(Debug)]
 pub(super) struct Updates {
-    /// What is to be followed; at most [`MOST_SUBSTREAMS`].
+    /// Responses to follow; at most [`MOST_SUBSTREAMS`].
     pub(super) add: BTreeMap<SubstreamId, Asked>,
-    /// What is no longer to be followed. An empty set: everything.
+    /// Responses to stop following. An empty set stands for all.
     pub(super) remove: Option<BTreeSet<SubstreamId>>,
 }
 
 impl Updates {
-    /// Reads one.
+    /// Parses a request.
     ///
     /// # Errors
-    /// If a field has another type than it must, a name has not the form of one, or too much is added.
+    /// Returns an error if a field has the wrong type, a name is malformed, or too many responses are added.
     pub(super) fn read(request: &Value) -> Result<Self, Problem> {
         let fields = Fields::of(request)?;
         fields.object("add")?;

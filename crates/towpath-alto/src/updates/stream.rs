@@ -17,42 +17,44 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// How many answers a stream follows at once.
+/// Maximum number of responses that a stream follows concurrently.
 pub const MOST_SUBSTREAMS: usize = 128;
 
-/// How many names of answers a stream knows in all its life. None may be used twice (RFC 8895 §6.5), so all are kept.
+/// Maximum number of substream names over the life of a stream. No name may be reused (RFC 8895 §6.5), so that all are kept.
 pub const MOST_NAMES: usize = 8 * MOST_SUBSTREAMS;
 
 /// The update stream of one client.
 #[derive(Debug)]
 pub struct Stream {
     client: IpAddr,
-    /// All that were ever followed. None: no longer.
+    /// All substreams ever added; `None` once removed.
     substreams: BTreeMap<SubstreamId, Option<Substream>>,
-    /// Whose turn it is to be told, one after another, and up to which version.
+    /// Substreams with pending updates, in order, and the version to send up to.
     turns: VecDeque<(SubstreamId, u64)>,
-    /// What is told next: of the stream itself, whose names are few, and of one version.
+    /// Next events: few control events, and the events of one version.
     due: VecDeque<Event>,
     is_closed: bool,
 }
 
-/// An answer that a stream follows.
+/// A response followed by a stream.
 #[derive(Debug)]
 struct Substream {
     key: Arc<Key>,
     takes_changes: bool,
     /// The version that the client has.
     seen: Option<u64>,
-    /// Whether it has all the bytes of that, so that changes fit.
+    /// Whether the client has exactly its bytes, so that changes apply.
     has_bytes: bool,
 }
 
 impl Stream {
-    /// Opens a stream for a client at `client`: the answer to a POST of `request` (RFC 8895 §6.5). Its first event tells `control_uri`, where the stream can be
-    /// controlled; whoever can guess it can do that. The next ones tell all answers of which the client has not the version that is now, those first on which others depend.
+    /// Opens a stream for a client at `client` in response to a POST of `request` (RFC 8895 §6.5). The first event announces
+    /// `control_uri`, which must be hard to guess because it authorizes control of the stream. The following events carry all
+    /// responses of which the client lacks the current version, dependencies first.
     ///
     /// # Errors
-    /// If the request is malformed, follows nothing, or more than [`MOST_SUBSTREAMS`], or a resource refuses its input; [`Refusal::TooMany`].
+    /// Returns an error if the request is malformed, follows nothing or more than [`MOST_SUBSTREAMS`], or a resource rejects
+    /// its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
         control_uri: Option<&str>,
@@ -71,8 +73,9 @@ impl Stream {
         Ok(stream)
     }
 
-    /// The next event; none until something else is new. Answers on which others depend come first. What ended is told as stopped, and the stream ends with the last of
-    /// them. So that a stream keeps little from being dropped, it holds no more events than those that make one version of one answer.
+    /// Returns the next event, or `None` until something changes. Dependencies come first. Ended substreams are reported as
+    /// stopped, and the stream ends with the last of them. To retain little content, a stream queues only the events of one
+    /// version of one response.
     pub fn next(&mut self, followed: &Followed) -> Option<Event> {
         while self.due.is_empty() {
             if self.turns.is_empty() {
@@ -89,7 +92,7 @@ impl Stream {
         self.due.pop_front()
     }
 
-    /// Looks for what is new of each answer, and what ended.
+    /// Finds substreams with updates, and those that ended.
     fn look(&mut self, followed: &Followed) {
         let (mut ended, mut behind) = (Vec::new(), Vec::new());
         for (id, slot) in &mut self.substreams {
@@ -106,18 +109,19 @@ impl Stream {
         behind.sort_by_key(|(depth, ..)| *depth);
         self.turns.extend(behind.into_iter().map(|(_, id, end)| (id, end)));
         if !ended.is_empty() {
-            let reason = "the server no longer knows what this was about: read the directory again";
+            let reason = "the resource no longer exists: read the directory again";
             self.due.push_back(Event::control(&json!({ "stopped": ended, "description": reason })));
             self.close_if_empty();
         }
     }
 
-    /// Starts and stops to follow: a POST of `request` to the control URI (RFC 8895 §7). The next events tell it.
+    /// Adds and removes substreams in response to a POST of `request` to the control URI (RFC 8895 §7). The next events report
+    /// it.
     ///
     /// # Errors
-    /// [`Refusal::Problem`] as [`Self::open`], or if a substream is to be removed that no earlier request added, a name is used again, or everything is to be
-    /// removed and something added; [`Refusal::TooMany`]. Then nothing changes.
-    /// [`Refusal::Unknown`] once the stream is closed, as it is when all that it followed is removed.
+    /// Returns [`Refusal::Problem`] as [`Self::open`], or if a substream to remove was not added by an earlier request, a name
+    /// is reused, or everything is removed while something is added; [`Refusal::TooMany`]. On error nothing changes. Returns
+    /// [`Refusal::Unknown`] if the stream is closed, which happens when all its substreams are removed.
     pub fn control(&mut self, request: &Value, present: Present<'_>, followed: &mut Followed) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Unknown);
@@ -142,12 +146,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether nothing is followed any more. What events are left are sent; nothing comes after them.
+    /// Returns whether no substream is left. Remaining events are still sent.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// No stream is without substreams (RFC 8895 §7.6).
+    /// Closes the stream if it has no substreams (RFC 8895 §7.6).
     fn close_if_empty(&mut self) {
         self.is_closed = self.substreams.values().all(Option::is_none);
     }
@@ -158,9 +162,9 @@ impl Stream {
             return if is_empty { Err(Problem::missing("add")) } else { Ok(()) };
         };
         if remove.is_empty() && !asked.add.is_empty() {
-            return Err(Problem::bad_value("remove", "[]", "this closes the stream: add nothing, or remove by name"));
+            return Err(Problem::bad_value("remove", "[]", "an empty list closes the stream: add nothing, or remove by name"));
         }
-        // Not what the same request adds either (RFC 8895 §7.6).
+        // Nor one added by the same request (RFC 8895 §7.6).
         match remove.iter().find(|id| !self.substreams.contains_key(*id)) {
             Some(id) => {
                 let reason = "no earlier request added such a substream to this stream";
@@ -170,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Begins to follow what is asked for, all or nothing.
+    /// Follows the requested responses, all or none.
     fn follow(
         &self,
         add: &BTreeMap<SubstreamId, Asked>,
@@ -198,13 +202,13 @@ impl Substream {
     fn new(asked: &Asked, client: IpAddr, present: Present<'_>, followed: &mut Followed) -> Result<Self, Refusal> {
         let key = followed.follow(asked, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
-        // Who has an older version is told all first (RFC 8895 §6.5).
+        // A client with an older version first receives the full response (RFC 8895 §6.5).
         let held = asked.tag.as_deref().map_or(Held::Nothing, |tag| graph.held(tag));
         let seen = (held != Held::Nothing).then(|| graph.end());
         Ok(Self { key, takes_changes: asked.takes_changes, seen, has_bytes: held == Held::Bytes })
     }
 
-    /// What leads on from the version that the client has, which is not the last: to the next one, or to the last.
+    /// Returns the events that lead from the client's version, which is not the last, to the next or the last version.
     fn advance(&mut self, id: &SubstreamId, graph: &Graph) -> Vec<Event> {
         let has_bytes = mem::replace(&mut self.has_bytes, true);
         let seen = self.seen.filter(|_| has_bytes && self.takes_changes);

@@ -1,4 +1,4 @@
-//! Clients that know only what they are sent, beside the answers that they should have.
+//! Clients that know only what was sent to them, compared with the expected responses.
 
 mod streams;
 mod views;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{facts::Facts, patch::Change, problem::Code};
 
-/// A world with its directory.
+/// A network state and its directory.
 struct Site {
     world: World,
     directory: Directory,
@@ -27,19 +27,19 @@ impl Site {
         Present { world: &self.world, directory: &self.directory }
     }
 
-    /// The documents that who asks for a resource gets.
+    /// Returns the documents of the response to a request.
     fn answer(&self, resource: &str, input: &Value) -> Parts {
         let answer = self.directory.find(resource).unwrap().answer(&self.world, input, client()).unwrap();
         parts(answer.media_type, &String::from_utf8(answer.body).unwrap())
     }
 
-    /// The tag of the bytes that who asks for a resource by GET gets.
+    /// Returns the tag of the response bytes to a GET.
     fn tag(&self, resource: &str) -> String {
         let answer = self.directory.find(resource).unwrap().answer(&self.world, &Value::Null, client()).unwrap();
         answer.tag.to_string()
     }
 
-    /// The tag of the network map in its meta.
+    /// Returns the tag in the `meta` of the network map.
     fn vtag(&self) -> String {
         self.answer("default", &Value::Null)[""]["meta"]["vtag"]["tag"].as_str().unwrap().to_owned()
     }
@@ -65,7 +65,7 @@ fn example() -> Value {
     })
 }
 
-/// The costs as the example of RFC 8895 changes them.
+/// Changes the costs as in the example of RFC 8895.
 fn with_other_costs(mut facts: Value) -> Value {
     let costs = &mut facts["cost-map"]["default"]["routingcost"];
     costs["PID1"]["PID2"] = json!(9);
@@ -73,16 +73,16 @@ fn with_other_costs(mut facts: Value) -> Value {
     facts
 }
 
-/// The network map with one prefix more.
+/// Adds a prefix to the network map.
 fn with_another_prefix(mut facts: Value) -> Value {
     facts["network-map"]["default"]["PID1"] = json!(["192.0.2.0/24", "198.51.100.0/25", "203.0.113.0/25"]);
     facts
 }
 
-/// The documents of an answer by their `Content-ID`; of one that has no parts by the empty text.
+/// Documents of a response by `Content-ID`; the empty string for a single document.
 type Parts = BTreeMap<String, Value>;
 
-/// Takes an answer apart. Lines may end as in MIME, or as in events.
+/// Splits a response into documents. Lines may end as in MIME or as in events.
 fn parts(media_type: &str, body: &str) -> Parts {
     if !media_type.starts_with("multipart/related;") {
         return Parts::from([(String::new(), serde_json::from_str(body).unwrap())]);
@@ -92,7 +92,7 @@ fn parts(media_type: &str, body: &str) -> Parts {
     parts.map(|(id, document)| (id.to_owned(), serde_json::from_str(document.trim()).unwrap())).collect()
 }
 
-/// Takes over what was sent of one answer.
+/// Applies received content to a response.
 fn take_over(held: &mut Parts, media_type: &str, part: &str, body: &str) {
     if !media_type.ends_with("-patch+json") {
         *held = parts(media_type, body);
@@ -103,12 +103,12 @@ fn take_over(held: &mut Parts, media_type: &str, part: &str, body: &str) {
     held.insert(part.to_owned(), change.apply(old).unwrap());
 }
 
-/// What is new in a stream.
+/// Returns all pending events of a stream.
 fn all(stream: &mut Stream, followed: &Followed) -> Vec<Event> {
     std::iter::from_fn(|| stream.next(followed)).collect()
 }
 
-/// Events as they are sent.
+/// Returns the events as text on the wire.
 fn text(events: &[Event]) -> String {
     let mut text = Vec::new();
     for event in events {
@@ -122,7 +122,7 @@ fn text(events: &[Event]) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Events as a client reads them: the media type, the data id, and the data.
+/// Parses events as a client does: media type, data ID, and data.
 fn read(events: &[Event]) -> Vec<(String, String, String)> {
     let text = text(events);
     let read = text.split_terminator("\n\n").map(|event| {
@@ -135,7 +135,7 @@ fn read(events: &[Event]) -> Vec<(String, String, String)> {
     read.collect()
 }
 
-/// All kinds of answers: the name of each in a stream, its resource and its input.
+/// All kinds of responses: the substream name, resource and input of each.
 fn everything() -> Vec<(&'static str, &'static str, Value)> {
     let numerical = json!({ "cost-mode": "numerical", "cost-metric": "routingcost" });
     let paths = json!({ "cost-mode": "array", "cost-metric": "ane-path" });
@@ -154,7 +154,7 @@ fn everything() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// A request for everything.
+/// A request that follows everything.
 fn for_everything(takes_changes: bool) -> Value {
     let add = everything().into_iter().map(|(name, resource, input)| {
         let mut asked = json!({ "resource-id": resource, "incremental-changes": takes_changes });
@@ -166,7 +166,7 @@ fn for_everything(takes_changes: bool) -> Value {
     json!({ "add": Value::Object(add.collect()) })
 }
 
-/// A client of a stream, and what it has.
+/// A stream's client and the documents it holds.
 struct Reader {
     stream: Stream,
     held: BTreeMap<String, Parts>,
@@ -202,7 +202,7 @@ impl Reader {
     }
 }
 
-/// Every walk through the graph of a view ends at the document that the resource has.
+/// Checks that every walk through the graph of a view ends at the current document.
 fn check_walks(view: &View, expected: &Parts, followed: &Followed) {
     let told = view.recommend(&json!({ "resource-id": view.resource() }), followed).unwrap();
     let told: Value = serde_json::from_slice(&told.body).unwrap();
@@ -228,7 +228,7 @@ fn take(held: &mut Parts, content: &Content) {
     take_over(held, content.media_type, "", std::str::from_utf8(&content.body).unwrap());
 }
 
-/// Who has each prefix, the costs between PIDs, which property, and which way. Each sequence of these is one of worlds.
+/// Owner of each prefix, costs between PIDs, a property, and a route. Any sequence of these is a sequence of network states.
 type Draw = (Vec<usize>, Vec<Option<u8>>, usize, usize);
 
 fn draw() -> impl Strategy<Value = Draw> {
@@ -257,13 +257,13 @@ fn drawn((owners, costs, property, way): &Draw) -> Value {
     })
 }
 
-/// What is wrong with a request: the code, the field and the value.
+/// Returns the code, field and value of a problem.
 fn wrong(refusal: Refusal) -> (Code, String, String) {
     let Refusal::Problem(problem) = refusal else { panic!("no request is wrong because of that") };
     (problem.code, problem.field.unwrap_or_default(), problem.value.unwrap_or_default())
 }
 
-/// Each set of kinds of changes.
+/// Every set of kinds of changes.
 const KINDS: [fn(&Resource) -> Allowed; 5] = [
     allowed,
     |_| Allowed::BOTH,
@@ -371,7 +371,7 @@ fn what_takes_long_to_make_has_an_end() {
     thread_local! {
         static LOOKS: Cell<u64> = const { Cell::new(0) };
     }
-    // So each answer takes a second.
+    // Makes each response take one second.
     let clock = || Duration::from_secs(LOOKS.replace(LOOKS.get() + 1));
     let site = Site::of(&example());
     let mut followed = Followed::default().timed(clock);

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::{Content, Edge, Followed, Present, Refusal, graph::Graph, item::Key, request::Asked};
 use crate::{names::ResourceId, patch::MERGE_PATCH, problem::Problem};
 
-/// The updates graph of an answer, as one client sees it. Views of one answer share the graph and its numbers.
+/// One client's view of the updates graph of a response. Views of the same response share the graph and its numbers.
 #[derive(Debug)]
 pub struct View {
     key: Arc<Key>,
 }
 
-/// The two versions in `ug/I/J`, the path of an edge within a view (RFC 9569 §4.2). None if it is something else.
+/// Parses `ug/I/J`, the path of an edge within a view (RFC 9569 §4.2), to its two versions. Returns `None` for anything else.
 pub fn edge_numbers(path: &str) -> Option<(u64, u64)> {
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let (from, to) = path.strip_prefix("ug/")?.split_once('/')?;
@@ -21,11 +21,12 @@ pub fn edge_numbers(path: &str) -> Option<(u64, u64)> {
 }
 
 impl View {
-    /// Opens a view for a client at `client`: the answer to a POST of `request` (RFC 9569 §6), and the document that tells the client, of type [`super::TIPS`].
-    /// It says that the view is at `uri`, which must be absolute; whoever can guess it can read the view.
+    /// Opens a view for a client at `client` in response to a POST of `request` (RFC 9569 §6), and returns the response
+    /// document, of type [`super::TIPS`]. It names `uri`, which must be absolute, and hard to guess because it authorizes
+    /// access to the view.
     ///
     /// # Errors
-    /// If the request is malformed, or the resource refuses its input; [`Refusal::TooMany`].
+    /// Returns an error if the request is malformed or the resource rejects its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
         uri: &str,
@@ -40,15 +41,15 @@ impl View {
         Ok((Self { key }, told))
     }
 
-    /// Whose answer it is.
+    /// Returns the ID of the resource.
     pub fn resource(&self) -> &ResourceId {
         self.key.resource()
     }
 
-    /// What is on the edge from one version to another, if `accepts` says so of its media type (RFC 9569 §7.2).
+    /// Returns the content of an edge between two versions, if `accepts` accepts its media type (RFC 9569 §7.2).
     ///
     /// # Errors
-    /// [`Refusal`]; [`Refusal::Unknown`] also if what is followed ended.
+    /// Returns [`Refusal`]; [`Refusal::Unknown`] also if the response can no longer be computed.
     pub fn edge(
         &self,
         from: u64,
@@ -62,10 +63,12 @@ impl View {
         }
     }
 
-    /// Which edge to take next: the answer to a POST of `request` to `ug` (RFC 9569 §7.4), a merge patch of what [`Self::open`] told.
+    /// Returns the recommended next edge in response to a POST of `request` to `ug` (RFC 9569 §7.4), as a merge patch of the
+    /// document returned by [`Self::open`].
     ///
     /// # Errors
-    /// [`Refusal::Problem`] if the request is malformed, names another resource or has an input; [`Refusal::Unknown`] if what is followed ended.
+    /// Returns [`Refusal::Problem`] if the request is malformed, names another resource or has an input; [`Refusal::Unknown`]
+    /// if the response can no longer be computed.
     pub fn recommend(&self, request: &Value, followed: &Followed) -> Result<Content, Refusal> {
         let asked = Asked::read(request)?;
         if asked.resource != self.resource().as_str() {
@@ -73,7 +76,7 @@ impl View {
             return Err(Problem::bad_value("resource-id", &asked.resource, &reason).into());
         }
         if asked.input.is_some() {
-            return Err(Problem::bad_value("input", "{}", "a view has the input that it was opened with").into());
+            return Err(Problem::bad_value("input", "{}", "the input of a view cannot change").into());
         }
         let summary = self.graph(followed)?.summary(asked.tag.as_deref());
         let body = json!({ "tips-view-summary": summary }).to_string().into_bytes().into();

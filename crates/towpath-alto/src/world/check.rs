@@ -1,4 +1,4 @@
-//! What agents may not say, whatever the others do.
+//! Validates the facts of a single agent.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{
     resource::BANDWIDTH,
 };
 
-/// Refuses facts of which no resource may tell.
+/// Rejects facts that no resource can represent.
 pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
     for (map, pids) in &facts.network_map {
         without_dots("network map", map.as_str())?;
@@ -33,7 +33,7 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
     properties.try_for_each(|(entity, name, value)| property(entity, name, value))
 }
 
-/// Refuses a cost of a pair that is no value of its metric.
+/// Rejects a cost whose value is invalid for its metric.
 pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
     match cost.suits(metric) {
         true => Ok(()),
@@ -41,7 +41,7 @@ pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> Stri
     }
 }
 
-/// Refuses a property of an entity of which none can be told, and one that is no value of it.
+/// Rejects properties of entities that cannot have any, and invalid values.
 pub(crate) fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
     match entity {
         Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
@@ -56,7 +56,7 @@ pub(crate) fn property(entity: &Entity, name: &PropertyName, value: &Value) -> R
     }
 }
 
-/// Refuses dots, which are kept for other uses (RFC 7285 §10.1, §10.2).
+/// Rejects names with dots, which are reserved (RFC 7285 §10.1, §10.2).
 fn without_dots(what: &'static str, name: &str) -> Result<(), WorldFault> {
     match name.contains('.') {
         true => Err(WorldFault::Dot { what, name: name.to_owned() }),

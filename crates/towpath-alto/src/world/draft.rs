@@ -1,4 +1,4 @@
-//! How a world is put together, one agent after another.
+//! Builder that merges the facts of agents into a network state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,10 +23,10 @@ use crate::{
     topology::Told,
 };
 
-/// Costs between PIDs by their names.
+/// Costs between PIDs by name.
 type Cells = BTreeMap<(PidName, PidName), Cost>;
 
-/// A world that is being put together.
+/// A network state under construction.
 #[derive(Default)]
 pub(super) struct Draft {
     maps: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<IpNet>>>,
@@ -130,7 +130,7 @@ impl Draft {
     }
 }
 
-/// The domains of entities, with the names of what agents and databases tell of them.
+/// Returns the domains of entities, with the property names from agents and databases.
 fn domains(properties: &Properties, locations: &[Arc<Locations>]) -> BTreeMap<Domain, BTreeSet<PropertyName>> {
     let mut domains = properties.domains();
     for locations in locations {
@@ -141,14 +141,14 @@ fn domains(properties: &Properties, locations: &[Arc<Locations>]) -> BTreeMap<Do
     domains
 }
 
-/// Whether there may be positions of addresses.
+/// Returns whether positions of addresses may be known.
 fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, askable: &Askable) -> bool {
     let of_addresses = domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
     let mut known = of_addresses.map(|(_, names)| names).chain([&askable.properties]);
     known.any(|names| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
 }
 
-/// Refuses names of network maps of which the resources' names could not be made.
+/// Rejects names of network maps from which no valid or unique resource names can be derived.
 fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
     for map in maps.keys() {
         let name = map.as_str();
@@ -161,7 +161,7 @@ fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
     Ok(())
 }
 
-/// Refuses metrics of which the resources would have the names of others.
+/// Rejects metrics whose resource names would collide.
 fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result<(), WorldFault> {
     let is_taken = |metric: &&CostMetric| {
         let name = metric.as_str();
@@ -174,7 +174,7 @@ fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result
     }
 }
 
-/// The region of `map` with these costs.
+/// Builds the region of `map` with these costs.
 fn region(
     map: NetworkMap,
     costs: BTreeMap<CostMetric, Cells>,
@@ -192,7 +192,7 @@ fn region(
     Ok(region)
 }
 
-/// The table of costs between PIDs of `map`, and those of them that are told over time.
+/// Returns the table of costs between PIDs of `map`, and the calendars of those that vary over time.
 fn table(
     map: &NetworkMap,
     metric: &CostMetric,

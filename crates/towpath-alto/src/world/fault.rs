@@ -1,4 +1,4 @@
-//! Why what agents know makes no world.
+//! Errors of building a network state.
 
 use crate::{
     entity::Entity,
@@ -7,24 +7,24 @@ use crate::{
     topology::AttachFault,
 };
 
-/// The longest name of a network map: with a metric of 32 characters and a mode it still is a resource id.
+/// Maximum length of a network map's name, so that a resource ID can be derived with a metric of 32 characters and a mode.
 pub(super) const MAP_NAME_LENGTH: usize = 20;
 
-/// Why what agents know makes no world; the operator's fault, or an agent's.
+/// Why no network state can be built from the facts. The operator or an agent must correct them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorldFault {
-    /// A network map is none.
+    /// A network map is invalid.
     #[error(transparent)]
     Map(#[from] MapFault),
-    /// A network map has a name that others are made of.
+    /// The name of a network map collides with derived names.
     #[error(
         "network map {map}: call it otherwise: at most {MAP_NAME_LENGTH} characters, not as another resource, nor as another map with a dash behind it"
     )]
     MapName {
-        /// Its name.
+        /// The name.
         map: ResourceId,
     },
-    /// A cost map has a metric of which the resource would have the name of another one.
+    /// A cost map has a metric whose resource would have the name of another one.
     #[error("cost map {map}: call metric {metric} otherwise: its resource would have the name of another one")]
     MetricName {
         /// The map.
@@ -32,39 +32,39 @@ pub enum WorldFault {
         /// The metric.
         metric: CostMetric,
     },
-    /// Something has a name with a dot.
+    /// A name contains a dot.
     #[error("{what} {name}: call it otherwise: RFC 7285 keeps dots for other uses")]
     Dot {
-        /// What it is.
+        /// Kind of the named object.
         what: &'static str,
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// Properties are told of a PID that is not there.
+    /// Properties refer to an unknown PID.
     #[error("properties of {entity}: there is no such PID")]
     NoEntity {
-        /// What is spoken of.
+        /// The entity.
         entity: Entity,
     },
-    /// Properties are told of an element of a resource that speaks of none.
+    /// Properties refer to an element of a resource that has no elements.
     #[error("properties of {entity}: no resource of that name tells of elements; begin it with .ane")]
     NoDomain {
-        /// What is spoken of.
+        /// The entity.
         entity: Entity,
     },
-    /// What can be reserved on an element is no such number.
+    /// The reservable bandwidth of an element is not a valid number.
     #[error("properties of {entity}: max-reservable-bandwidth is a number of bits per second, 0 or more")]
     Bandwidth {
         /// The element.
         entity: Entity,
     },
-    /// Costs are told of a network map that nobody tells.
+    /// Costs refer to an unknown network map.
     #[error("cost map {map}: there is no network map of that name")]
     NoMap {
-        /// Its name.
+        /// Name of the map.
         map: ResourceId,
     },
-    /// Costs are told of a PID that its network map does not have.
+    /// Costs refer to a PID that is not in the network map.
     #[error("cost map {map}, {metric}: the network map has no PID {pid}")]
     NoPid {
         /// The map.
@@ -74,43 +74,43 @@ pub enum WorldFault {
         /// The PID.
         pid: PidName,
     },
-    /// A cost has a fraction, and its metric none.
+    /// A cost of an integer metric has a fraction.
     #[error("costs by {metric}, {pair}: RFC 9439 has whole numbers only; call what has fractions priv:{metric}")]
     Fraction {
         /// The metric.
         metric: CostMetric,
-        /// From where to where.
+        /// Source and destination.
         pair: String,
     },
-    /// Costs are told one by one of intervals, and nobody tells when these are.
+    /// Costs are given per interval, but no agent defines the calendar.
     #[error(
         "costs by {metric}, {pair}: these are a list, so let an agent tell when its intervals are: [calendars.{metric}]"
     )]
     NoCalendar {
         /// The metric.
         metric: CostMetric,
-        /// From where to where.
+        /// Source and destination.
         pair: String,
     },
-    /// Costs are told of more or fewer intervals than the calendar of their metric has.
+    /// The number of costs differs from the number of calendar intervals.
     #[error("costs by {metric}, {pair}: there are {told}, but calendars.{metric} has {expected} intervals")]
     Intervals {
         /// The metric.
         metric: CostMetric,
-        /// From where to where.
+        /// Source and destination.
         pair: String,
-        /// How many costs are told.
+        /// Number of costs.
         told: usize,
-        /// How many intervals there are.
+        /// Number of intervals.
         expected: usize,
     },
-    /// What is said to be attached to a topology cannot be.
+    /// Prefixes cannot be attached to a topology.
     #[error(transparent)]
     Attach(#[from] AttachFault),
-    /// The resource of the compatibility profile has a name that another one has, or may get.
+    /// The resource of the compatibility profile collides with the name of another resource.
     #[error("compatibility profile: call {name} otherwise: not like a resource, nor like a map with a dash behind it")]
     ProfileName {
-        /// Its name.
+        /// The name.
         name: ResourceId,
     },
 }

@@ -1,4 +1,4 @@
-//! Costs over time.
+//! Costs that vary over time.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn site(facts: &Value) -> Site {
     Site::of(&facts.to_string())
 }
 
-/// The example, with throughputs of four quarters of a day and some that are always the same.
+/// The example with throughputs per quarter of a day, some of them constant.
 fn quarters() -> Site {
     Site::of(&format!(
         r#"{EXAMPLE}
@@ -29,7 +29,7 @@ fn quarters() -> Site {
     ))
 }
 
-/// What `quarters` tells between PIDs.
+/// Requests costs between PIDs from `quarters`.
 fn ask(request: &Value) -> Value {
     quarters().ask("default-costs", request).unwrap()
 }
@@ -92,7 +92,7 @@ fn k1_the_example_of_rfc_8896_between_pids() {
     assert_eq!(answer, json!({ "meta": meta, "cost-map": costs }));
 }
 
-/// What the examples of RFC 8896 §5.2 tell: destinations with routing costs of a day and delays of an hour.
+/// Data of the examples in RFC 8896 §5.2: destinations with routing costs of a day and delays of an hour.
 fn day() -> [(&'static str, Value, Value); 4] {
     [
         (
@@ -342,7 +342,7 @@ fn k1_lists_need_a_calendar_of_their_length() {
         let fault = fault(&facts);
         assert!(fault.starts_with(told), "{fault}");
     }
-    // An agent may tell the calendar of another one's costs.
+    // The calendar may come from another agent than the costs.
     let told = [format!("{{{of_ends}}}"), format!("{{{}}}", calendar.replace(": 2 }", ": 1 }"))];
     let agents = told.map(|facts| Facts::parse(&facts).unwrap());
     assert!(World::of(&agents).is_ok());
@@ -398,19 +398,19 @@ fn k1_a_change_replaces_a_calendar_whole() {
     assert_eq!(change, expected);
 }
 
-/// A cost: one, or one for each of `intervals`. Quarters are written with few digits, so that they are read as they were.
+/// A single cost, or one per interval. Multiples of a quarter have few digits, so that they survive a round trip.
 fn any_cost(intervals: usize) -> impl Strategy<Value = Value> {
     let value = || (0_u32..1 << 20).prop_map(|quarters| json!(f64::from(quarters) / 4.0));
     prop_oneof![value(), prop::collection::vec(value(), intervals).prop_map(Value::from)]
 }
 
-/// So many intervals, and costs from PID to PID of three.
+/// A number of intervals, and costs between three PIDs.
 fn any_costs() -> impl Strategy<Value = (usize, Vec<Option<Value>>)> {
     let costs = |intervals| (Just(intervals), prop::collection::vec(prop::option::of(any_cost(intervals)), 9));
     (1_usize..40).prop_flat_map(costs)
 }
 
-/// The numbers of a cost that was told, or answered, in so many intervals.
+/// Returns the values of a cost, given or received, over all intervals.
 fn numbers(cost: &Value, intervals: usize) -> Vec<f64> {
     match cost {
         Value::Array(values) => values.iter().map(|value| value.as_f64().unwrap()).collect(),
@@ -421,7 +421,8 @@ fn numbers(cost: &Value, intervals: usize) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Between PIDs and between the endpoints in them, a calendar has what was told, and who does not ask gets the mean, where the world has no time.
+    /// Between PIDs and between their endpoints, calendars hold the given values; requests without a calendar receive the mean
+    /// if the network state has no time.
     #[test]
     fn k1_calendars_are_what_was_told((intervals, costs) in any_costs()) {
         let mut rows = json!({});

@@ -17,7 +17,7 @@ use super::{
     path_vector::{parts, path_vector},
 };
 
-/// What the routes of the talk look like on a router.
+/// The routes of the talk as printed by a router.
 const ROUTES: [&str; 3] = [
     "134.158.84.0/24    *[BGP/170] 2d 03:04:05, localpref 100, from 192.65.184.145
                       AS path: 20965 2091 789 I, validation-state: unverified
@@ -33,7 +33,7 @@ const ROUTES: [&str; 3] = [
 ",
 ];
 
-/// A network map, and two routers of which each serves a part of it.
+/// A network map, and two routers that serve different parts of it.
 const SITES: &str = r#"
     [network-map.default]
     CERN = ["137.138.0.0/16"]
@@ -62,7 +62,7 @@ fn offered(world: World, profile: &str) -> Site {
     Site { world, directory }
 }
 
-/// What is known to a looking glass that prints these routes.
+/// The state known from a looking glass that prints these routes.
 fn talk(routes: impl IntoIterator<Item = &'static str>) -> Site {
     compatible(talked(routes))
 }
@@ -98,7 +98,7 @@ fn request() -> Value {
     })
 }
 
-/// The costs and the properties in the answer to `request`.
+/// Returns the costs and the properties in the response to `request`.
 fn told(site: &Site, resource: &str, request: &Value) -> (Value, Value) {
     let [(.., costs), (.., properties)] = parts(site, resource, request);
     (costs["endpoint-cost-map"].clone(), properties["property-map"].clone())
@@ -130,7 +130,8 @@ fn v9_the_example_of_the_talk() {
     assert_eq!(properties["meta"], json!({ "dependent-vtags": [costs["meta"]["vtag"]] }));
 }
 
-/// What OpenALTO's public client reads: it looks for the addresses that it sent, with their type, and takes no quotes in `Content-Type`.
+/// OpenALTO's public client looks for the addresses that it sent, including their type, and does not accept quotes in
+/// `Content-Type`.
 #[test]
 fn v9_the_public_client_of_openalto_finds_what_it_asked_for() {
     let site = offered(talked(ROUTES), "openalto-client");

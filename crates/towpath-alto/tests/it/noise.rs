@@ -1,4 +1,4 @@
-//! Requests and answers that somebody garbled: each is refused, or answered, and nothing panics.
+//! Corrupted requests and responses are rejected or handled, and never cause a panic.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use towpath_alto::{
     world::World,
 };
 
-/// A world in which every kind of resource has something to tell.
+/// A network state for which every kind of resource has content.
 const FACTS: &str = r#"
     [network-map.default]
     PID1 = ["192.0.2.0/24", "2001:db8::/32"]
@@ -45,7 +45,7 @@ fn world() -> (World, Directory) {
     (world, directory)
 }
 
-/// Words that requests are made of, true ones and others.
+/// Words of requests, valid and invalid.
 fn any_word() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => prop::sample::select(vec![
@@ -57,7 +57,7 @@ fn any_word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A document of the fields that requests have, with what belongs there or not.
+/// A document with fields of requests, holding valid or arbitrary values.
 fn any_request() -> impl Strategy<Value = Value> {
     let field = prop::sample::select(vec![
         "cost-type",
@@ -96,7 +96,7 @@ fn any_request() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A request that a resource answers, to begin with.
+/// A valid request to a resource, as the starting point.
 fn right_request(resource: &Resource) -> Value {
     let (routing, path) = (
         json!({ "cost-mode": "numerical", "cost-metric": "routingcost" }),
@@ -120,7 +120,7 @@ fn right_request(resource: &Resource) -> Value {
     })
 }
 
-/// Puts `other` into `request`, where the path of numbers leads.
+/// Replaces the part of `request` at `path` by `other`.
 fn garbled(request: &Value, path: &[prop::sample::Index], other: &Value) -> Value {
     let Some((first, rest)) = path.split_first() else { return other.clone() };
     let mut garbled = request.clone();
@@ -141,7 +141,7 @@ fn garbled(request: &Value, path: &[prop::sample::Index], other: &Value) -> Valu
     garbled
 }
 
-/// What a resource says to a request: an answer in its own form, or one of the four errors.
+/// Checks that a resource returns a well-formed response or one of the four errors.
 fn check(world: &World, resource: &Resource, request: &Value) {
     let caller = IpAddr::from([192, 0, 2, 1]);
     match resource.answer(world, request, caller) {
@@ -153,7 +153,8 @@ fn check(world: &World, resource: &Resource, request: &Value) {
     }
 }
 
-/// Whether that is wrong with a request: a field that is not there is missing, and what is there has a wrong type, or a wrong value, which is told.
+/// Returns whether the problem is correct: a missing field is absent, and a field with a wrong type or value is present and
+/// its value is reported.
 fn is_just(request: &Value, problem: &Problem) -> bool {
     let Some(field) = &problem.field else {
         return problem.code == Code::Syntax && !request.is_object() && problem.value.is_none();
@@ -166,7 +167,7 @@ fn is_just(request: &Value, problem: &Problem) -> bool {
     }
 }
 
-/// Whether that is the text of a value, or of something in it, as far as errors repeat it.
+/// Returns whether `text` is the text of a value or of a part of it, truncated as in errors.
 fn has(found: &Value, text: &str) -> bool {
     let whole = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
     let is_within = |within: &Value| has(within, text);
@@ -261,7 +262,7 @@ proptest! {
             let at = at.index(body.len());
             let end = (at + with.len()).min(body.len());
             body.splice(at..end, with.iter().copied());
-            // What matters is that it ends.
+            // Only termination matters.
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body);
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body[..cut.index(body.len() + 1)]);
         }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Site;
 
-/// The talk's routes as its looking glass has them, a second site behind another router, and the capacity of one link.
+/// The talk's routes from its looking glass, a second site behind another router, and the capacity of one link.
 const ROUTES: &str = r#"
     [network-map.default]
     CERN = ["137.138.0.0/16", "192.16.166.0/24"]
@@ -25,7 +25,7 @@ const ROUTES: &str = r#"
 
 const LINK: &str = "link:ex2j_cern_ch-192_65_184_145";
 
-/// The two parts of an answer: each with its media type, its Content-ID and its document.
+/// Returns the two parts of a response: the media type, Content-ID and document of each.
 pub(super) fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Value); 2] {
     let resource = site.directory.find(resource).unwrap();
     let answer = resource.answer(&site.world, request, "192.0.2.2".parse().unwrap()).unwrap();
@@ -165,7 +165,7 @@ fn v5_what_is_on_no_path_is_not_described() {
     assert_eq!((&costs["endpoint-cost-map"], &properties["property-map"]), (&json!({}), &json!({})));
 }
 
-/// Far ends of a line of nodes, with so many addresses at each of them asked for.
+/// A line of nodes with this many addresses at each end, and a request for the pairs between them.
 fn along_a_line(field: &str, addresses: u8) -> (Site, Value) {
     let nodes: Vec<String> = (0..256).map(|node| format!("n{node:03}")).collect();
     let links = nodes.windows(2).map(|pair| format!("{{ from = \"{}\", to = \"{}\" }}", pair[0], pair[1]));
@@ -218,7 +218,8 @@ fn names_do_not_depend_on_what_is_asked() {
     assert_eq!(ask(json!(["ipv4:134.158.84.23"])), ask(json!(["ipv4:144.16.112.112", "ipv4:134.158.84.23"])));
 }
 
-/// The network of RFC 9275 §8: PID1 and PID2 on NET1, PID3 on NET3, PID4 on NET2. Its IPv6 prefixes are printed with a length of 16 and bits behind it; here they have 112.
+/// The network of RFC 9275 §8: PID1 and PID2 on NET1, PID3 on NET3, PID4 on NET2. The RFC prints its IPv6 prefixes with a
+/// length of 16 and non-zero host bits; here they have 112.
 const EXAMPLE: &str = r#"
     [network-map.default]
     PID1 = ["192.0.2.0/28"]
@@ -237,7 +238,7 @@ const EXAMPLE: &str = r#"
     NET3 = ["192.0.2.32/28", "2001:db8::3:0/112"]
 "#;
 
-/// What can go through its nodes, and that there are servers in two of them.
+/// Capacities of its nodes, and the servers in two of them.
 const NODES: &str = r#"
     [topology.rfc.nodes]
     NET1 = { capacity = 50e9 }
@@ -263,7 +264,8 @@ fn v4_v5_the_example_of_rfc_9275_between_pids() {
     assert!(!can["ane-property-names"].as_array().unwrap().contains(&json!("persistent-entity-id")));
 }
 
-/// The RFC finds MEC1 and MEC2 in a property map `ane-props`. Here NET1 and NET2 themselves are found in `properties`, with the servers in them.
+/// The RFC finds MEC1 and MEC2 in a property map `ane-props`. Here NET1 and NET2 themselves are in `properties`, with their
+/// servers.
 #[test]
 fn v6_the_example_of_rfc_9275_between_endpoints() {
     let site = Site::of(&format!("{EXAMPLE}{NODES}"));

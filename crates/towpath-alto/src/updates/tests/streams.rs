@@ -6,7 +6,7 @@ fn follow(resource: &str) -> Value {
     json!({ "resource-id": resource })
 }
 
-/// Map and costs, under names that are in another order than they depend on each other.
+/// Map and costs, with names that sort against their dependency order.
 fn both() -> Value {
     json!({ "add": { "map": follow("default"), "a-costs": follow("default-routingcost") } })
 }
@@ -17,19 +17,19 @@ fn open(request: &Value, site: &Site, followed: &mut Followed) -> (Stream, Vec<E
     (stream, events)
 }
 
-/// What events are called.
+/// Returns the names of the events.
 fn names(events: &[Event]) -> Vec<String> {
     let text = text(events);
     text.lines().filter_map(|line| line.strip_prefix("event: ")).map(str::to_owned).collect()
 }
 
-/// What the control events say.
+/// Returns the contents of the control events.
 fn told(events: &[Event]) -> Vec<Value> {
     let control = read(events).into_iter().filter(|(media_type, ..)| media_type == UPDATE_STREAM_CONTROL);
     control.map(|(.., data)| serde_json::from_str(&data).unwrap()).collect()
 }
 
-/// What is wrong with opening a stream by `request`.
+/// Returns the problem reported when opening a stream by `request`.
 fn refused(request: &Value) -> (Code, String, String) {
     let site = Site::of(&example());
     wrong(Stream::open(request, None, client(), site.present(), &mut Followed::default()).unwrap_err())
@@ -180,7 +180,7 @@ fn who_takes_nothing_keeps_no_more_than_one_answer_from_being_dropped() {
     let bytes = followed.tally.bytes();
     for number in 0..100 {
         let name = format!("n{number}");
-        // The field means nothing, but it makes another answer of each.
+        // The field is meaningless but makes each input distinct.
         let input = json!({ "pids": [], "number": number });
         let add = json!({ (name.as_str()): { "resource-id": "default-filtered", "input": input } });
         stream.control(&json!({ "add": add }), site.present(), &mut followed).unwrap();
@@ -232,7 +232,7 @@ fn s4_streams_share_what_they_follow() {
     assert_eq!(followed.len(), 0);
 }
 
-/// One way, and how much fits on its only link.
+/// One path whose only link has this capacity.
 fn with_capacity(bits_per_s: u64) -> Value {
     let mut facts = example();
     let route = json!({ "prefix": "198.51.100.0/24", "next-hop": "192.0.2.1", "as-path": "20965 2091" });

@@ -51,7 +51,7 @@ fn t2_who_has_a_version_begins_there() {
     let site = Site::of(&with_another_prefix(example()));
     followed.advance(site.present());
     let now = who_has(site.tag("default"));
-    // The tag in its meta is one of the map alone: what else a client has changes need not fit.
+    // The tag in `meta` covers only the map: changes need not apply to the rest of the document.
     let same_map = who_has(site.vtag());
     for (request, edge) in [(&old, (1, 2)), (&now, (2, 3)), (&same_map, (0, 2)), (&who_has("other".into()), (0, 2))] {
         assert_eq!(start_edge(&open(request, &site, &mut followed).1), edge, "{request}");
