@@ -99,7 +99,7 @@ impl Doubts {
     }
 }
 
-/// Why a document was rejected. The document, or the format named by the caller, is at fault.
+/// Why a document was rejected. The document or its configured location is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MeasurementError {
     /// The document is longer than [`MAX_BYTES`].
@@ -115,9 +115,7 @@ pub enum MeasurementError {
     )]
     Unknown,
     /// A table does not begin with its header.
-    #[error(
-        "line {line} must be a header: src, dst, metric, value and optionally time, separated by commas"
-    )]
+    #[error("line {line} must be a header: src, dst, metric, value and optionally time, separated by commas")]
     Header {
         /// Line where the header is missing, from 1.
         line: usize,

@@ -82,10 +82,10 @@ pub enum MrtError {
     #[error("this is no MRT dump: {0}")]
     NotMrt(&'static str),
     /// The file is compressed by bzip2.
-    #[error("this is compressed by bzip2, which is not read here: unpack it first with `bzcat FILE > DUMP`")]
+    #[error("bzip2 compression is not supported: decompress it first with `bzcat FILE > DUMP`")]
     Bzip2,
     /// The source failed, the compressed data is corrupt, or it decompresses to more than 64 GiB.
-    #[error("the dump cannot be read any further: {0}")]
+    #[error("cannot read the rest of the dump: {0}")]
     Read(#[from] io::Error),
 }
 
@@ -154,7 +154,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     /// Starts the table of a view with these peers. It belongs to the current set of tables, unless that already has this
-    /// view, in which case a new set begins.
+    /// view; then a new set begins.
     fn begin_table(&mut self, view: &[u8], peers: Vec<Peer>) {
         if self.tables.views.contains(view) {
             self.end_tables();

@@ -44,8 +44,8 @@ pub use pipeline::{Aggregate, Pipeline};
 pub use rank::{Direction, Ranked, Where};
 pub use value::{Look, Value};
 
-/// An order in which to try replicas. Its `Display` output is the canonical form, which parses to the same statement if it has
-/// at most 4096 bytes.
+/// The order for trying replicas. Its `Display` output is the canonical form, which parses to the same statement if it has at
+/// most 4096 bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     keys: Vec<Key>,

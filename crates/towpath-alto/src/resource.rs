@@ -201,7 +201,7 @@ impl Resource {
     /// Returns the response to a GET, or to a POST of `request` by a client at `caller`. The method has already been checked.
     ///
     /// # Errors
-    /// Returns [`Problem`] if the request is malformed or asks for something that is not offered.
+    /// Returns [`Problem`] if the request is malformed or needs something that is not offered.
     pub fn answer(&self, world: &World, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
         self.answer_with(world, request, Caller { address: caller, delegate: &Nobody })
     }
@@ -212,7 +212,8 @@ impl Resource {
     /// # Errors
     /// As [`Self::answer`].
     pub fn answer_with(&self, world: &World, request: &Value, caller: Caller<'_>) -> Result<Answer, Problem> {
-        let region = |map: &ResourceId| world.region(map.as_str()).expect("the directory was built from this network state");
+        let region =
+            |map: &ResourceId| world.region(map.as_str()).expect("the directory was built from this network state");
         match &self.kind {
             Kind::NetworkMap(map) => Ok(maps::network_map(world, region(map), region(map).map.whole())),
             Kind::FilteredNetworkMap(map) => {

@@ -54,7 +54,7 @@ impl Table {
         self.tidy();
     }
 
-    /// Rebuilds the table once unused ways may outnumber those in use.
+    /// Rebuilds the table if there are more than twice as many ways as prefixes, so that most ways are unused.
     fn tidy(&mut self) {
         if self.prefixes.len() < self.ways.len() / 2 {
             let routes: Vec<(IpNet, Way)> = self.routes().map(|(prefix, way)| (prefix, way.clone())).collect();

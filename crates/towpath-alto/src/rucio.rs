@@ -1,4 +1,4 @@
-//! Rucio's distance table: the order in which clients at each site should try the storages, by an ordering [`Statement`].
+//! Rucio's distance table: the preferred order of storages for the clients of each site, by an ordering [`Statement`].
 //!
 //! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header. It rereads the whole
 //! table for a missing pair, and then takes 1 (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The table therefore
@@ -62,8 +62,8 @@ pub struct Source<'a> {
 pub type Addresses = BTreeMap<String, Option<IpAddr>>;
 
 /// Generates the table, with one line per pair. The distance of a storage is the fraction of storages ranked before it;
-/// equally good ones have equal distances. Pairs without an address on either side have distance 1, behind all others. Memory:
-/// about 50 bytes per pair, of which there are at most [`MOST_PAIRS`].
+/// equally good ones have equal distances. Sites and storages without an address have distance 1, behind all others. Memory:
+/// about 50 bytes for each of at most [`MOST_PAIRS`] pairs.
 ///
 /// # Errors
 /// Returns [`TableFault`].

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! [`Sites::parse`] reads the known fields and ignores the rest: unknown fields, `null`, values of another type.
-//! [`Sites::facts`] converts the sites to [`Facts`], from which a network state can always be built, however bad the list:
-//! invalid items are omitted and reported as a [`Doubt`].
+//! [`Sites::facts`] converts the sites to [`Facts`], which always form a valid network state, however bad the list: invalid
+//! items are omitted and reported as a [`Doubt`].
 //!
 //! This module fetches nothing and does not geolocate addresses.
 
@@ -78,7 +78,7 @@ impl Default for SiteOptions {
     }
 }
 
-/// Why a list of sites cannot be read. The registry is at fault, or whoever configured its location.
+/// Why a list of sites cannot be read. The registry or its configured location is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SitesError {
     /// The list is longer than [`MAX_BYTES`].

@@ -79,13 +79,11 @@ pub struct Link {
     pub weight: f64,
 }
 
-/// Why a topology cannot be read. The file is at fault, or whoever configured its location.
+/// Why a topology cannot be read. The file or its configured location is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// The file is longer than [`MAX_BYTES`].
-    #[error(
-        "the topology has {0} bytes, more than the limit of {MAX_BYTES}: remove data unrelated to nodes and links"
-    )]
+    #[error("the topology has {0} bytes, more than the limit of {MAX_BYTES}: remove data unrelated to nodes and links")]
     TooLarge(usize),
     /// The topology has more than [`MAX_NODES`].
     #[error("the topology has more than {MAX_NODES} nodes: split it")]

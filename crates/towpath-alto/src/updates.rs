@@ -76,22 +76,22 @@ pub enum Refusal {
     #[error(transparent)]
     Problem(#[from] Problem),
     /// The stream or view is closed, its resource no longer exists, or the graph never has this edge.
-    #[error("there is no such update here, or no longer: open another stream or view")]
+    #[error("this update does not exist or is no longer available: open another stream or view")]
     Unknown,
     /// The update existed and was dropped to save memory.
-    #[error("this update was dropped: POST to the view's ug for the edge to take instead")]
+    #[error("this update was dropped: POST to the view's ug for another edge")]
     Gone,
     /// The request does not accept the media type of the update; the client is at fault.
-    #[error("this update is {0}: accept it")]
+    #[error("this update has media type {0}: accept it")]
     NotAccepted(&'static str),
     /// The update is later than the next one.
-    #[error("this update is too far ahead: ask for the one that leads from the last version to the next")]
+    #[error("this update is too far ahead: request the edge from the last version to the next")]
     TooEarly,
-    /// The server is computing the changes of a new network state and cannot tell when it will be done.
-    #[error("what is followed is being made anew: come again in a moment")]
+    /// The server is computing the changes of a new network state and cannot predict when it will be done.
+    #[error("followed responses are being updated: retry shortly")]
     Busy,
     /// The limit on followed content, streams, views or waiting requests is reached.
-    #[error("too much is followed at once: come again later")]
+    #[error("too much is being followed: retry later")]
     TooMany,
 }
 

@@ -255,8 +255,8 @@ impl World {
         self.properties.get(entity, name).cloned().or_else(asked)
     }
 
-    /// Returns the geographic position of `address`: as [told](Self::told), else from the databases. Unknown if an agent sets
-    /// `null`, or only one coordinate.
+    /// Returns the geographic position of `address`: from [agents or delegates](Self::told), else from the databases. Unknown
+    /// if an agent sets `null`, or only one coordinate.
     pub fn position(&self, address: IpAddr, delegate: &dyn Delegate) -> Option<Position> {
         let entity = Entity::Address(address.into());
         let told = |name: &str| self.told(&entity, name, delegate);

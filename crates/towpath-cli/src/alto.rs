@@ -59,9 +59,7 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     }
     let settings = load(arguments.config.as_deref(), flags)?.settings;
     if settings.agents.is_empty() {
-        return Err(Failure::Usage(
-            "name what is known of the network: an [agents.NAME] in the file of --config".into(),
-        ));
+        return Err(Failure::Usage("no agents are configured: add an [agents.NAME] to the file of --config".into()));
     }
     Ok(settings)
 }
@@ -110,7 +108,7 @@ async fn begin(
         if !asked.is_empty() {
             return Err(Failure::Facts(asked.join("\n")));
         }
-        others.iter().for_each(|trouble| tracing::warn!("{trouble}; the server starts all the same"));
+        others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without it"));
         match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
             // Without the remembered facts, those that agents report now may fit together.

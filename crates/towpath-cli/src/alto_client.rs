@@ -1,10 +1,11 @@
-//! What programs ask of an ALTO server: the `towpath` commands and the Python package alike.
+//! Client for ALTO servers, used by the `towpath` commands and the Python package.
 //!
-//! [`AltoClient`] has read a server's directory, with those that are linked from it: of one that was named, or that the DNS has. Then answers are asked for by name ([`AltoClient::ask`]), all
-//! that a statement needs is ([`AltoClient::survey`]), and answers are followed as they change ([`AltoClient::follow`]). [`order()`] puts a list of
-//! replicas into order, [`rank`] some URLs. What is asked, and what answers mean, is `towpath_alto::client`; here it meets connections and time.
+//! [`AltoClient`] reads the directory of a server, named by the caller or discovered through DNS, with those linked from it.
+//! It requests resources by ID ([`AltoClient::ask`]), collects the values that a statement needs ([`AltoClient::survey`]), and
+//! follows responses as they change ([`AltoClient::follow`]). [`order()`] orders a list of replicas, [`rank`] a list of URLs.
+//! `towpath_alto::client` defines requests and interprets responses; this module adds connections and time limits.
 //!
-//! A token is shown only to the server whose directory was named, whatever that directory says.
+//! A token is sent only to the server whose directory the caller named, whatever that directory refers to.
 
 mod asker;
 mod cache;
@@ -40,20 +41,20 @@ pub use self::{
 };
 pub use towpath_alto::client::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
 
-/// The most servers that the DNS has in one place and that are tried.
+/// Maximum number of servers to try of those found through DNS.
 const MOST_TRIED: usize = 3;
 
-/// A client of one server. Copies share what they know.
+/// A client of one server. Clones share their state.
 ///
-/// Memory: the directory, up to 64 answers that came with a version, together 128 MiB as they were sent, and what is being asked for. What is read takes up to 30
-/// times as much as it was.
+/// Memory: the directory, up to 64 responses with an entity tag, of up to 128 MiB in total as sent, and requests in flight.
+/// Parsing takes up to 30 times the size of a response.
 #[derive(Clone)]
 pub struct AltoClient(Arc<Inner>);
 
 struct Inner {
     asker: Asker,
     directory: Arc<Directory>,
-    /// How long whoever asks waits for a call.
+    /// Time limit of a call.
     limit: Duration,
     cache: Mutex<Cache>,
 }
@@ -65,21 +66,23 @@ impl fmt::Debug for AltoClient {
 }
 
 impl AltoClient {
-    /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, and at most four links away. One of those that cannot be
-    /// read is left out, which the log says. `limit` is how long the caller waits for this call, and for each later one: linked directories, and the
-    /// addresses of hosts, are waited for a third of that at most, and what came until then is used.
+    /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, up to four links away. A
+    /// linked directory that cannot be read is logged and skipped. `limit` is the time limit of this call and of each later
+    /// one; reading linked directories and resolving hosts may each take at most a third of it, after which the results so far
+    /// are used.
     ///
     /// # Errors
-    /// If the server does not answer, or has no directory there.
+    /// Returns an error if the server does not respond or has no directory there.
     pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoTrouble> {
         Self::begin(Asker::new(client, ird, true), limit, limit).await
     }
 
-    /// Finds a server in the DNS (RFC 7286, RFC 8686): the first one that answers of those that the DNS has. It sees no token. The name that has it there is told as well.
-    /// `limit` is as for [`Self::open`]; each server is waited for an equal share of what is left of it.
+    /// Discovers a server through DNS (RFC 7286, RFC 8686) and opens the first that responds. It receives no token. Also
+    /// returns the domain name that has the record. `limit` is as for [`Self::open`]; each server may take an equal share of
+    /// the remaining time.
     ///
     /// # Errors
-    /// If none is found, or as [`Self::open`] of the first one if none of them answers.
+    /// Returns an error if none is found, or if none responds, the error of [`Self::open`] for the first.
     pub async fn discover(
         client: Arc<Client>,
         search: &Search,
@@ -99,29 +102,30 @@ impl AltoClient {
                 }
             }
         }
-        Err(silent.expect("the DNS has one at least"))
+        Err(silent.expect("a successful discovery finds at least one server"))
     }
 
-    /// Reads the directory in that share of the time that a call may take.
+    /// Reads the directory within `share` of the time limit.
     async fn begin(asker: Asker, share: Duration, limit: Duration) -> Result<Self, AltoTrouble> {
         let directory = Arc::new(asker.directories(share).await?);
         Ok(Self(Arc::new(Inner { asker, directory, limit, cache: Mutex::default() })))
     }
 
-    /// Where its directory is.
+    /// Returns the URI of the directory.
     pub fn ird(&self) -> &str {
         self.0.asker.ird()
     }
 
-    /// What there is.
+    /// Returns the directory.
     pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
-    /// What `resource` answers: by GET, or by POST of `input`. One that did not change since it was asked for is not sent again.
+    /// Requests `resource`: by GET, or by POST of `input`. An unchanged response is served from the cache.
     ///
     /// # Errors
-    /// If there is no such resource, it is asked for otherwise, the server does not answer or refuses, or what it sends is no answer.
+    /// Returns an error if the resource does not exist or needs another method, the server does not respond or refuses, or the
+    /// response is invalid.
     pub async fn ask(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
         let question = self.0.directory.question(resource, input)?;
         let key = Key::of(&question);
@@ -136,7 +140,7 @@ impl AltoClient {
         Ok(document)
     }
 
-    /// The same, of which nothing is kept.
+    /// Like [`Self::ask`], bypassing the cache.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -145,15 +149,15 @@ impl AltoClient {
         read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
     }
 
-    /// Whether the server is there: it gives its directory.
+    /// Returns whether the server responds with its directory.
     pub(crate) async fn is_there(&self) -> bool {
         self.0.asker.directory(self.ird(), MAX_ANSWER_BYTES, PATIENCE).await.is_ok()
     }
 
-    /// Asks all that the names in `statement` follow from.
+    /// Requests all values for the names in `statement`.
     ///
     /// # Errors
-    /// If a name means nothing, or as [`Self::ask`].
+    /// Returns an error if a name is undefined, or as [`Self::ask`].
     pub async fn survey(
         &self,
         configuration: &Configuration,
@@ -168,11 +172,12 @@ impl AltoClient {
         Ok(survey)
     }
 
-    /// Follows answers under names of the follower's own choice, by tasks of the runtime that this is called in. By which means, the directory decides if nobody else does
-    /// ([`Means::default`]): by one update stream, else by a TIPS view each, else by asking once a minute.
+    /// Follows responses under names chosen by the caller, with tasks of the current runtime. By default ([`Means::default`])
+    /// the directory determines the means: an update stream, else a TIPS view per response, else polling once a minute.
     ///
     /// # Errors
-    /// If nothing is to be followed, there is no such resource, it is asked for otherwise, or the server has not these means. All else [`Followed::next`] tells.
+    /// Returns an error if `wanted` is empty, a resource does not exist or needs another method, or the server does not
+    /// support the means. All other errors are returned by [`Followed::next`].
     pub async fn follow(&self, wanted: BTreeMap<String, Wanted>, means: Means) -> Result<Followed, AltoTrouble> {
         Followed::begin(self, wanted, means)
     }
@@ -182,17 +187,17 @@ impl AltoClient {
     }
 }
 
-/// The answer of a resource.
+/// Parses the response of a resource.
 fn read(resource: &str, reply: &Reply) -> Result<Document, AltoTrouble> {
     let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
     document.etag.clone_from(&reply.etag);
     Ok(document)
 }
 
-/// Reads the text of a configuration: TOML, or the form of the talk.
+/// Parses a configuration: TOML, or the format of the talk.
 ///
 /// # Errors
-/// If it has not that form, or keys that there are not.
+/// Returns an error for another format or unknown keys.
 pub fn configuration(text: &str) -> Result<Configuration, AltoTrouble> {
     Configuration::parse(text).map_err(|error| AltoTrouble::Unusable(format!("the configuration: {error}")))
 }

@@ -48,7 +48,7 @@ pub(super) enum Why {
     Event(String),
     #[error("nothing was measured: {0}")]
     Failed(String),
-    #[error("the output of towpath probe does not name its own end; name it in the configuration")]
+    #[error("the output of towpath probe does not name its own end: set it by `here`")]
     NoHere,
 }
 

@@ -198,7 +198,7 @@ fn q1_archives_of_perfsonar_are_converted() {
     assert_eq!(doubts(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not read".into()));
 }
 
-/// The form in which perfSONAR publishes to a message queue.
+/// Messages that perfSONAR publishes to a queue.
 #[test]
 fn q1_messages_of_perfsonar_are_read() {
     let meta = r#""meta": { "source": "192.0.2.1", "input_source": "a.example.org", "destination": "198.51.100.7",

@@ -32,7 +32,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     fn state_change(&mut self, as_width: AsWidth, mut wire: Wire<'_>) -> Result<(), Damage> {
-        /// The session state in which routes are exchanged (RFC 4271 §8.2.2).
+        /// The session state for exchanging routes (RFC 4271 §8.2.2).
         const ESTABLISHED: u16 = 6;
         let router = envelope(as_width, &mut wire)?;
         let [old, new] = [wire.u16("old state")?, wire.u16("new state")?];

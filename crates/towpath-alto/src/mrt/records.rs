@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 12;
 
 /// Record types that a file can begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS and
-/// OSPFv3 with and without `_ET`. Of the types deprecated by RFC 6396 (appendix B) only BGP is included, because zeros would
+/// OSPFv3 with and without `_ET`. Only BGP is included from the types deprecated by RFC 6396 (appendix B), because zeros would
 /// match others.
 const TYPES: [u16; 10] = [5, 11, 12, 13, 16, 17, 32, 33, 48, 49];
 

@@ -42,7 +42,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
             let path_id = if has_path_ids { Some(wire.u32("RIB entry")?) } else { None };
             let attributes = wire.sized("RIB entry")?;
             let Some(router) = self.peers.get(usize::from(peer)).copied() else {
-                self.skip(&format!("it has no peer {peer} in a peer index table before it").into());
+                self.skip(&format!("no preceding peer index table has peer {peer}").into());
                 continue;
             };
             match entry_route(attributes, prefix, AsWidth::Four) {

@@ -7,9 +7,9 @@ use super::value::{Look, Value, look_up};
 /// A condition. The parser limits its depth, so that recursion over it is safe.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Condition {
-    /// At least two, none of which is an `All`.
+    /// At least two terms; never nested `All`s.
     All(Vec<Condition>),
-    /// At least two, none of which is an `Any`.
+    /// At least two terms; never nested `Any`s.
     Any(Vec<Condition>),
     Not(Box<Condition>),
     Compare {

@@ -6,8 +6,8 @@
 pub struct SyntaxError {
     /// Column in characters, from 1. The end of the text is one past the last character.
     pub column: usize,
-    /// What was expected there.
+    /// The expected input.
     pub expected: String,
-    /// What was found: quoted and truncated to 32 characters, or `the end`.
+    /// The input found: quoted and truncated to 32 characters, or `the end`.
     pub found: String,
 }

@@ -122,7 +122,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `IS [NOT] NULL`.
+    /// Parses `IS [NOT] NULL`.
     fn null(&mut self, name: String) -> Result<Condition, SyntaxError> {
         self.lexer.advance();
         let is_null = Condition::IsNull(name);
@@ -134,7 +134,7 @@ impl Parser<'_> {
         Ok(is_null)
     }
 
-    /// `IN (value, ..)`.
+    /// Parses `IN (value, ..)`.
     fn membership(&mut self, name: String) -> Result<Condition, SyntaxError> {
         self.lexer.expect(Token::In, "IN")?;
         self.lexer.expect(Token::Open, "'(' after IN")?;

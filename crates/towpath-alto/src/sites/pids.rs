@@ -26,8 +26,8 @@ pub(super) fn elsewhere() -> PidName {
 
 /// Assigns a PID to each of `names`, which must not be blank. All are distinct, and none is `elsewhere`.
 ///
-/// Names that are valid PID names are assigned first, so that a modified name cannot take theirs. Of duplicates the first
-/// keeps its name; the others get `-2`, `-3`, ... in order.
+/// Names that are valid PID names are assigned first, so that a modified name cannot take theirs. The first of several
+/// duplicates keeps its name; the others get `-2`, `-3`, ... in order.
 pub(super) fn assign(names: &[&str]) -> Vec<PidName> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|position| pid_name(names[*position]).is_none_or(|pid| pid.as_str() != names[*position]));

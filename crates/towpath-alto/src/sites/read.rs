@@ -159,8 +159,8 @@ impl NetRoute {
     }
 }
 
-/// Parses a rate to bits per second: `100`, `400 Mbit/s`, `10Gbps`. Units of bytes are read as bits, because a capital `B` is
-/// meant literally only half of the time.
+/// Parses a rate to bits per second: `100`, `400 Mbit/s`, `10Gbps`. Units of bytes are rejected, because it is unclear whether
+/// a capital `B` means bytes.
 fn bits_per_s(text: &str) -> Option<f64> {
     let end = text.find(|character: char| character != '.' && character != '-' && !character.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));

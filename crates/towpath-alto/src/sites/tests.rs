@@ -33,7 +33,7 @@ fn parse(text: &str) -> Sites {
     Sites::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns the facts of a list, from which a network state is built, and the omitted items.
+/// Returns the facts of a list, after building a network state from them, and the omitted items.
 fn facts(text: &str) -> (Facts, Vec<String>) {
     let (facts, doubts) = parse(text).facts(&SiteOptions::default());
     assert_eq!(World::of([&facts]).map(drop), Ok(()));

@@ -1,8 +1,8 @@
 //! Shortest paths from a node to all others (Dijkstra).
 //!
-//! Of paths with equal weight the one with fewer links is chosen; on a further tie, compared backwards from the destination,
-//! the one through the node whose name sorts first. The result is therefore independent of the order in the file, and equal on
-//! two servers.
+//! Among paths with equal weight, the one with fewer links is chosen; on a further tie, compared backwards from the
+//! destination, the one through the node whose name sorts first. The result is therefore independent of the order in the file,
+//! and equal on two servers.
 
 use std::{cmp::Reverse, collections::BinaryHeap, iter, sync::OnceLock};
 

@@ -24,9 +24,9 @@ const LEAST_BYTES: usize = 64 << 10;
 
 /// The responses followed by streams and views, with their versions. Equal ones are shared.
 ///
-/// Memory: [`MOST_BYTES`] plus one response, and as much again for earlier versions, of which each response has an equal
-/// share, limited by its [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds
-/// twice [`MOST_BYTES`]. Followed responses may grow with the network state without being dropped.
+/// Memory: [`MOST_BYTES`] plus one response, and as much again for earlier versions, shared equally between the responses and
+/// limited by their [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds twice
+/// [`MOST_BYTES`]. Followed responses may grow with the network state without being dropped.
 ///
 /// Time: [`MOST_TIME`] per network state as measured by the clock of [`Self::timed`], estimated from the last duration of each
 /// response, plus one response.

@@ -50,7 +50,7 @@ struct Substream {
 impl Stream {
     /// Opens a stream for a client at `client` in response to a POST of `request` (RFC 8895 §6.5). The first event announces
     /// `control_uri`, which must be hard to guess because it authorizes control of the stream. The following events carry all
-    /// responses of which the client lacks the current version, dependencies first.
+    /// responses without a current version at the client, dependencies first.
     ///
     /// # Errors
     /// Returns an error if the request is malformed, follows nothing or more than [`MOST_SUBSTREAMS`], or a resource rejects
@@ -162,7 +162,11 @@ impl Stream {
             return if is_empty { Err(Problem::missing("add")) } else { Ok(()) };
         };
         if remove.is_empty() && !asked.add.is_empty() {
-            return Err(Problem::bad_value("remove", "[]", "an empty list closes the stream: add nothing, or remove by name"));
+            return Err(Problem::bad_value(
+                "remove",
+                "[]",
+                "an empty list closes the stream: add nothing, or remove by name",
+            ));
         }
         // Nor one added by the same request (RFC 8895 §7.6).
         match remove.iter().find(|id| !self.substreams.contains_key(*id)) {

@@ -1,4 +1,4 @@
-//! Clients that know only what was sent to them, compared with the expected responses.
+//! Clients that see only the events sent to them, compared with the expected responses.
 
 mod streams;
 mod views;

@@ -148,7 +148,7 @@ fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, askable: 
     known.any(|names| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
 }
 
-/// Rejects names of network maps from which no valid or unique resource names can be derived.
+/// Rejects names of network maps that cannot yield valid and unique resource names.
 fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
     for map in maps.keys() {
         let name = map.as_str();

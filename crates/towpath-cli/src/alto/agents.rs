@@ -1,16 +1,19 @@
-//! Agents: what knows the network, each a task of its own that tells what it knows, and the one place where that comes together.
+//! Agents: sources of facts about the network. Each runs as a task that reports its facts; [`Agents`] collects the reports.
 //!
 //! ```text
-//! asked: files, servers ──┐
-//! program: lines ─────────┼── Report ──► Agents ── facts of all ──► a new world
+//! polled: files, servers ─┐
+//! program: lines ─────────┼── Report ──► Agents ── facts of all ──► a new network state
 //! bmp: routers ───────────┤
-//! delegate: what to ask ──┘
+//! delegate: its offer ────┘
 //! ```
 //!
-//! A task tells all that its agent knows, each time, or what is wrong; then what it knew before holds, and is *stale*. So it is if what it tells makes no world with the rest ([`news`]). [`Agents`] keep the last word of each and know
-//! which PIDs all of them tell, by which results of measurements are understood. Who fails is asked, or started, less often.
+//! A report holds all facts of an agent, or its problem; with a problem the previous facts remain in use and are *stale*. The
+//! same applies if the new facts do not fit together with those of the other agents ([`news`]). [`Agents`] keeps the latest
+//! report of each agent, and the PIDs of all of them, which measurements refer to. A failing agent is queried, or restarted,
+//! less often.
 //!
-//! With a [`Snapshot`], what agents told an earlier server holds from the start, and is stale until they tell something themselves.
+//! With a [`Snapshot`], facts from an earlier run of the server are used from the start, and are stale until the agent
+//! reports.
 
 mod asked;
 mod bmp;
@@ -50,20 +53,20 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Reports that may wait to be taken: an agent that tells faster than worlds are made waits.
+/// Capacity of the report queue. Agents that report faster than network states are built wait.
 const WAITING_REPORTS: usize = 16;
 
-/// What agents are started for.
+/// Purpose for which agents are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To answer from what they know.
+    /// To serve requests.
     Serve,
-    /// To see whether they work. None of them listens: where they would, a server may do so.
+    /// To validate them. None of them listens, because a running server may use the addresses.
     Check,
 }
 
 impl Purpose {
-    /// How long to wait for agents that tell when they like: a server should start, a proof should be whole.
+    /// Returns how long to wait for agents that report on their own: a server should start soon, a check should be complete.
     fn patience(self) -> Duration {
         match self {
             Purpose::Serve => Duration::from_secs(10),
@@ -72,18 +75,18 @@ impl Purpose {
     }
 }
 
-/// What an agent tells.
+/// A report of an agent.
 #[derive(Debug)]
 struct Report {
-    /// Its number.
+    /// Index of the agent.
     agent: usize,
-    /// All that it knows; none if that is what it told before.
+    /// All its facts; `None` if they are unchanged.
     knowledge: Option<Knowledge>,
-    /// What is wrong with it; none if what it knows is as the network is.
+    /// Its current problem; `None` if its facts are up to date.
     trouble: Option<String>,
 }
 
-/// How an agent's task tells.
+/// Sends the reports of one agent.
 #[derive(Debug)]
 struct Teller {
     agent: usize,
@@ -92,67 +95,67 @@ struct Teller {
 }
 
 impl Teller {
-    /// Waits until there is room. Nobody listens when the server ends, which is no concern of agents.
+    /// Waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
     async fn tell(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
         let _ = self.reports.send(Report { agent: self.agent, knowledge, trouble }).await;
     }
 }
 
-/// How an agent comes to tell something.
+/// How an agent obtains its facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// It is asked.
+    /// It is polled.
     Asked,
-    /// It tells when it likes, and soon after its start for the first time.
+    /// It reports on its own, for the first time soon after its start.
     Tells,
-    /// It tells what others tell it, who may never come.
+    /// It forwards what peers send, which may never connect.
     Listens,
 }
 
-/// One agent with what it last told.
+/// An agent with its latest report.
 #[derive(Debug)]
 struct Agent {
     name: Arc<str>,
     manner: Manner,
-    /// A digest of its settings, if the snapshot is to have what it tells.
+    /// Digest of its settings, if its facts belong in the snapshot.
     settings: Option<Tag>,
     has_told: bool,
-    /// Whether its facts are what it told an earlier server.
+    /// Whether its facts are from the snapshot.
     is_remembered: bool,
-    /// Whether something is known of it: its task notes that it told something, and has to know what is forgotten.
+    /// Whether any facts of it are known. Set by its task when it reports; the task must notice when they are dropped.
     knows: Arc<AtomicBool>,
     told: Told,
-    /// What it told since, which is not taken yet, or makes no world with what others tell.
+    /// Newer facts that have not been applied, or that conflict with those of other agents.
     news: Option<Told>,
-    /// Why it makes none.
+    /// The conflict.
     misfit: Option<String>,
     trouble: Option<String>,
-    /// Since when something is wrong with it, or it was not heard, in seconds since the Unix epoch.
+    /// Since when it has a problem or has not reported, in seconds since the Unix epoch.
     stale_since_s: Option<i64>,
 }
 
-/// All agents, in the order in which what they say holds.
+/// All agents, in order of precedence: later ones override earlier ones.
 #[derive(Debug)]
 pub(super) struct Agents {
     agents: Vec<Agent>,
-    /// Of those that are asked when a request comes.
+    /// Desks of the delegates.
     desks: Vec<Arc<Desk>>,
     reports: mpsc::Receiver<Report>,
-    /// Tells those that are asked to ask all anew, and those that listen to forget who will not come again.
+    /// Signals polled agents to reload, and listening agents to forget peers that do not return.
     anew: watch::Sender<()>,
     tasks: Vec<AbortOnDropHandle<()>>,
-    /// The PIDs by which results of measurements were understood.
+    /// The PIDs that measurements were resolved with.
     pids: Pids,
-    /// Whether one of them told something else, or began or ceased to be stale, since [`Agents::renew`].
+    /// Whether any facts or staleness changed since [`Agents::renew`].
     has_news: bool,
     snapshot: Option<Snapshot>,
 }
 
 impl Agents {
-    /// Starts them; what that snapshot has of them holds at once. To be called within a runtime of several threads.
+    /// Starts the agents with facts from the snapshot. Must be called within a multi-threaded runtime.
     ///
     /// # Errors
-    /// For settings that contradict themselves, and an address that cannot be listened on; then none is started.
+    /// Returns an error for contradictory settings or an address that cannot be bound; no agent is started then.
     pub(super) fn start(
         configs: &BTreeMap<String, AgentConfig>,
         purpose: Purpose,
@@ -194,13 +197,14 @@ impl Agents {
             agents.push(Agent::new(name, manner, snapshot::settings(config), knows).remembering(remembered));
             lives.push(life);
         }
-        // Only now: nothing runs unless all can.
+        // Only now, so that no agent runs unless all can.
         let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
         let snapshot = snapshot.map(Snapshot::new);
         Ok(Self { agents, desks, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
     }
 
-    /// Waits until each has told something, to this server or an earlier one, or [`Purpose::patience`] is over: to serve, those that are asked are waited for all the same.
+    /// Waits until each agent has reported, in this run or an earlier one, or [`Purpose::patience`] has passed. For serving,
+    /// polled agents are awaited without a limit.
     pub(super) async fn gather(&mut self, purpose: Purpose) {
         let deadline = clock::now() + purpose.patience();
         loop {
@@ -217,11 +221,11 @@ impl Agents {
         self.has_news = false;
     }
 
-    /// What is wrong with those that are asked and never told anything, and with the others.
+    /// Returns the problems of polled agents that never reported facts, and those of other agents.
     pub(super) fn troubles(&self) -> (Vec<String>, Vec<String>) {
         let told = |agent: &Agent| {
             let is_silent = !agent.has_told && !agent.is_remembered && agent.manner != Manner::Listens;
-            let trouble = agent.trouble.as_deref().or(is_silent.then_some("it has told nothing yet"))?;
+            let trouble = agent.trouble.as_deref().or(is_silent.then_some("no report yet"))?;
             let is_needed = agent.manner == Manner::Asked && !agent.knows.load(Ordering::Relaxed);
             Some((is_needed, format!("agent {}: {trouble}", agent.name)))
         };
@@ -231,23 +235,24 @@ impl Agents {
         (texts(asked), texts(others))
     }
 
-    /// What they know.
+    /// Returns the facts of all agents.
     pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.agents.iter().map(|agent| &agent.told.facts)
     }
 
-    /// Where those are asked that are when a request comes, in the order in which what they say holds.
+    /// Returns the desks of the delegates in order of precedence.
     pub(super) fn desks(&self) -> Vec<Arc<Desk>> {
         self.desks.clone()
     }
 
-    /// Those of which something is wrong, so that what they know may not be as the network is.
+    /// Returns the agents whose facts may be out of date.
     pub(super) fn stale(&self) -> impl Iterator<Item = Stale<'_>> {
         let since = |agent: &Agent| u64::try_from(agent.stale_since_s?).ok().map(Duration::from_secs);
         self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
     }
 
-    /// Forgets what was told to an earlier server only, so that it is waited for, and asked for anew. Whether there was such.
+    /// Drops facts that are only from the snapshot, so that their agents are awaited and polled again. Returns whether there
+    /// were any.
     pub(super) fn forget_remembered(&mut self) -> bool {
         while let Ok(report) = self.reports.try_recv() {
             self.take(vec![report]);
@@ -260,14 +265,14 @@ impl Agents {
         was_there
     }
 
-    /// Writes the snapshot for the last time, if there is to be one.
+    /// Writes the snapshot for the last time, if configured.
     async fn finish_snapshot(&mut self) {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.finish(block_in_place(|| known(&self.agents))).await;
         }
     }
 
-    /// Takes what agents told, and answers from it if that is news, or if time has made costs others.
+    /// Applies reports and updates the responses if facts changed or costs changed over time.
     fn attend(&mut self, reports: Vec<Report>, answers: &Answers) {
         self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
         if self.renew(answers) {
@@ -279,7 +284,7 @@ impl Agents {
         }
     }
 
-    /// Ends them, and all programs that were started.
+    /// Stops all agents and the programs they started.
     pub(super) async fn end(self) {
         self.tasks.iter().for_each(AbortOnDropHandle::abort);
         for task in self.tasks {
@@ -288,23 +293,23 @@ impl Agents {
         }
     }
 
-    /// Has those that are asked ask all anew, also what looks as it did.
+    /// Makes polled agents reload everything, even if unchanged.
     fn ask_anew(&self) {
-        tracing::info!("told to read anew");
+        tracing::info!("reloading all agents");
         self.anew.send_replace(());
     }
 
-    /// What agents tell next: one report, and all others that wait.
+    /// Receives the next report and all others in the queue.
     async fn hear(reports: &mut mpsc::Receiver<Report>) -> Vec<Report> {
         let mut heard = Vec::new();
         if reports.recv_many(&mut heard, WAITING_REPORTS).await == 0 {
-            // None of them says anything any more.
+            // All agents have stopped reporting.
             std::future::pending::<()>().await;
         }
         heard
     }
 
-    /// Takes note of what agents told. What is wrong that was not wrong in the same way before.
+    /// Stores reports and returns the problems that are new.
     fn take(&mut self, reports: Vec<Report>) -> Vec<String> {
         let mut troubles = Vec::new();
         for Report { agent, knowledge, trouble } in reports {
@@ -334,14 +339,15 @@ impl Agent {
         }
     }
 
-    /// The same with what it told an earlier server, if it told something.
+    /// Adds the facts from the snapshot, if any.
     fn remembering(self, remembered: Option<Remembered>) -> Self {
         let Some(Remembered { facts, since_s }) = remembered else { return self };
-        tracing::info!("agent {}: what it told an earlier server holds until it tells something", self.name);
+        tracing::info!("agent {}: using the facts in the snapshot until it reports", self.name);
         Self { told: Told::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
-    /// Forgets what it told an earlier server. If it is asked, and told nothing else since, what it says next counts: it may have been refused because it says less.
+    /// Drops facts from the snapshot. If the agent is polled and has reported nothing else, its next report counts as the
+    /// first, because an earlier one may have been rejected for having less.
     fn forget(&mut self) {
         self.told = Told::default();
         self.is_remembered = false;
@@ -352,14 +358,14 @@ impl Agent {
         self.stale_since_s = self.trouble.as_ref().map(|_| clock::unix_s());
     }
 
-    /// What the snapshot is to have of it; none if that is nothing.
+    /// Returns its entry for the snapshot, or `None` if it has no facts.
     fn known(&self) -> Option<Known> {
         let settings = self.settings.clone().filter(|_| self.told.facts != Facts::default())?;
         let (agent, facts) = (Arc::clone(&self.name), self.told.facts.clone());
         Some(Known { agent, settings, stale_since_s: self.stale_since_s, facts })
     }
 
-    /// Whether what it tells first is waited for.
+    /// Returns whether to wait for its first report.
     fn is_waited_for(&self, purpose: Purpose, is_late: bool) -> bool {
         let is_needed = match self.manner {
             Manner::Asked => purpose == Purpose::Serve || !is_late,
@@ -369,7 +375,7 @@ impl Agent {
         is_needed && !self.has_told && !self.is_remembered
     }
 
-    /// Notes what is wrong with it now; gives that back if it was not wrong in the same way before.
+    /// Stores its current problem and returns it if it is new.
     fn note(&mut self, trouble: Option<String>) -> Option<String> {
         let is_new = trouble != self.trouble;
         self.trouble = trouble;
@@ -377,9 +383,10 @@ impl Agent {
     }
 }
 
-/// Looks after agents until `stopping`, writes the snapshot, and ends them. They ask all anew at SIGHUP.
+/// Processes reports until `stopping`, then writes the snapshot and stops the agents. SIGHUP reloads all of them.
 pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups: Signal, stopping: CancellationToken) {
-    // A new world takes time where much is followed, and meanwhile nobody begins to follow. So as long as the last one took there is none.
+    // Updating the network state takes long if many responses are followed, and blocks new followers. Pause for as long as the
+    // last update took.
     let mut rested = clock::now();
     loop {
         let reports = tokio::select! {
@@ -400,7 +407,7 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
         });
         agents = match minding.await {
             Ok(agents) => agents,
-            Err(error) => return tracing::error!(%error, "agents are not looked after any more, which is a defect"),
+            Err(error) => return tracing::error!(%error, "internal error: agent reports are no longer processed"),
         };
         rested = clock::now() + (clock::now() - began);
     }
@@ -408,12 +415,12 @@ pub(super) async fn mind(mut agents: Agents, answers: Arc<Answers>, mut hangups:
     agents.end().await;
 }
 
-/// What the snapshot is to have of all of them. Routes are not copied for it.
+/// Returns the snapshot entries of all agents. Routes are shared, not copied.
 fn known(agents: &[Agent]) -> Vec<Known> {
     agents.iter().filter_map(Agent::known).collect()
 }
 
-/// Waits until the snapshot is to be written; for ever if there is to be none.
+/// Waits until the snapshot is due; never returns if none is configured.
 async fn until_due(snapshot: Option<&mut Snapshot>) {
     match snapshot {
         Some(snapshot) => snapshot.until_due().await,

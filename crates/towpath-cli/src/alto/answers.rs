@@ -1,4 +1,4 @@
-//! Answers to requests, from the world as it is now.
+//! Responses to requests from the current network state.
 
 use std::{
     future::pending,
@@ -33,38 +33,39 @@ use super::{
     views::{Change, Views},
 };
 
-/// An agent with which something is wrong, and since when, from the Unix epoch.
+/// A stale agent, and since when, relative to the Unix epoch.
 pub(super) type Stale<'a> = (&'a str, Duration);
 
-/// How long a world holds at least, however short the intervals of its calendars are: each new one is compared with the one before for who follows.
+/// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with the
+/// previous one for followers.
 const LEAST_WORLD_S: i64 = 10;
 
-/// The longest sleep until a world is over. Timers stand still while the machine is suspended, and dates go on.
+/// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock does not.
 const LOOK_AT_DATE_EVERY_S: u64 = 60;
 
-/// A world with its directory.
+/// A network state and its directory.
 #[derive(Debug)]
 pub(super) struct Served {
     world: World,
     directory: Directory,
     lacks: Vec<Lack>,
-    /// When its costs are those of a time that is over, in seconds since 1970; none if they are of any time.
+    /// When its costs expire, in seconds since 1970; `None` if they never do.
     over_s: Option<i64>,
 }
 
-/// Why there is no world to answer from.
+/// Why no network state can be served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unservable {
-    /// What agents know makes none.
+    /// The facts of the agents are inconsistent.
     #[error(transparent)]
     World(#[from] WorldFault),
-    /// Its directory cannot refer to others as it should.
+    /// The directory cannot link to the configured others.
     #[error(transparent)]
     Link(#[from] LinkFault),
 }
 
 impl Served {
-    /// The world of these facts, as it is now, with what is offered beside them.
+    /// Builds the network state from facts, as of now, and the additional offer.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
@@ -79,7 +80,7 @@ impl Served {
         Ok(Self::at(clock::unix_s(), world, directory.with_linked(offer.linked.clone())?))
     }
 
-    /// That world with its directory at that time, in seconds since 1970.
+    /// Sets the time of a network state, in seconds since 1970.
     fn at(unix_s: i64, world: World, directory: Directory) -> Self {
         let world = world.at(unix_s);
         let (_, lacks) = Directory::of(&world);
@@ -87,23 +88,23 @@ impl Served {
         Self { world, directory, lacks, over_s }
     }
 
-    /// Whether its costs are those of a time that is over.
+    /// Returns whether its costs have expired.
     fn is_over(&self) -> bool {
         self.over_s.is_some_and(|over_s| over_s <= clock::unix_s())
     }
 
-    /// For Rucio's table of distances.
+    /// Returns the source for Rucio's distance table.
     fn source<'a>(&'a self, delegate: &'a dyn Delegate) -> Source<'a> {
         Source { world: &self.world, directory: &self.directory, delegate }
     }
 
-    /// For those who follow answers.
+    /// Returns the network state for followers.
     pub(super) fn present(&self) -> Present<'_> {
         Present { world: &self.world, directory: &self.directory }
     }
 }
 
-/// What answers: always from one world, to the end of the answer.
+/// Serves responses, each from a single network state.
 #[derive(Debug)]
 pub(super) struct Answers {
     served: RwLock<Arc<Served>>,
@@ -115,7 +116,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Answers from what these agents know, with what is offered beside.
+    /// Creates the responses from the facts of agents and the additional offer.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
@@ -128,39 +129,39 @@ impl Answers {
         Ok(Self { served, offer, rucio: None, delegates, streams, views })
     }
 
-    /// The same, with Rucio's table of distances.
+    /// Adds Rucio's distance table.
     pub(super) fn with_rucio(self, rucio: Option<Rucio>) -> Self {
         Self { rucio, ..self }
     }
 
-    /// The same, with those who are asked for what agents do not tell.
+    /// Adds the delegates.
     pub(super) fn with_delegates(self, delegates: Delegates) -> Self {
         Self { delegates, ..self }
     }
 
-    /// From now on answers are from what these agents know. To be called by a thread that may take its time.
+    /// Replaces the network state by one built from these facts. May block.
     ///
     /// # Errors
-    /// If that makes no world; then answers are as before.
+    /// Returns an error if the facts are inconsistent; the previous state stays in use.
     pub(super) fn renew<'a>(
         &self,
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
     ) -> Result<(), Unservable> {
         self.serve(Served::of(facts, stale, &self.offer)?);
-        tracing::info!("agents know something else: there is a new world");
+        tracing::info!("facts changed: network state updated");
         Ok(())
     }
 
-    /// Whether there could be answers from these facts.
+    /// Checks that a network state can be built from these facts.
     ///
     /// # Errors
-    /// If they make no world.
+    /// Returns an error if they are inconsistent.
     pub(super) fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
         Served::of(facts, std::iter::empty(), &self.offer).map(drop)
     }
 
-    /// Waits until costs are others because time has passed; for ever if they never will be.
+    /// Waits until costs change because time passes; never returns if they do not.
     pub(super) async fn until_over(&self) {
         let Some(over_s) = self.served().over_s else { return pending().await };
         while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
@@ -168,7 +169,7 @@ impl Answers {
         }
     }
 
-    /// From now on costs are those of now, if they were those of a time that is over. To be called by a thread that may take its time.
+    /// Updates costs to the current time if they have expired. May block.
     pub(super) fn go_on(&self) {
         let served = self.served();
         if served.is_over() {
@@ -187,7 +188,7 @@ impl Answers {
         });
     }
 
-    /// What its directory lacks.
+    /// Returns what the directory lacks.
     pub(super) fn lacks(&self) -> Vec<Lack> {
         self.served().lacks.clone()
     }
@@ -196,7 +197,7 @@ impl Answers {
         Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What there is, a line each.
+    /// Returns a summary with one line per resource.
     pub(super) fn summary(&self) -> Vec<String> {
         let served = self.served();
         let resources = served.directory.resources().map(|resource| (&resource.id, resource.media_type()));
@@ -204,14 +205,14 @@ impl Answers {
         resources.chain(linked).map(|(id, media_type)| format!("{id}  {media_type}")).collect()
     }
 
-    /// Looks up the hosts in Rucio's table.
+    /// Resolves the hosts in Rucio's table.
     pub(super) async fn look_up(&self) {
         if let Some(rucio) = &self.rucio {
             rucio.look_up().await;
         }
     }
 
-    /// Does so every few minutes.
+    /// Resolves the hosts periodically.
     pub(super) async fn look_up_again_and_again(self: Arc<Self>) {
         loop {
             sleep(rucio::LOOK_UP_EVERY).await;
@@ -219,7 +220,7 @@ impl Answers {
         }
     }
 
-    /// What is wrong with Rucio's table.
+    /// Returns the problems of Rucio's table.
     pub(super) fn lost(&self) -> Vec<String> {
         let served = self.served();
         self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
@@ -240,11 +241,11 @@ impl Application for Answers {
     }
 }
 
-/// Before the key of a view in its path.
+/// Path prefix of views, followed by the key.
 const VIEW: &str = "tips/";
 
 impl Answers {
-    /// The document at `path`, or when to ask for it again: somebody knows what it lacks.
+    /// Returns the document at `path`, or when to retry because a delegate is being queried.
     fn made(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Result<Reply, Refusal> {
         let asking = self.delegates.asking(!is_again);
         let document = self.document(path, request, client, &asking)?;
@@ -273,7 +274,7 @@ impl Answers {
         }
     }
 
-    /// Rucio's table of distances.
+    /// Responds with Rucio's distance table.
     fn distances(
         &self,
         served: &Served,
@@ -303,7 +304,7 @@ impl Answers {
         Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
     }
 
-    /// What is asked of the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
+    /// Handles a request to the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
     fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, Refusal> {
         let (key, within) = path.split_once('/').unwrap_or((path, ""));
         let takes = |kind: &str| is_taken(request.headers(), kind);
@@ -336,13 +337,13 @@ impl Answers {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         accept(request.headers(), EVENT_STREAM)?;
         self.views.forget_idle();
-        // Relative, as the addresses in the directory. Behind the `?`, because the log has what is before.
+        // Relative, like the URIs in the directory. The key follows the `?`, because the log contains what precedes it.
         let control_uri = |key: &str| format!("./{UPDATES}?{key}");
         let events = self.streams.open(&question, client, || self.served(), control_uri)?;
         Ok(unkept(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
     }
 
-    /// Starts and stops parts of an update stream.
+    /// Adds or removes resources of an update stream.
     fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
         self.streams.control(key, &question, || self.served())?;
@@ -350,14 +351,14 @@ impl Answers {
     }
 }
 
-/// That what was asked for is done.
+/// Returns an empty success response.
 fn done() -> Response<Body> {
     let mut response = Response::new(Body::Whole(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-/// A document that nobody should keep on the way: it is for who knows its secret address.
+/// Returns a response that must not be cached, because it belongs to a secret URI.
 fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
     let mut response = response(StatusCode::OK, media_type, body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -368,18 +369,18 @@ fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
 #[derive(Debug)]
 enum Refusal {
     NotFound,
-    /// Only this is allowed.
+    /// Only this method is allowed.
     Method(&'static str),
-    /// The request must be of this media type.
+    /// The request must have this media type.
     Content(&'static str),
-    /// The answer would be of this media type, which the client does not take.
+    /// The response has this media type, which the client does not accept.
     Accept(&'static str),
     Problem(Problem),
-    /// The client does not say where it asks, by which what it opens could be found.
+    /// The request lacks the host that the URI of a view would refer to.
     Nowhere,
-    /// Nothing is followed.
+    /// An update stream or view was refused.
     Update(updates::Refusal),
-    /// There is no table of distances by what is asked for.
+    /// No distance table for this request.
     Table(rucio::Refused),
 }
 
@@ -404,13 +405,13 @@ impl Refusal {
             Refusal::NotFound => {
                 (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
             }
-            Refusal::Method(allowed) => {
-                (StatusCode::METHOD_NOT_ALLOWED, format!("this resource is asked for by {allowed}"))
+            Refusal::Method(allowed) => (StatusCode::METHOD_NOT_ALLOWED, format!("this resource supports {allowed}")),
+            Refusal::Content(wanted) => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource requires a body of media type {wanted}"))
             }
-            Refusal::Content(wanted) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource takes {wanted}")),
-            Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource is {offered}")),
+            Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource has media type {offered}")),
             Refusal::Nowhere => {
-                (StatusCode::BAD_REQUEST, "say in `Host` where you ask: a view has an absolute address".to_owned())
+                (StatusCode::BAD_REQUEST, "`Host` is required: a view has an absolute address".to_owned())
             }
             Refusal::Table(refused @ rucio::Refused::Table(_)) => {
                 tracing::error!("rucio: {refused}");
@@ -449,17 +450,17 @@ fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Resp
 const BY_GET: &str = "GET, HEAD";
 const BY_POST: &str = "POST";
 
-/// What a GET of the directory gives.
+/// Responds to a GET of the directory.
 fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
     if request.method() != Method::GET {
         return Err(Refusal::Method(BY_GET));
     }
     accept(request.headers(), media::DIRECTORY)?;
-    // Relative, so that they hold behind a proxy too; with a dot, because names may have colons.
+    // Relative, so that they work behind a proxy; with a leading dot, because IDs may contain colons.
     Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
 }
 
-/// What a GET, or a POST, of a resource gives.
+/// Responds to a GET or POST of a resource.
 fn resource_answer(
     served: &Served,
     resource: &Resource,
@@ -475,7 +476,7 @@ fn resource_answer(
     resource.answer_with(&served.world, &question, caller).map(tagged).map_err(Refusal::Problem)
 }
 
-/// The document of that media type that is sent by POST.
+/// Returns the posted document, which must have this media type.
 fn posted(request: &Request<Vec<u8>>, wanted: &'static str) -> Result<Value, Refusal> {
     match *request.method() {
         Method::POST if !is_of(request.headers(), wanted) => Err(Refusal::Content(wanted)),
@@ -484,27 +485,28 @@ fn posted(request: &Request<Vec<u8>>, wanted: &'static str) -> Result<Value, Ref
     }
 }
 
-/// A document with its version.
+/// Returns a response with an entity tag.
 fn tagged(answer: Answer) -> Response<Body> {
-    let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("digits make a tag");
+    let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("hex digits form a valid header value");
     let mut response = response(StatusCode::OK, answer.media_type, answer.body);
     response.headers_mut().insert(header::ETAG, tag);
     response
 }
 
-/// Whether the body is of that media type. Parameters mean nothing.
+/// Returns whether the body has this media type. Parameters are ignored.
 fn is_of(headers: &HeaderMap, wanted: &str) -> bool {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     media_type::is(given, wanted)
 }
 
-/// Refuses what the client does not take.
+/// Checks that the client accepts the media type.
 fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
     if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
 }
 
-/// Whether the client takes a media type (RFC 9110 §12.5.1). Who says nothing takes everything; of what is said the most specific holds. Parameters mean nothing: of ranges that
-/// differ in them only it is enough if one is taken.
+/// Returns whether the client accepts a media type (RFC 9110 §12.5.1). A missing `Accept` header matches any media type; the
+/// most specific range decides. Parameters are ignored: of ranges that differ only in them, one with a non-zero weight
+/// suffices.
 fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> =
@@ -519,7 +521,7 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty())
 }
 
-/// The weight of a range, if it has one.
+/// Returns the weight of a range, if present.
 fn quality(range: &str) -> Option<f64> {
     let mut parameters = range.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
     parameters.find(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse().ok()

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = false)]
 pub(crate) struct Alto {
-    /// What to do; nothing: serve.
+    /// What to do; serve by default.
     #[command(subcommand)]
     pub action: Option<AltoAction>,
-    /// Settings (TOML), with the agents that know the network.
+    /// Settings (TOML), including the agents that supply facts about the network.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address to listen on (repeat for more) [default: 127.0.0.1:8096].
@@ -19,9 +19,9 @@ pub(crate) struct Alto {
     pub listen: Vec<SocketAddr>,
 }
 
-/// What to do beside serving.
+/// Commands other than serving.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AltoAction {
-    /// Read all that agents know once, and say what is wrong with it.
+    /// Read all facts of the agents once and report problems.
     Check,
 }

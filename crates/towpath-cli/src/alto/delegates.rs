@@ -1,7 +1,8 @@
-//! Agents that are asked when a request comes ([`towpath_alto::delegation`]).
+//! Agents queried on demand ([`towpath_alto::delegation`]).
 //!
-//! Each has a [`Desk`], where requests leave what they need, and find what was learnt. What many of them need at one time is asked for together. A request waits for what it needs,
-//! but not longer than each agent's settings say, and is then answered from what is there.
+//! Each delegate has a [`Desk`], where requests register the items they need and find learned values. Items needed at the same
+//! time are requested together. A request waits for its items, up to the limit in the agent's settings, and is then answered
+//! with the available values.
 
 mod desk;
 mod recent;
@@ -17,10 +18,10 @@ use towpath_store::sys::clock::{self, Instant};
 pub(super) use self::desk::Desk;
 use self::desk::Found;
 
-/// How many requests may wait at one time; others are answered from what is there.
+/// Maximum number of waiting requests; others are answered with the available values.
 const MOST_WAITING: usize = 1024;
 
-/// All agents that are asked, in the order in which what they say holds.
+/// All delegates in order of precedence.
 #[derive(Debug)]
 pub(super) struct Delegates {
     desks: Vec<Arc<Desk>>,
@@ -32,19 +33,19 @@ impl Delegates {
         Self { desks, waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
     }
 
-    /// For one request, which may wait or not.
+    /// Returns the lookup for one request, which may wait or not.
     pub(super) fn asking(&self, may_wait: bool) -> Asking<'_> {
         Asking { delegates: self, may_wait, now: clock::now(), needed: RefCell::default() }
     }
 }
 
-/// What one request looks up.
+/// Lookups of one request.
 #[derive(Debug)]
 pub(super) struct Asking<'a> {
     delegates: &'a Delegates,
     may_wait: bool,
     now: Instant,
-    /// By the place of a desk, the number to which all has to be settled there.
+    /// By desk index, the number up to which items must be settled.
     needed: RefCell<BTreeMap<usize, u64>>,
 }
 
@@ -65,7 +66,7 @@ impl Delegate for Asking<'_> {
 }
 
 impl Asking<'_> {
-    /// What is to be waited for before the answer is made again; none if it is as good as it can be.
+    /// Returns what to wait for before the response is computed again, or `None` if it cannot improve.
     pub(super) fn pending(self) -> Option<BoxFuture<'static, ()>> {
         let needed = self.needed.into_inner();
         if needed.is_empty() {

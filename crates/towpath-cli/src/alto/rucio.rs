@@ -1,7 +1,7 @@
-//! Rucio's table of distances, which its sorter `custom_table` fetches: `GET /rucio/custom_table.csv?stmt=STATEMENT`.
+//! Rucio's distance table, which its sorter `custom_table` fetches: `GET /rucio/custom_table.csv?stmt=STATEMENT`.
 //!
-//! What it says is worked out by [`towpath_alto::rucio`]; here is where sites and storages are. Hosts are looked up at the start and every few minutes; one
-//! that has no address any more keeps the one that it had.
+//! [`towpath_alto::rucio`] computes the distances; this module locates sites and storages. Hosts are resolved at the start and
+//! every few minutes; a host that no longer resolves keeps its last address.
 
 use std::{
     borrow::Cow,
@@ -26,23 +26,23 @@ use crate::{
     order::{self, hosts::PATIENCE_FOR_ALL},
 };
 
-/// Where it is asked for.
+/// Path of the table.
 pub(super) const PATH: &str = "rucio/custom_table.csv";
 
-/// Its media type (RFC 4180).
+/// Media type (RFC 4180).
 pub(super) const CSV: &str = "text/csv; charset=utf-8";
 
-/// How long the addresses of hosts hold.
+/// Interval at which hosts are resolved.
 pub(super) const LOOK_UP_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// The field of a request that has the statement.
+/// Query parameter for the statement.
 const STATEMENT: &str = "stmt";
 
-/// The table of distances, as it is configured.
+/// The configured distance table.
 #[derive(Debug)]
 pub(super) struct Rucio {
     storages: BTreeMap<Name, Spot>,
-    /// None: each PID is one.
+    /// If empty, each PID is a site.
     sites: BTreeMap<Name, Spot>,
     statement: Option<Statement>,
     configuration: Configuration,
@@ -52,22 +52,22 @@ pub(super) struct Rucio {
 /// Why a request has no table.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// Its statement cannot be.
+    /// The statement is invalid.
     #[error("stmt: {0}")]
     Statement(String),
-    /// It has none, and none is configured.
-    #[error("say by what: stmt=BY%20routingcost")]
+    /// The request has no statement, and none is configured.
+    #[error("a statement is required, such as stmt=BY%20routingcost")]
     NoStatement,
-    /// What is configured cannot be.
+    /// The configured table cannot be generated.
     #[error("{0}")]
     Table(TableFault),
 }
 
 impl Rucio {
-    /// The table of these settings; none if they name no storage.
+    /// Creates the table from the settings; `None` if they name no storage.
     ///
     /// # Errors
-    /// For a statement, or a file of metrics, that cannot be read.
+    /// Returns an error if the statement or the metrics file cannot be read.
     pub(super) fn of(config: &RucioConfig) -> Result<Option<Self>, Failure> {
         if config.rses.is_empty() {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Rucio {
         }))
     }
 
-    /// The table by the statement in this query, else by that of the settings.
+    /// Generates the table for the statement in the query, else for the configured one.
     pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, Refused> {
         let asked = query.and_then(asked_statement).map(|text| read(&text?)).transpose()?;
         let statement = asked.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
@@ -101,7 +101,7 @@ impl Rucio {
         })
     }
 
-    /// Where these are, as far as that is known.
+    /// Returns the known addresses of sites or storages.
     fn places(&self, named: &BTreeMap<Name, Spot>, map: Option<&NetworkMap>) -> Addresses {
         let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
         let address = |spot: &Spot| match spot {
@@ -114,7 +114,7 @@ impl Rucio {
         named.iter().map(|(name, spot)| (name.as_str().to_owned(), address(spot))).collect()
     }
 
-    /// The names that may be those of hosts.
+    /// Returns the names that may be host names.
     fn names(&self) -> BTreeSet<String> {
         let spots = self.storages.values().chain(self.sites.values());
         let names = spots.filter_map(|spot| match spot {
@@ -124,16 +124,16 @@ impl Rucio {
         names.collect()
     }
 
-    /// Looks up all hosts, in a minute at most.
+    /// Resolves all hosts, within one minute.
     pub(super) async fn look_up(&self) {
-        // IPv4 first, as of PIDs: costs are told between addresses of one family.
+        // Prefer IPv4, as for PIDs: costs exist between addresses of one family.
         let client = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let found = order::hosts::addresses(self.names(), client, PATIENCE_FOR_ALL).await;
         let found = found.into_iter().filter_map(|(name, address)| Some((name, address?)));
         self.hosts.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     }
 
-    /// Whom the table does not have because they are nowhere, and why there is none; for `check`.
+    /// Returns the entries without an address, and why there is no table; for `check`.
     pub(super) fn lost(&self, source: Source<'_>) -> Vec<String> {
         let map = source.world.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
@@ -157,7 +157,7 @@ fn read(text: &str) -> Result<Statement, Refused> {
     text.parse().map_err(|error: towpath_alto::order::SyntaxError| Refused::Statement(error.to_string()))
 }
 
-/// The statement in a query, in which a space may be a plus (as forms are sent).
+/// Returns the statement in a query, where a space may be encoded as a plus (form encoding).
 fn asked_statement(query: &str) -> Option<Result<String, Refused>> {
     let value = query.split('&').find_map(|field| field.strip_prefix(STATEMENT)?.strip_prefix('='))?;
     let spaced = value.replace('+', " ");
@@ -165,12 +165,12 @@ fn asked_statement(query: &str) -> Option<Result<String, Refused>> {
     Some(text.map(Cow::into_owned).map_err(|_| Refused::Statement("it is not UTF-8".into())))
 }
 
-/// Where a PID is.
+/// Returns the address of a PID.
 fn of_pid(map: &NetworkMap, number: u32) -> Option<IpAddr> {
     [true, false].into_iter().find_map(|is_ipv4| map.first_address(number, is_ipv4))
 }
 
-/// Where all PIDs are.
+/// Returns the addresses of all PIDs.
 fn of_pids(map: &NetworkMap) -> Addresses {
     (0..).zip(map.pids()).map(|(number, (name, _))| (name.as_str().to_owned(), of_pid(map, number))).collect()
 }

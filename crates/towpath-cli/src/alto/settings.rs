@@ -1,4 +1,5 @@
-//! The settings of `towpath alto`, each documented once: those of agents in [`agent`], those that all servers have in [`ServeConfig`], the others here.
+//! Settings of `towpath alto`, each documented once: those of agents in [`agent`], those common to all servers in
+//! [`ServeConfig`], the others here.
 
 pub(crate) mod agent;
 pub(crate) mod delegate;
@@ -21,7 +22,7 @@ use towpath_server::{
 
 use self::{agent::AgentConfig, public_url::PublicUrl, rucio::RucioConfig};
 
-/// There is no port of its own for ALTO; servers are found by their directory's address.
+/// ALTO has no assigned port; servers are found by the URI of their directory.
 const DEFAULT_PORT: u16 = 8096;
 
 /// All settings of `towpath alto`.
@@ -30,45 +31,47 @@ const DEFAULT_PORT: u16 = 8096;
 pub(crate) struct AltoConfig {
     /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
     pub listen: Vec<SocketAddr>,
-    /// Where the server is from outside, if a proxy speaks TLS for it or adds a path (`https://alto.example.org/path`): views are told to be beneath that. Without it they are where
-    /// the request says that it was sent.
+    /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced beneath it.
+    /// By default they are announced beneath the URL of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<PublicUrl>,
-    /// How long requests under way may go on once the server was told to stop.
+    /// How long requests in flight may continue after a stop signal.
     pub drain: Span,
     /// TLS.
     pub tls: TlsConfig,
-    /// Who may ask.
+    /// Access control.
     pub access: AccessConfig,
-    /// Origins whose pages may read what is told (`https://dashboard.example.org`; `*`: all). Whoever looks at such a page asks with the right of their place in the network.
+    /// Origins whose pages may read responses (`https://dashboard.example.org`; `*`: all). Requests from such a page have the
+    /// rights of the user's network location.
     pub origins: Vec<String>,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
-    /// The form of another program in which paths are offered too: `openalto`, whose resource is then `cern-pv`, or `openalto:NAME`;
-    /// `openalto-client` for what OpenALTO's own client reads.
+    /// Additionally offer paths in the format of another program: `openalto`, whose resource is then `cern-pv`, or
+    /// `openalto:NAME`; `openalto-client` for OpenALTO's own client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compatibility: Option<Profile>,
-    /// Directories of other servers to which the own one refers, by name.
+    /// Directories of other servers linked from this one, by name.
     pub linked: BTreeMap<ResourceId, Linked>,
-    /// Rucio's table of distances.
+    /// Rucio's distance table.
     pub rucio: RucioConfig,
-    /// A file for what agents know that is not read from files here: what servers, programs and routers told. After a start it holds until they tell it anew.
+    /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until the
+    /// agents report again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<PathBuf>,
-    /// What knows the network, by name. What a later name says of the same thing holds.
+    /// Sources of facts about the network, by name. Later names take precedence.
     pub agents: BTreeMap<String, AgentConfig>,
 }
 
-/// What there is beside what agents tell.
+/// Offer in addition to the facts of agents.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Offer {
-    /// The form of another program.
+    /// Format of another program.
     pub profile: Option<Profile>,
     /// Directories of other servers.
     pub linked: BTreeMap<ResourceId, Linked>,
-    /// Where the server is from outside; none: where a request says.
+    /// Public URL; `None` to use that of the request.
     pub url: Option<PublicUrl>,
 }
 
@@ -96,12 +99,12 @@ impl Default for AltoConfig {
 }
 
 impl AltoConfig {
-    /// What there is beside what agents tell.
+    /// Returns the offer in addition to the facts of agents.
     pub(crate) fn offer(&self) -> Offer {
         Offer { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
     }
 
-    /// What the server behind it has to know.
+    /// Returns the settings of the underlying server.
     pub(crate) fn server(&self) -> ServeConfig {
         let Self { listen, drain, tls, access, limits, access_log, .. } = self.clone();
         ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }

@@ -1,14 +1,16 @@
-//! The snapshot: a file with what agents told that is not read from files here, so that a server that is started again answers from it until they tell it anew.
+//! The snapshot: a file with the facts of agents other than local files, used by a restarted server until the agents report
+//! again.
 //!
-//! It has lines of JSON: what it is, and then one for each agent that knows something. Facts are as static files have them.
+//! It consists of JSON lines: a header, then one line per agent with facts. Facts have the format of static files.
 //!
 //! ```text
 //! {"towpath-alto-snapshot":1,"written":"2026-11-23T21:40:00Z"}
 //! {"agent":"lhcone","settings":"1f0a…","facts":{"routers":{"ex2j.cern.ch":{…}},…}}
 //! ```
 //!
-//! `settings` is a digest: what an agent told under other settings says nothing of this one. What was stale already has `stale-since`. Whatever is wrong with the file is told in the log, and never keeps a server
-//! from starting. [`read`] takes it at the start; a [`Snapshot`] knows when to write it, and has that done by a task of its own.
+//! `settings` is a digest: facts reported under other settings are not used. Facts that were already stale have `stale-since`.
+//! Any problem with the file is logged and never prevents the server from starting. [`read`] loads the file at the start; a
+//! [`Snapshot`] schedules the writes, each done by a separate task.
 
 #[cfg(test)]
 mod tests;
@@ -35,22 +37,22 @@ use towpath_store::sys::{
 
 use super::settings::agent::AgentConfig;
 
-/// Another form has another number.
+/// Format version.
 const VERSION: u32 = 1;
 
-/// The longest file: some eight million routes.
+/// Maximum file size in bytes: about eight million routes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The longest first line.
+/// Maximum length of the header line in bytes.
 const HEADER_BYTES: u64 = 1 << 10;
 
-/// How long not to write it again.
+/// Minimum interval between writes.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What is written at once.
+/// Size of the write buffer.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The first line.
+/// The header line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     #[serde(rename = "towpath-alto-snapshot")]
@@ -58,7 +60,7 @@ struct Header {
     written: String,
 }
 
-/// One of the others.
+/// The line of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Line<F> {
@@ -69,15 +71,15 @@ struct Line<F> {
     facts: F,
 }
 
-/// What an agent told an earlier server.
+/// Facts reported to an earlier run of the server.
 #[derive(Debug, PartialEq)]
 pub(super) struct Remembered {
     pub(super) facts: Facts,
-    /// Since when that may not be as the network is, in seconds since the Unix epoch.
+    /// Since when they may be out of date, in seconds since the Unix epoch.
     pub(super) since_s: i64,
 }
 
-/// What is to be written of an agent.
+/// Facts of an agent to write.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) agent: Arc<str>,
@@ -86,19 +88,20 @@ pub(super) struct Known {
     pub(super) facts: Facts,
 }
 
-/// A digest of an agent's settings; none of one that reads files here, which is not in the snapshot: they are as quickly read.
+/// Returns a digest of an agent's settings, or `None` for an agent that reads local files. These are not in the snapshot,
+/// because they are read as quickly.
 pub(super) fn settings(config: &AgentConfig) -> Option<Tag> {
     let is_kept = matches!(config, AgentConfig::Program { .. } | AgentConfig::Bmp { .. }) || config.asks_servers();
-    // Their form for people who look for defects has all of each URL; that in which they are shown leaves out what may be secret.
+    // The `Debug` output has the full URLs; `Display` omits parts that may be secret.
     is_kept.then(|| Tag::of(format!("{config:?}").as_bytes()))
 }
 
-/// What the agents that have these settings told an earlier server, by name. To be called by a thread that may take its time.
+/// Returns the facts that agents with these settings reported to an earlier run, by name. May block.
 pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTreeMap<String, Remembered> {
     match remembered(path, agents) {
         Ok(remembered) => remembered,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            tracing::info!("snapshot {}: there is none yet", path.display());
+            tracing::info!("snapshot {}: does not exist yet", path.display());
             BTreeMap::new()
         }
         Err(error) => {
@@ -130,7 +133,11 @@ fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
                 remembered.insert(line.agent, Remembered { facts: line.facts, since_s });
             }
             Ok(line) => {
-                tracing::info!("snapshot {}: agent {} is gone or has other settings now", path.display(), line.agent);
+                tracing::info!(
+                    "snapshot {}: agent {} was removed or has other settings now",
+                    path.display(),
+                    line.agent
+                );
             }
             Err(error) => {
                 damaged.get_or_insert(error);
@@ -138,38 +145,38 @@ fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
         }
     }
     if let Some(error) = damaged {
-        tracing::warn!("snapshot {}: it is damaged, and what can be read is taken: {error}", path.display());
+        tracing::warn!("snapshot {}: damaged, using only the readable part: {error}", path.display());
     }
     Ok(remembered)
 }
 
-/// When a snapshot that begins with that line was written.
+/// Parses the header line and returns when the snapshot was written.
 fn written(header: &[u8]) -> io::Result<i64> {
     let header = serde_json::from_slice::<Header>(header)
-        .map_err(|error| io::Error::other(format!("this is no snapshot of `towpath alto`: {error}")))?;
+        .map_err(|error| io::Error::other(format!("not a snapshot of `towpath alto`: {error}")))?;
     if header.version != VERSION {
         let version = header.version;
-        return Err(io::Error::other(format!("it has version {version}, and only {VERSION} is read here")));
+        return Err(io::Error::other(format!("unsupported version {version}, expected {VERSION}")));
     }
     let written_s = date::parse_rfc3339(&header.written);
-    // A clock may have been put back.
+    // The clock may have been set back.
     let written_s = written_s.map(|written_s| written_s.min(clock::unix_s()));
-    written_s.ok_or_else(|| io::Error::other("it does not say when it was written"))
+    written_s.ok_or_else(|| io::Error::other("its time of writing is missing or invalid"))
 }
 
-/// When the snapshot is to be written, and where.
+/// Schedules writes of the snapshot.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     path: PathBuf,
-    /// Not before.
+    /// Earliest time of the next write.
     next: Instant,
     has_news: bool,
-    /// Why it could not be written the last time.
+    /// Why the last write failed.
     trouble: Option<String>,
     writing: Option<Writing>,
 }
 
-/// The task that writes it.
+/// The task writing the snapshot.
 #[derive(Debug)]
 struct Writing {
     began: Instant,
@@ -177,22 +184,22 @@ struct Writing {
 }
 
 impl Snapshot {
-    /// One that is to be written at once.
+    /// Creates a snapshot that is due immediately.
     pub(super) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), next: clock::now(), has_news: true, trouble: None, writing: None }
     }
 
-    /// Notes that agents know something else.
+    /// Records that facts changed.
     pub(super) fn note_news(&mut self) {
         self.has_news = true;
     }
 
-    /// Whether it is to be written now; not while it is being written.
+    /// Returns whether a write is due; not during a write.
     pub(super) fn is_due(&self) -> bool {
         self.writing.is_none() && self.has_news && self.next <= clock::now()
     }
 
-    /// Waits until it is to be written; for ever as long as it says what agents know. May be cancelled.
+    /// Waits until a write is due; never returns while the facts are unchanged. Cancel-safe.
     pub(super) async fn until_due(&mut self) {
         self.until_written().await;
         match self.has_news {
@@ -201,7 +208,8 @@ impl Snapshot {
         }
     }
 
-    /// Has it written, which is not waited for; not to be called while it is being written. What cannot be written is told in the log, once as long as it is the same, and tried again; the file of before stays.
+    /// Starts a write in the background; must not be called during a write. A failure is logged once per distinct cause and
+    /// retried; the previous file is kept.
     pub(super) fn begin(&mut self, known: Vec<Known>) {
         let path = self.path.clone();
         let task = spawn_blocking(move || write(&path, known));
@@ -209,24 +217,24 @@ impl Snapshot {
         self.has_news = false;
     }
 
-    /// Writes it for the last time, once nothing else of it is being written.
+    /// Writes the snapshot for the last time, after a write in progress.
     pub(super) async fn finish(&mut self, known: Vec<Known>) {
         self.until_written().await;
         self.begin(known);
         self.until_written().await;
     }
 
-    /// Waits until it is not being written, and takes note of what came of that. May be cancelled.
+    /// Waits for a write in progress and records its outcome. Cancel-safe.
     async fn until_written(&mut self) {
         let Some(Writing { began, task }) = &mut self.writing else { return };
         let written = task.await.unwrap_or_else(|error| Err(error.into()));
         let now = clock::now();
-        // However long it takes, most of the time nothing is written.
+        // However long a write takes, most of the time none is in progress.
         self.next = now + PAUSE.max((now - *began) * 20);
         self.writing = None;
         let trouble = written.err().map(|error| error.to_string());
         if let Some(error) = trouble.as_ref().filter(|_| trouble != self.trouble) {
-            tracing::warn!("snapshot {}: it cannot be written: {error}", self.path.display());
+            tracing::warn!("snapshot {}: write failed: {error}", self.path.display());
         }
         self.has_news |= trouble.is_some();
         self.trouble = trouble;
@@ -254,7 +262,7 @@ fn write_line(sink: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     sink.write_all(b"\n")
 }
 
-/// Takes no more than can be read again.
+/// Writer that limits the size to the maximum for reading.
 struct Bounded<W> {
     sink: W,
     left_bytes: u64,
@@ -263,7 +271,7 @@ struct Bounded<W> {
 impl<W: Write> Write for Bounded<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left_bytes {
-            return Err(io::Error::other(format!("what agents know has more than {MOST_BYTES} bytes")));
+            return Err(io::Error::other(format!("the facts of agents have more than {MOST_BYTES} bytes")));
         }
         let count = self.sink.write(bytes)?;
         self.left_bytes -= count as u64;

@@ -1,4 +1,4 @@
-//! What agents were given, made what they know: each kind with its reader.
+//! Parses the documents of agents into facts, with one reader per kind of agent.
 
 #[cfg(test)]
 mod tests;
@@ -27,29 +27,29 @@ use towpath_store::sys::{clock, disk};
 
 use super::settings::agent::AgentConfig;
 
-/// No file that is read whole is longer.
+/// Maximum size of a file that is read whole, in bytes.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// The PIDs that there are, by network map.
+/// The known PIDs by network map.
 pub(super) type Pids = BTreeMap<ResourceId, BTreeSet<PidName>>;
 
-/// The answer to one question of an agent.
+/// Response to one request of an agent.
 #[derive(Debug)]
 pub(super) struct Material {
-    /// Where it is from, for messages.
+    /// Where it comes from, for messages.
     pub source: String,
-    /// It.
+    /// The content.
     pub content: Content,
 }
 
-/// What was found.
+/// Content of a response.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// A file, which is not read yet.
+    /// A file, not read yet.
     File(PathBuf),
-    /// What a server gave.
+    /// The body of a server's response.
     Bytes(Vec<u8>),
-    /// Nothing, and why.
+    /// Nothing, and the reason.
     Missing(String),
 }
 
@@ -58,48 +58,48 @@ pub(super) enum Content {
 pub(super) enum Knowledge {
     /// Facts.
     Facts(Box<Facts>),
-    /// Results of measurements, which are facts once it is known which PIDs there are.
+    /// Measurements, which become facts once the PIDs are known.
     Results(Results),
 }
 
 impl Knowledge {
-    /// These facts.
+    /// Wraps facts.
     pub(super) fn of(facts: Facts) -> Self {
         Self::Facts(Box::new(facts))
     }
 }
 
-/// Results of measurements.
+/// Measurement results.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Results {
-    /// The network map whose PIDs they name.
+    /// The network map that PIDs refer to.
     map: ResourceId,
-    /// One document after another, each with where it is from.
+    /// Documents in order, each with its source.
     documents: Vec<(String, Arc<Measurements>)>,
 }
 
-/// What an agent knew before it is read.
+/// What an agent knew before a reading.
 #[derive(Debug)]
 pub(super) enum Before {
     /// Nothing.
     Nothing,
     /// Something.
     Something,
-    /// The results of these documents, of which each holds where a new one cannot be had.
+    /// Results of these documents, used in place of new versions that are unavailable.
     Results(Results),
 }
 
-/// What was read of an agent's materials.
+/// Outcome of reading an agent's documents.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// What the agent knows now.
+    /// The agent's current knowledge.
     pub knowledge: Knowledge,
-    /// What is wrong with the first material for which an earlier one stands in.
+    /// Problem of the first document replaced by its previous version.
     pub trouble: Option<String>,
 }
 
 impl AgentConfig {
-    /// What an agent knows that was given `materials`, one for each of its questions. Files are read here, and text is taken apart, which takes its time.
+    /// Reads the `materials` of an agent, one per request. Reads files and parses text, so that it may block.
     pub(super) fn read(&self, materials: Vec<Material>, before: &Before) -> Result<Reading, String> {
         let is_first = matches!(before, Before::Nothing);
         let knowledge = match self {
@@ -114,7 +114,7 @@ impl AgentConfig {
                 return measurements(materials, Beside { here, source, destination, event }, map, before);
             }
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
-                Err("it is not asked now and then, which is a defect".into())
+                Err("internal error: this kind of agent is not polled".into())
             }
         };
         knowledge.map(|knowledge| Reading { knowledge, trouble: None })
@@ -122,7 +122,7 @@ impl AgentConfig {
 }
 
 impl Material {
-    /// All of it.
+    /// Returns the complete content.
     fn into_bytes(self) -> Result<(String, Vec<u8>), String> {
         let bytes = match self.content {
             Content::Bytes(bytes) => bytes,
@@ -132,7 +132,7 @@ impl Material {
         Ok((self.source, bytes))
     }
 
-    /// The same as text.
+    /// Returns the content as text.
     fn into_text(self) -> Result<(String, String), String> {
         let (source, bytes) = self.into_bytes()?;
         let text = String::from_utf8(bytes).map_err(|error| told(&source, &error))?;
@@ -144,9 +144,9 @@ fn told(source: &str, error: &dyn Display) -> String {
     format!("{source}: {error}")
 }
 
-/// What an agent knows that asks for one thing.
+/// Returns the facts of an agent with a single document.
 fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<Facts, String>) -> Result<Knowledge, String> {
-    let material = materials.into_iter().next().ok_or("it asks for nothing, which is a defect")?;
+    let material = materials.into_iter().next().ok_or("internal error: the agent has no request")?;
     read(material).map(Knowledge::of)
 }
 
@@ -155,7 +155,7 @@ fn facts(material: Material) -> Result<Facts, String> {
     Facts::parse(&text).map_err(|error| told(&source, &error))
 }
 
-/// A network with what is attached to it.
+/// Reads a topology with its attached prefixes.
 fn links(
     material: Material,
     name: &TopologyName,
@@ -165,14 +165,15 @@ fn links(
     topology::facts(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
 }
 
-/// Where addresses are.
+/// Reads a geolocation database.
 fn locations(material: Material) -> Result<Facts, String> {
     let (source, bytes) = material.into_bytes()?;
     let locations = Locations::read(bytes).map_err(|error| told(&source, &error))?;
     Ok(Facts { locations: Some(Arc::new(locations)), ..Facts::default() })
 }
 
-/// Dumps in the order in which they were made: a table, and what changed since. A table that is not whole is better than none, and than nothing else.
+/// Reads dumps in chronological order: a table and subsequent updates. A truncated table is accepted only if nothing is known
+/// yet.
 fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge, String> {
     let mut feed = Feed::default();
     for file in files {
@@ -193,13 +194,14 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut Feed) -> Result<(), S
         return Err("it is cut off within a table, perhaps because it is still being written".into());
     }
     if summary.is_truncated {
-        tracing::warn!("{}: it is cut off; what comes before is taken", file.display());
+        tracing::warn!("{}: truncated; using the records before", file.display());
     }
     Ok(())
 }
 
-/// What a looking glass printed of one router, in one page or several: text, or pages with it. One of them must have a route, and each other one say that there is none, or nothing was known before: else
-/// routes would go because the looking glass is busy. A page with nothing in it says so only where the router is known by another one to be silent then.
+/// Reads the output of a looking glass for one router, as one or several texts or pages. At least one must have a route; each
+/// other must state that there is none, unless nothing was known before. Otherwise routes would vanish while the looking glass
+/// is busy. An empty page counts as no routes only if another page shows that the router prints nothing in that case.
 fn routes_of_pages(
     materials: Vec<Material>,
     router: &RouterName,
@@ -228,7 +230,7 @@ fn routes_of_pages(
         return Err(failures.into_iter().next().unwrap_or("there is no route".into()));
     }
     if let Some(first) = failures.first() {
-        tracing::warn!("{} queries gave no route, the first: {first}", failures.len());
+        tracing::warn!("{} queries returned no route, the first: {first}", failures.len());
     }
     let known = Router {
         serves: serves.iter().copied().collect(),
@@ -239,9 +241,9 @@ fn routes_of_pages(
     Ok(Knowledge::of(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
 }
 
-/// Adds the routes of one page. How it was read.
+/// Adds the routes of one page and returns its dialect.
 fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Dialect>, Unreadable> {
-    // What routers print is ASCII; a page around it may be of any alphabet.
+    // Router output is ASCII; the surrounding page may have any encoding.
     let page = String::from_utf8_lossy(bytes);
     let block = looking_glass::first_block(&page);
     let text = block.as_deref().unwrap_or(&page);
@@ -253,7 +255,7 @@ fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Di
     Ok(Dialect::detect(text))
 }
 
-/// What a registry of sites knows.
+/// Reads a registry of sites.
 fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
     let (source, bytes) = material.into_bytes()?;
     let sites = Sites::parse(&bytes).map_err(|error| told(&source, &error))?;
@@ -264,7 +266,8 @@ fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Results of measurements, of one document after another. In place of one that cannot be read those of its last reading hold, if there was such, and if others can be read.
+/// Reads measurements, one document after another. A document that cannot be read is replaced by its previous version if there
+/// is one and others can be read.
 fn measurements(
     materials: Vec<Material>,
     beside: Beside<'_>,
@@ -290,7 +293,8 @@ fn measurements(
     }
 }
 
-/// The results of one document, with where it is from. One that has none, but what might be some, takes the place of nothing else: what wrote it may say so that it has failed.
+/// Reads the measurements of one document. A document with only invalid samples does not replace a previous one, because its
+/// producer may have failed.
 fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result<(String, Arc<Measurements>), String> {
     let (source, bytes) = material.into_bytes()?;
     let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| told(&source, &error))?;
@@ -301,7 +305,7 @@ fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result
 }
 
 impl Results {
-    /// The facts that they are, where there are these PIDs. What a later document says of the same holds; what is skipped is told in the log.
+    /// Returns the facts for the known PIDs. Later documents take precedence; skipped samples are logged.
     pub(super) fn facts(&self, pids: &Pids) -> Facts {
         let known = pids.get(&self.map);
         let mut all = Facts::default();
@@ -319,7 +323,7 @@ impl Results {
     }
 }
 
-/// Adds costs between PIDs, which take the place of earlier ones.
+/// Merges costs between PIDs, replacing earlier ones.
 fn add_costs(all: &mut BTreeMap<CostMetric, PidCosts>, metrics: BTreeMap<CostMetric, PidCosts>) {
     for (metric, rows) in metrics {
         let known = all.entry(metric).or_default();

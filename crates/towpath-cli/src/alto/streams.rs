@@ -1,8 +1,9 @@
-//! Update streams (RFC 8895) as the server keeps them: who follows which answers, and where each is told what is new.
+//! Update streams (RFC 8895) of the server: their clients, followed responses and delivery.
 //!
-//! [`Streams::renew`] looks once what a new world changes, however many follow it, and wakes all streams if there is something. Each then takes one event after another as its client's connection
-//! takes them, so that it keeps but one from being dropped; who is slow is told later what it missed. A stream lives as long as its connection: it is dropped with the
-//! body of its answer.
+//! [`Streams::renew`] computes the changes of a new network state once, whatever the number of followers, and wakes all
+//! streams if there are any. Each stream then produces one event at a time, as its connection accepts data, so that it retains
+//! little content; a slow client receives missed changes later. A stream lives as long as its connection: it is dropped with
+//! the response body.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,53 +34,54 @@ use towpath_store::sys::{
 
 use super::answers::Served;
 
-/// Streams at once, or views, and those of one client among them. Each stream holds a connection, or a part of one.
+/// Maximum number of streams, or of views, in total and per client. Each stream occupies a connection or part of one.
 const MOST: usize = 1000;
 pub(super) const MOST_OF_ONE: usize = MOST / 10;
 
-/// The longest piece that is sent at once: what a connection takes is bounded by pieces.
+/// Maximum size of a piece of an event; connections limit their buffers by the number of pieces.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The streams of all clients.
 #[derive(Debug)]
 pub(super) struct Streams {
-    /// What is followed. It is held while answers are made, so only threads that may take their time wait for it. Whoever needs a stream's state too takes this first.
+    /// Followed responses. Locked while responses are computed, so that only threads that may block wait for it. Must be
+    /// locked before a stream.
     followed: RwLock<Followed>,
     open: Mutex<HashMap<Key, Arc<Opened>>>,
-    /// Whether a new world is looked at, which may take its time.
+    /// Whether a new network state is being processed, which may take long.
     is_renewing: AtomicBool,
-    /// Whether somebody was turned away while another one worked with what is followed.
+    /// Whether a stream found `followed` locked and must be woken when it is released.
     is_waited_for: Mutex<bool>,
     /// Wakes all streams.
     news: watch::Sender<()>,
 }
 
-/// What nobody can guess: whoever knows it controls a stream, or reads a view.
+/// An unguessable key that authorizes control of a stream or access to a view.
 pub(super) type Key = String;
 
-/// One client's stream.
+/// The stream of one client.
 #[derive(Debug)]
 struct Opened {
     client: IpAddr,
     stream: Mutex<Stream>,
-    /// Wakes this one.
+    /// Wakes this stream.
     news: Notify,
 }
 
-/// The far end of a stream, which writes to the client.
+/// The consumer of a stream, which writes to the client.
 struct Tail {
     streams: Arc<Streams>,
     key: Key,
     opened: Arc<Opened>,
     news: watch::Receiver<()>,
-    /// The rest of the event that is being sent.
+    /// Remaining pieces of the current event.
     pieces: VecDeque<Bytes>,
-    /// Whether the stream is closed, and all of it was told.
+    /// Whether the stream is closed and has been sent completely.
     is_over: bool,
 }
 
 impl Streams {
-    /// Nobody follows anything.
+    /// Creates an empty set.
     pub(super) fn new() -> Arc<Self> {
         let (news, _) = watch::channel(());
         Arc::new(Self {
@@ -91,11 +93,11 @@ impl Streams {
         })
     }
 
-    /// Takes a new world. `swap` makes it the present one, and meanwhile no stream begins. To be called by a thread that may take its time.
+    /// Processes a new network state. `swap` makes it current; no stream is opened meanwhile. May block.
     pub(super) fn renew(&self, served: &Served, swap: impl FnOnce()) {
         let renewing = Renewing::begin(&self.is_renewing);
         let is_news = self.work(|followed| {
-            // Over before anybody is woken, who may then come with a question.
+            // Reset before streams are woken, whose clients may then send requests.
             let _renewing = renewing;
             swap();
             followed.advance(served.present())
@@ -105,11 +107,11 @@ impl Streams {
         }
     }
 
-    /// Opens the stream that `request` asks for, for a client at `client` (RFC 8895 §6.5); its bytes, as long as they are read. `served` tells the present world, and
-    /// `control_uri` where the stream of a key is controlled. To be called by a thread that may take its time.
+    /// Opens a stream for a client at `client` (RFC 8895 §6.5) and returns its bytes; it lives as long as they are read.
+    /// `served` returns the current network state, and `control_uri` the control URI for a key. May block.
     ///
     /// # Errors
-    /// Those of [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new world is looked at.
+    /// As [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
     pub(super) fn open(
         self: &Arc<Self>,
         request: &Value,
@@ -147,10 +149,11 @@ impl Streams {
         })
     }
 
-    /// Does what the client of the stream with that key asks for (RFC 8895 §7). To be called by a thread that may take its time.
+    /// Processes a control request for the stream with this key (RFC 8895 §7). May block.
     ///
     /// # Errors
-    /// Those of [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new world is looked at.
+    /// As [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new network state is
+    /// processed.
     pub(super) fn control(
         &self,
         key: &str,
@@ -164,12 +167,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Who asks keeps others from being answered, and so does not wait for a new world.
+    /// Fails while a new network state is processed, because a waiting request would block other responses.
     pub(super) fn check_time(&self) -> Result<(), Refusal> {
         if self.is_renewing.load(Ordering::Relaxed) { Err(Refusal::Busy) } else { Ok(()) }
     }
 
-    /// Works with what is followed, and wakes all streams then if some looked meanwhile, and were turned away.
+    /// Runs `work` on the followed responses, and afterwards wakes all streams if any found them locked.
     pub(super) fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
         let mut followed = self.followed.blocking_write();
         let outcome = work(&mut followed);
@@ -180,24 +183,24 @@ impl Streams {
         outcome
     }
 
-    /// What is followed, unless somebody works with it: who does wakes all streams then. Nobody waits here.
+    /// Returns the followed responses unless locked; then all streams are woken when the lock is released. Never blocks.
     fn look(&self) -> Option<RwLockReadGuard<'_, Followed>> {
         if let Ok(followed) = self.followed.try_read() {
             return Some(followed);
         }
         let mut is_waited_for = lock(&self.is_waited_for);
-        // Again, because who worked with it may have looked here before this was locked.
+        // Try again: the lock may have been released before `is_waited_for` was locked.
         let followed = self.followed.try_read().ok();
         *is_waited_for |= followed.is_none();
         followed
     }
 
-    /// What is followed.
+    /// Returns the followed responses.
     pub(super) fn followed(&self) -> &RwLock<Followed> {
         &self.followed
     }
 
-    /// Hears of each change from now on.
+    /// Returns a receiver for all future changes.
     pub(super) fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
@@ -208,7 +211,8 @@ impl Streams {
 }
 
 impl Tail {
-    /// What is to be sent next: an event or a piece of one, or after a `silence` that there is none. None once the stream is over.
+    /// Returns the next bytes: an event, a piece of one, or a keep-alive comment after `silence`. Returns `None` at the end of
+    /// the stream.
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
         if self.pieces.is_empty() {
             match timeout(silence, self.event()).await {
@@ -219,7 +223,7 @@ impl Tail {
         self.pieces.pop_front()
     }
 
-    /// The next event, once there is one. Nothing is lost if this is dropped before.
+    /// Waits for the next event. Cancel-safe.
     async fn event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.look() {
@@ -235,7 +239,8 @@ impl Tail {
         }
     }
 
-    /// Takes what is new, unless somebody works with what is followed: who does wakes it again. It never waits, because the thread serves other connections too.
+    /// Takes the next event unless the followed responses are locked; the stream is then woken later. Never blocks, because
+    /// the thread also serves other connections.
     fn look(&mut self) -> Option<Event> {
         let followed = self.streams.look()?;
         let mut stream = lock(&self.opened.stream);
@@ -245,7 +250,7 @@ impl Tail {
     }
 }
 
-/// While it is there, a new world is looked at.
+/// Marks that a new network state is being processed.
 struct Renewing<'a>(&'a AtomicBool);
 
 impl<'a> Renewing<'a> {
@@ -267,7 +272,7 @@ impl Drop for Tail {
     }
 }
 
-/// An event as it is sent: in one piece, or in some of at most [`PIECE_BYTES`] that share its document with all others who are told the same.
+/// Serializes an event into one piece, or several of at most [`PIECE_BYTES`] that share the document with all its recipients.
 fn written(event: &Event) -> VecDeque<Bytes> {
     let document = Bytes::from_owner(event.document().clone());
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
@@ -285,19 +290,19 @@ fn written(event: &Event) -> VecDeque<Bytes> {
     if is_short { VecDeque::from([pieces.iter().flatten().copied().collect()]) } else { pieces }
 }
 
-/// Whether a client at `client` may open one more, beside those that these clients have.
+/// Returns whether a client at `client` may open another stream or view, given the clients of all open ones.
 pub(super) fn has_room_for(client: IpAddr, open: impl Iterator<Item = IpAddr>) -> bool {
     let (all, own) = open.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other == client)));
     all < MOST && own < MOST_OF_ONE
 }
 
-/// The time since the first look at it.
+/// Returns the time since the first call.
 fn uptime() -> Duration {
     static BEGIN: LazyLock<Instant> = LazyLock::new(clock::now);
     clock::now().saturating_duration_since(*BEGIN)
 }
 
-/// Nothing breaks halfway under these locks.
+/// Locks a mutex, ignoring poisoning: no update under these locks can be left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -319,7 +324,7 @@ pub(super) mod tests {
     const SHORT: Duration = Duration::from_millis(10);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// The world in which this is the only cost.
+    /// Returns a network state with this as the only cost.
     pub(in crate::alto) fn world(cost: u8) -> Arc<Served> {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
@@ -328,7 +333,7 @@ pub(super) mod tests {
         Arc::new(Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap())
     }
 
-    /// A stream of the costs.
+    /// Opens a stream of the costs.
     fn begin(streams: &Arc<Streams>) -> Result<Tail, Refusal> {
         begin_at(streams, [192, 0, 2, 1].into())
     }

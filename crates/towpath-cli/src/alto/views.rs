@@ -1,6 +1,7 @@
-//! TIPS views (RFC 9569) as the server keeps them: clients fetch each change of an answer by number, and wait for the next one.
+//! TIPS views (RFC 9569) of the server: clients fetch each change of a response by number, and wait for the next one.
 //!
-//! What is followed is shared with update streams ([`Streams`]). A view has no connection of its own: it is closed by its client, or when nobody asked for it for an hour and nobody waits for a change.
+//! Followed responses are shared with update streams ([`Streams`]). A view has no connection of its own: it is closed by its
+//! client, or after an hour without requests, including waiting ones.
 
 use std::{
     collections::HashMap,
@@ -24,10 +25,10 @@ use super::{
     streams::{Key, Streams, has_room_for, lock},
 };
 
-/// Requests that wait for a change at once. Each holds a connection, or a part of one.
+/// Maximum number of requests waiting for a change. Each occupies a connection or part of one.
 const MOST_WAITING: usize = 1000;
 
-/// A view that was not asked for so long is closed.
+/// Idle time after which a view is closed.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
 /// The views of all clients.
@@ -44,19 +45,19 @@ struct Opened {
     view: View,
     client: IpAddr,
     used: Mutex<Instant>,
-    /// Ends the waiting for its changes.
+    /// Cancels requests waiting for its changes.
     closed: CancellationToken,
 }
 
-/// What is on an edge of the graph of an answer's versions.
+/// Result of looking up an edge in the version graph of a response.
 pub(super) enum Change {
-    /// This.
+    /// Content of the edge.
     Now(Content),
-    /// Nothing yet. Once this is over there is.
+    /// Not available yet; retry when this future completes.
     Later(BoxFuture<'static, ()>),
 }
 
-/// Somebody waits for a change of a view, which is used as long as that.
+/// A request waiting for a change of a view, which keeps the view in use.
 struct Waiting {
     opened: Arc<Opened>,
     _place: OwnedSemaphorePermit,
@@ -75,16 +76,16 @@ impl Opened {
 }
 
 impl Views {
-    /// No views, of what `streams` follow too.
+    /// Creates an empty set that shares the responses followed by `streams`.
     pub(super) fn new(streams: Arc<Streams>) -> Self {
         Self { streams, open: Mutex::default(), waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
     }
 
-    /// Opens the view that `request` asks for, for a client at `client` (RFC 9569 §6): the document that tells it. `served` tells the present world, and `uri` where the view of a
-    /// key is. To be called by a thread that may take its time.
+    /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `served` returns the current
+    /// network state, and `uri` the URI of the view with a key. May block.
     ///
     /// # Errors
-    /// Those of [`View::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new world is looked at.
+    /// As [`View::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
     pub(super) fn open(
         &self,
         request: &Value,
@@ -95,7 +96,7 @@ impl Views {
         let key = random::key();
         let uri = uri(&key);
         self.streams.check_time()?;
-        // One opens after the other, so that there are no more of them than were counted.
+        // Opened one at a time, so that the count cannot exceed the limit.
         self.streams.work(|followed| {
             self.forget_idle();
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
@@ -110,7 +111,7 @@ impl Views {
         })
     }
 
-    /// Closes what nobody asked for an hour, and nobody waits for: what it follows takes memory, and time for each new world.
+    /// Closes views that are idle: their responses take memory, and time for each new network state.
     pub(super) fn forget_idle(&self) {
         self.close_idle(IDLE);
     }
@@ -123,15 +124,15 @@ impl Views {
         self.all().retain(|_, opened| is_used(opened));
     }
 
-    /// The change from one version to another in the view of that key, if `accepts` says so of its media type.
+    /// Returns the edge between two versions in the view with this key, if `accepts` accepts its media type.
     ///
     /// # Errors
-    /// Those of [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many wait.
+    /// As [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many requests wait.
     pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
         let opened = self.opened(key)?;
         let streams = Arc::clone(&self.streams);
         let Ok(followed) = self.streams.followed().try_read() else {
-            // Who works with it may take long. That ends by itself, so it takes no place of those who wait for a change.
+            // The lock may be held for long, but is always released, so that this needs no permit for waiting requests.
             return Ok(Change::Later(async move { drop(streams.followed().read().await) }.boxed()));
         };
         if let Edge::Document(content) = opened.view.edge(edge.0, edge.1, accepts, &followed)? {
@@ -142,17 +143,18 @@ impl Views {
         Ok(Change::Later(wait(streams, waiting, edge).boxed()))
     }
 
-    /// Which change to take next: the answer to a POST of `request` (RFC 9569 §7.4).
+    /// Returns the recommended next edge in response to a POST of `request` (RFC 9569 §7.4).
     ///
     /// # Errors
-    /// Those of [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while somebody works with what is followed.
+    /// As [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while the followed responses
+    /// are locked.
     pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, Refusal> {
         let opened = self.opened(key)?;
         let followed = self.streams.followed().try_read().map_err(|_| Refusal::Busy)?;
         opened.view.recommend(request, &followed)
     }
 
-    /// Closes the view of that key; who waits for a change of it waits no longer (RFC 9569 §4.1).
+    /// Closes the view with this key and cancels its waiting requests (RFC 9569 §4.1).
     ///
     /// # Errors
     /// [`Refusal::Unknown`] if there is no such view.
@@ -173,9 +175,9 @@ impl Views {
     }
 }
 
-/// Waits until there is something else to say of an edge than that there is nothing yet.
+/// Waits until an edge has content or can never have any.
 async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
-    // Before the first look, so that no change goes by between that and the waiting.
+    // Subscribe before the first look, so that no change is missed.
     let mut news = streams.news();
     loop {
         let edge = waiting.opened.view.edge(from, to, |_| true, &*streams.followed().read().await);
@@ -183,7 +185,7 @@ async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
             return;
         }
         tokio::select! {
-            changed = news.changed() => changed.expect("the streams that tell news live as long as this"),
+            changed = news.changed() => changed.expect("`streams` owns the sender"),
             () = waiting.opened.closed.cancelled() => return,
         }
     }
@@ -203,7 +205,7 @@ mod tests {
         Views::new(Streams::new())
     }
 
-    /// Opens a view of the costs; its key.
+    /// Opens a view of the costs and returns its key.
     fn open(views: &Views, client: IpAddr) -> Result<Key, Refusal> {
         let request = json!({ "resource-id": "default-routingcost" });
         let told = views.open(&request, client, || world(1), str::to_owned)?;

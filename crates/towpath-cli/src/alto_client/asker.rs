@@ -1,4 +1,4 @@
-//! Questions to a server over HTTP, and its directory with those linked from it.
+//! HTTP requests to a server, and its directory with those linked from it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -14,43 +14,44 @@ use towpath_store::{Caller, sys::clock};
 
 use super::AltoTrouble;
 
-/// How long one answer is waited for, and a call in all if nobody says how long. Whoever orders replicas waits to read them.
+/// Maximum time for one response, and default time limit of a call. Ordering replicas delays reading them.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a stream may say nothing: it should send a comment every 15 s (RFC 8895 §6.8).
+/// Maximum silence of a stream, which should send a comment every 15 s (RFC 8895 §6.8).
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How many directories are read, and how many links from the first they may be away.
+/// Maximum number of directories read, and of links to follow from the first.
 const MOST_DIRECTORIES: usize = 32;
 const MOST_LINKS: usize = 4;
 
-/// The longest linked directory that is read, in bytes: thousands of resources. All of them together have no more than the first may.
+/// Maximum size of a linked directory, in bytes: thousands of resources. All together are limited to the maximum of the first.
 const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MOST_DIRECTORIES;
 
-/// All linked directories together are waited for this part of the time that a call may take: other servers than the one that was named should not use it up.
+/// Fraction of a call's time limit for reading all linked directories, so that other servers cannot use it up.
 const SHARE_OF_LINKED: u32 = 3;
 
-/// What asks one server, and those to which it refers.
+/// Sends requests to one server and to those that it links to.
 pub(super) struct Asker {
     client: Arc<Client>,
-    /// The directory from which all that is asked follows.
+    /// URI of the directory.
     ird: String,
-    /// Whether somebody named it who can answer for that, and not the DNS.
+    /// Whether the caller named the server, rather than DNS.
     is_named: bool,
 }
 
 impl Asker {
-    /// Asks the server with the directory at `ird`, which sees a token only if it was named.
+    /// Creates an asker for the directory at `ird`. A token is sent only if the server was named by the caller.
     pub(super) fn new(client: Arc<Client>, ird: &str, is_named: bool) -> Self {
         Self { client, ird: ird.to_owned(), is_named }
     }
 
-    /// Where the directory is.
+    /// Returns the URI of the directory.
     pub(super) fn ird(&self) -> &str {
         &self.ird
     }
 
-    /// The directory, which is waited for so long, with all that are linked from it, each once, as far as they come in their share of `limit`.
+    /// Reads the directory within `limit`, and those linked from it, each once, as far as they arrive within their share of
+    /// it.
     pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
         let limit = limit.min(PATIENCE);
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
@@ -73,7 +74,7 @@ impl Asker {
         Ok(directory)
     }
 
-    /// One directory, with nothing of those that are linked from it.
+    /// Reads one directory without those linked from it.
     pub(super) async fn directory(
         &self,
         uri: &str,
@@ -87,7 +88,7 @@ impl Asker {
         Ok(Directory::parse(&reply.url, &reply.body)?)
     }
 
-    /// The answer to a question, which is not sent again if it is the version of that entity tag.
+    /// Sends a request. The content is omitted from the response if it still has the entity tag.
     pub(super) async fn ask(
         &self,
         question: &Question,
@@ -98,7 +99,8 @@ impl Asker {
         accepted(self.client.inquire(&question.uri, &self.caller(&question.uri), inquiry).await?)
     }
 
-    /// The answer to a question that may wait for it: so it takes none of the places of those that are answered at once. `patience` bounds each silence.
+    /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience` limits
+    /// each period of silence.
     pub(super) async fn await_answer(&self, question: &Question, patience: Duration) -> Result<Reply, AltoTrouble> {
         let inquiry = inquiry(question, None, patience);
         let begun = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
@@ -107,7 +109,7 @@ impl Asker {
         accepted(Reply { url, outcome, media_type, etag: None, body })
     }
 
-    /// The answer to a question that goes on and on.
+    /// Sends a request with an endless response.
     pub(super) async fn subscribe(&self, question: &Question) -> Result<Subscription, AltoTrouble> {
         let inquiry = inquiry(question, None, SILENCE);
         let subscription = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
@@ -123,20 +125,20 @@ impl Asker {
         Ok(subscription)
     }
 
-    /// Tells the server that nobody needs what it keeps at `uri` any more.
+    /// Tells the server that the resource at `uri` is no longer needed.
     pub(super) async fn withdraw(&self, uri: &str) {
         if let Err(error) = self.client.withdraw(uri, &self.caller(uri), PATIENCE).await {
-            tracing::debug!("{error}; the server will see for itself that nobody asks for it");
+            tracing::debug!("{error}; the server will drop it after a timeout");
         }
     }
 
-    /// A directory may name any server, and the token is for the one that was named.
+    /// A directory may link to any server, but the token is only for the one named by the caller.
     fn caller(&self, uri: &str) -> Caller {
         if self.is_named && is_same_server(&self.ird, uri) { Caller::local() } else { Caller::nobody() }
     }
 }
 
-/// An answer that is no refusal.
+/// Returns an error for a refusal.
 fn accepted(reply: Reply) -> Result<Reply, AltoTrouble> {
     match reply.outcome {
         Outcome::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
@@ -144,17 +146,19 @@ fn accepted(reply: Reply) -> Result<Reply, AltoTrouble> {
     }
 }
 
-/// Adds what a linked directory has, if it was read.
+/// Adds a linked directory, if it was read.
 fn add(directory: &mut Directory, linked: Result<Directory, AltoTrouble>) {
     match linked {
         Ok(linked) => {
             let taken = directory.add(linked);
             if let Some(name) = taken.first() {
                 let count = taken.len();
-                tracing::warn!("{count} resources of a linked directory have names of others, as {name}: those hold");
+                tracing::warn!(
+                    "ignoring {count} resources of a linked directory whose names are taken, such as {name}"
+                );
             }
         }
-        Err(trouble) => tracing::warn!("{trouble}; what this linked directory has is not known"),
+        Err(trouble) => tracing::warn!("{trouble}; ignoring this linked directory"),
     }
 }
 

@@ -1,14 +1,14 @@
-//! Answers that came with a version, so that they need not be sent again while they hold.
+//! Cache of responses with an entity tag, which need not be sent again while unchanged.
 
 use std::{collections::HashMap, sync::Arc};
 
 use towpath_alto::client::{Document, Question};
 
-/// How many answers are kept, and how many bytes of them, as they were sent. Then the one goes that nobody asked for the longest.
+/// Maximum number and total size in bytes (as sent) of cached responses. The least recently used one is evicted.
 const MOST_ANSWERS: usize = 64;
 const MOST_BYTES: usize = 128 << 20;
 
-/// What an answer is to.
+/// Key of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     uri: String,
@@ -16,7 +16,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of the answer to that question.
+    /// Returns the key for the response to `question`.
     pub(super) fn of(question: &Question) -> Self {
         let document = question.document.as_ref().map(|(_, document)| document.clone());
         Self { uri: question.uri.clone(), document }
@@ -27,12 +27,12 @@ impl Key {
     }
 }
 
-/// Answers by their questions.
+/// Responses by their requests.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     answers: HashMap<Key, Kept>,
     bytes: usize,
-    /// How often it was used.
+    /// Number of accesses.
     uses: u64,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Cache {
 struct Kept {
     document: Arc<Document>,
     bytes: usize,
-    /// When it was used last.
+    /// Access number of the last use.
     use_: u64,
 }
 
 impl Cache {
-    /// The answer that is kept.
+    /// Returns the cached response.
     pub(super) fn get(&mut self, key: &Key) -> Option<Arc<Document>> {
         self.uses += 1;
         let kept = self.answers.get_mut(key)?;
@@ -53,7 +53,7 @@ impl Cache {
         Some(Arc::clone(&kept.document))
     }
 
-    /// Keeps an answer that was so long when it was sent, in place of the one before; not one that has no version.
+    /// Stores a response with its size as sent, replacing the previous one. Responses without an entity tag are not stored.
     pub(super) fn put(&mut self, key: Key, document: Arc<Document>, bytes: usize) {
         self.remove(&key);
         let bytes = bytes + key.bytes();
@@ -62,7 +62,7 @@ impl Cache {
         }
         while self.answers.len() >= MOST_ANSWERS || self.bytes + bytes > MOST_BYTES {
             let oldest = self.answers.iter().min_by_key(|(_, kept)| kept.use_);
-            let oldest = oldest.map(|(key, _)| key.clone()).expect("what is empty has room");
+            let oldest = oldest.map(|(key, _)| key.clone()).expect("an empty cache has room");
             self.remove(&oldest);
         }
         self.uses += 1;

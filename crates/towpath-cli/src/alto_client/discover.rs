@@ -1,4 +1,4 @@
-//! Asks the DNS for ALTO servers that nobody named (RFC 7286, RFC 8686).
+//! Discovers ALTO servers through DNS (RFC 7286, RFC 8686).
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,34 +19,35 @@ use towpath_store::{Error, Fault, sys::disk};
 
 use super::AltoTrouble;
 
-/// Where the system says what its name servers and domains are.
+/// The system's resolver configuration.
 const SYSTEM: &str = "/etc/resolv.conf";
 
-/// The longest such file that is read, in bytes: it has a dozen lines.
+/// Maximum size of that file, in bytes: it has a dozen lines.
 const MAX_SYSTEM_BYTES: u64 = 64 << 10;
 
-/// How long one name server is waited for before the question is sent again, and how long all answers may take. Whoever orders replicas waits to read them.
+/// Timeout of one name server before the query is retried, and of the whole discovery. Ordering replicas delays reading them.
 const PATIENCE_WITH_ONE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most domains of this machine that are asked: as many as resolvers search.
+/// Maximum number of this machine's domains to query: as many as resolvers search.
 const MAX_DOMAINS: usize = 6;
 
-/// What a server is looked for by.
+/// How to search for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
-    /// The domain whose server is wanted. If there is none, it is the one that knows the network around `address`; without that the one of a domain of this machine.
+    /// Domain whose server is wanted. Without it, the server for the network around `address`, else that of a domain of this
+    /// machine.
     pub domain: Option<DomainName>,
-    /// An address in the network that the server should know.
+    /// An address in the network that the server should cover.
     pub address: Option<IpAddr>,
-    /// The name server that is asked; none: those of the system.
+    /// Name server to query; `None` for those of the system.
     pub dns: Option<SocketAddr>,
 }
 
-/// Finds the directories of servers. They are https, and their servers must not see a token: the DNS named them, and not the user.
+/// Finds the directories of servers. They are https, and must not receive a token, because DNS and not the user named them.
 ///
 /// # Errors
-/// If there is none, or the DNS does not answer.
+/// Returns an error if none is found or DNS does not respond.
 pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTrouble> {
     let system = system();
     let mut discovery = match (&search.domain, search.address) {
@@ -63,7 +64,7 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
     };
     match discovery.outcome() {
         Some(found) => Ok(found.clone()),
-        // Whoever named a domain named a server, if not by its address; that it cannot be found now is no reason to name another one.
+        // A caller that named a domain named a server indirectly; a temporary failure must not lead to another server.
         None if search.domain.is_some() && silence.is_some() => {
             Err(Error::new(Fault::Unavailable, tried(&discovery, silence.as_deref())).into())
         }
@@ -71,7 +72,7 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
     }
 }
 
-/// Where the DNS was asked in vain, and why what it has is of no use.
+/// Describes which names were queried without success, and why the records found are unusable.
 fn tried(discovery: &Discovery, silence: Option<&str>) -> String {
     let names = discovery.asked().iter().chain(discovery.question()).map(DomainName::as_str).collect::<Vec<_>>();
     let tried = match names.is_empty() {
@@ -82,7 +83,8 @@ fn tried(discovery: &Discovery, silence: Option<&str>) -> String {
     [tried].into_iter().chain(passed_over).chain(silence.map(str::to_owned)).collect::<Vec<_>>().join("; ")
 }
 
-/// Asks all that the search asks. What is wrong with the DNS, if something is: the other names may be served by others.
+/// Performs all queries of the search. Returns the last DNS error, if any, since other names may be served by other name
+/// servers.
 async fn ask(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<String> {
     let mut silence = None;
     while let Some(name) = discovery.question() {
@@ -95,9 +97,9 @@ async fn ask(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<Stri
     silence
 }
 
-/// The NAPTR records of a name; none if it has none, or is none.
+/// Returns the NAPTR records of a name; empty if it has none or does not exist.
 async fn look_up(resolver: &TokioResolver, name: &DomainName) -> Result<Vec<Naptr>, NetError> {
-    // With a dot at its end: it is not to be searched for below the domains of this machine.
+    // Fully qualified, so that the search list of this machine is not applied.
     let name = Name::from_ascii(format!("{name}."))?;
     match resolver.lookup(name, RecordType::NAPTR).await {
         Ok(found) => Ok(found.answers().iter().filter_map(|record| naptr(&record.data)).collect()),
@@ -106,7 +108,7 @@ async fn look_up(resolver: &TokioResolver, name: &DomainName) -> Result<Vec<Napt
     }
 }
 
-/// A record, unless it is of another type: aliases stand before what they lead to.
+/// Converts a record, ignoring other types such as aliases.
 fn naptr(data: &RData) -> Option<Naptr> {
     let RData::NAPTR(record) = data else { return None };
     Some(Naptr {
@@ -119,7 +121,7 @@ fn naptr(data: &RData) -> Option<Naptr> {
     })
 }
 
-/// What the system says of the DNS; none if it says nothing that can be used.
+/// Returns the system's resolver configuration, or `None` if it is unusable.
 fn system() -> Option<(ResolverConfig, ResolverOpts)> {
     let problem = match disk::read(Path::new(SYSTEM), MAX_SYSTEM_BYTES) {
         Ok(text) => match parse_resolv_conf(text) {
@@ -132,7 +134,7 @@ fn system() -> Option<(ResolverConfig, ResolverOpts)> {
     None
 }
 
-/// The domains of this machine. One without a dot is that of a home or of a laboratory.
+/// Returns the domains of this machine, except those without a dot, which are local names.
 fn domains(config: &ResolverConfig) -> Vec<DomainName> {
     let mut domains: Vec<DomainName> = Vec::new();
     for name in config.domain().into_iter().chain(config.search()) {
@@ -147,7 +149,7 @@ fn domains(config: &ResolverConfig) -> Vec<DomainName> {
     domains
 }
 
-/// What asks the name server at that address, else those of the system.
+/// Creates a resolver for the given name server, else for those of the system.
 fn resolver(dns: Option<SocketAddr>, system: Option<(ResolverConfig, ResolverOpts)>) -> Result<TokioResolver, String> {
     let named = dns.map(|address| (ResolverConfig::from_name_servers(vec![at(address)]), ResolverOpts::default()));
     let none = || format!("{SYSTEM} names no name server to ask");
@@ -160,7 +162,7 @@ fn resolver(dns: Option<SocketAddr>, system: Option<(ResolverConfig, ResolverOpt
     builder.build().map_err(|error| error.to_string())
 }
 
-/// The name server at an address, over UDP, and over TCP where answers are long.
+/// Returns the configuration of a name server, queried over UDP, and over TCP for long answers.
 fn at(address: SocketAddr) -> NameServerConfig {
     let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
         connection.port = address.port();
@@ -175,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A name server that has one record at one name, and tells of all others that they are none. Its address.
+    /// Starts a name server with one record at one name, which answers NXDOMAIN for all others. Returns its address.
     async fn name_server(name: &'static str, record: &'static [u8]) -> SocketAddr {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -188,19 +190,19 @@ mod tests {
         address
     }
 
-    /// The answer to a question (RFC 1035 §4.1).
+    /// Builds the answer to a query (RFC 1035 §4.1).
     fn answer(question: &[u8], name: &str, record: &[u8]) -> Vec<u8> {
         const HEADER: usize = 12;
         let wanted: Vec<u8> =
             name.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat()).collect();
         let labels = question[HEADER..].iter().position(|byte| *byte == 0).unwrap();
         let is_there = question[HEADER..HEADER + labels].eq_ignore_ascii_case(&wanted);
-        // It is an answer, and there is recursion; NXDOMAIN is 3. One question, perhaps one answer.
+        // Response with recursion available; NXDOMAIN is 3. One question, at most one answer.
         let counts = [0, 1, 0, u8::from(is_there), 0, 0, 0, 0];
         let mut answer = [&question[..2], &[0x81, if is_there { 0x80 } else { 0x83 }], &counts].concat();
         answer.extend(&question[HEADER..HEADER + labels + 5]);
         if is_there {
-            // The name of the question, NAPTR, IN, a minute.
+            // The queried name, NAPTR, IN, TTL of one minute.
             answer.extend([0xc0, HEADER as u8, 0, 35, 0, 1, 0, 0, 0, 60, 0, record.len() as u8]);
             answer.extend(record);
         }
@@ -213,7 +215,7 @@ mod tests {
         directories(&Search { domain, address, dns: Some(dns) }).await
     }
 
-    /// Order 100, preference 10, to the root.
+    /// Order 100, preference 10, empty replacement.
     const SECURE: &[u8] = b"\x00\x64\x00\x0a\x01u\x0aALTO:https\x24!.*!https://alto.example.net/secure!\x00";
     const INSECURE: &[u8] = b"\x00\x64\x00\x0a\x01u\x09ALTO:http\x1d!.*!http://alto.example.net/!\x00";
 

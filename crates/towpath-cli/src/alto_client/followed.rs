@@ -1,8 +1,9 @@
-//! Answers that are followed over the network, and what is done when that fails.
+//! Follows responses over the network, with retries.
 //!
-//! Each means has its tasks, which tell what changes to the one [`Followed`]; who is slow to take it makes them wait. When a connection is lost, or what came cannot be
-//! used, they begin anew after a pause, the longer the more often that happens in a row: the first time only if something came before. What a server
-//! refuses it refuses again, so that ends it; but one that had something may have been started again, and have it again in some minutes.
+//! Each means has its tasks, which send changes to one [`Followed`]; a slow receiver makes them wait. After a lost connection
+//! or an invalid response they restart with a backoff that grows with consecutive failures; at the beginning only if something
+//! was received before. A refusal is permanent, except from a server that had the resource before: it may have been restarted,
+//! and have it again in a few minutes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,41 +19,41 @@ use towpath_store::{
 
 use super::{AltoClient, AltoTrouble, asker::PATIENCE};
 
-/// How often answers are asked for that cannot be followed otherwise, unless it is said; nothing is asked more often than the latter.
+/// Default polling interval for responses that cannot be followed otherwise, and minimum interval.
 const EVERY: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// The pause before what failed begins anew; it doubles each time, up to the longest one.
+/// First backoff after a failure; it doubles up to the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What failed so long after it failed before held in between: longer than the longest silence and pause together.
+/// Failures this far apart are not consecutive: longer than the maximum silence and backoff together.
 const STEADY: Duration = Duration::from_secs(3 * 60);
 
-/// How long a change is waited for before it is asked for again: less than what a client takes for a stall, or a proxy for a dead connection.
+/// Maximum time to wait for a change before the request is repeated: shorter than stall timeouts of clients and proxies.
 const WAIT: Duration = Duration::from_secs(25);
 
-/// How many refusals in a row of a view that never told anything are borne: two views, each asked both ways.
+/// Maximum number of consecutive refusals of a view without any content: two views, each requested both ways.
 const MOST_REFUSALS: u32 = 4;
 
-/// How often in a row a server may have no longer what it had: for some minutes.
+/// Maximum number of consecutive absences of a resource that existed before: a few minutes.
 const MOST_ABSENCES: u32 = 14;
 
-/// By what means changes are learnt.
+/// Means of learning about changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// The first of the others that the directory has.
+    /// The first of the following means that the directory supports.
     Offered {
-        /// How often to ask if it has neither streams nor views.
+        /// Polling interval if it supports neither streams nor views.
         every: Duration,
     },
     /// One update stream (RFC 8895).
     Stream,
-    /// A TIPS view of each answer (RFC 9569).
+    /// A TIPS view per response (RFC 9569).
     Views,
-    /// Asking for each again and again.
+    /// Polling each response.
     Asking {
-        /// How often; at least 100 ms apart.
+        /// Polling interval; at least 100 ms.
         every: Duration,
     },
 }
@@ -63,19 +64,19 @@ impl Default for Means {
     }
 }
 
-/// A change of an answer. Costs, and the map whose PIDs they are between, change one after the other: `dependent-vtags` in the meta of the costs tells of which
-/// version of the map they are (RFC 7285 §11.2.3.6).
+/// A change of a response. Costs and the map of their PIDs change one after the other: `dependent-vtags` in the `meta` of the
+/// costs names the version of the map that they refer to (RFC 7285 §11.2.3.6).
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What its follower calls it.
+    /// Name given by the follower.
     pub name: String,
-    /// All of it, as it is now.
+    /// The current document.
     pub document: Arc<Document>,
 }
 
-/// Answers that are followed. Dropped, they no longer are.
+/// Followed responses. Dropping it ends the following.
 ///
-/// Memory: what is followed, at most 128 MiB of one stream and 32 MiB of one view as JSON, and the change that is told next.
+/// Memory: the responses as JSON, at most 128 MiB for a stream and 32 MiB per view, and the next change.
 #[derive(Debug)]
 pub struct Followed {
     changes: mpsc::Receiver<Told>,
@@ -85,7 +86,7 @@ pub struct Followed {
 type Told = Result<Change, AltoTrouble>;
 
 impl Followed {
-    /// Begins to follow, by these means.
+    /// Starts to follow by the given means.
     pub(super) fn begin(
         client: &AltoClient,
         wanted: BTreeMap<String, Wanted>,
@@ -95,7 +96,7 @@ impl Followed {
             return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
         }
         let directory = client.directory();
-        // One that waits to be taken is enough: who reads slowly is told by the server what it missed.
+        // A queue of one suffices: the server resends missed changes to a slow client.
         let (teller, changes) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
         match means {
@@ -129,31 +130,33 @@ impl Followed {
         Ok(Self { changes, _tasks: tasks })
     }
 
-    /// The next change; first each answer as it is, then all of an answer that is something else now. Several changes that came while nobody asked may be one. Nothing is lost
-    /// if this is dropped before it is ready.
+    /// Waits for the next change. First returns the current state of each response, then its full content whenever it changes.
+    /// Changes between two calls may be combined. Cancel-safe.
     ///
     /// # Errors
-    /// If the server refuses an answer, or tells no more of it: that one is followed no longer; the others are. If the server does not answer from the beginning, or more is
-    /// followed than there is memory for: then that is true of all that one stream was to tell.
+    /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the others are.
+    /// If the server does not respond from the beginning, or memory limits are exceeded, the error applies to all responses of
+    /// a stream.
     pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
         let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
         self.changes.recv().await.unwrap_or_else(over)
     }
 }
 
-/// Tells also how the following of something ended.
+/// Runs a task and sends its error, if any.
 async fn watch(following: impl Future<Output = Result<(), AltoTrouble>>, teller: mpsc::Sender<Told>) {
     if let Err(trouble) = following.await {
         tell(&teller, Err(trouble)).await;
     }
 }
 
-/// Waits until it is taken. Where nobody is left to take it, this task is about to end.
+/// Waits until the message is received. Without a receiver, this task is about to end.
 async fn tell(teller: &mpsc::Sender<Told>, told: Told) {
     let _ = teller.send(told).await;
 }
 
-/// Follows by one stream, until the server stops all of it. What the server refuses by itself gets a stream of its own, so that the others do not wait for it.
+/// Follows by one stream until the server stops all of it. Responses that the server refuses individually get streams of their
+/// own, so that the others do not wait.
 async fn by_stream(
     client: AltoClient,
     mut following: Following,
@@ -180,7 +183,7 @@ async fn by_stream(
     Ok(())
 }
 
-/// Follows one answer by a stream, until the server stops it.
+/// Follows one response by a stream until the server stops it.
 async fn by_own_stream(
     client: AltoClient,
     mut following: Following,
@@ -195,7 +198,7 @@ async fn by_own_stream(
     Ok(())
 }
 
-/// Reads one stream to its end: all of it is stopped, or why there is no more.
+/// Reads one stream until all its responses are stopped, or returns why it ended.
 async fn read_stream(
     client: &AltoClient,
     question: &Question,
@@ -224,7 +227,7 @@ async fn read_stream(
     Err(Error::new(Fault::Unavailable, "the server ended the update stream").into())
 }
 
-/// A view, which is closed when nobody needs it any more: a server has room for so many.
+/// A view that is closed when no longer needed, because servers limit their number.
 struct Watched {
     client: AltoClient,
     viewing: Viewing,
@@ -241,7 +244,7 @@ impl Drop for Watched {
 impl Watched {
     /// Closes a view.
     fn withdraw(&self, view: String) {
-        // Where the runtime is gone, the server will see for itself that nobody asks for it.
+        // Without a runtime, the server drops the view after a timeout.
         if let Ok(runtime) = Handle::try_current() {
             let client = self.client.clone();
             runtime.spawn(async move { client.0.asker.withdraw(&view).await });
@@ -249,13 +252,13 @@ impl Watched {
     }
 }
 
-/// Follows by a view, for ever.
+/// Follows by a view, indefinitely.
 async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), AltoTrouble> {
     let mut pauses = Pauses::default();
     loop {
         let before = view.viewing.view().map(str::to_owned);
         let step = view.step().await;
-        // One that is left for another would stay open.
+        // An abandoned view would stay open.
         if let Some(left) = before.filter(|_| view.viewing.view().is_none()) {
             view.withdraw(left);
         }
@@ -275,13 +278,13 @@ async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), Al
     }
 }
 
-/// What became of one question about a view.
+/// Outcome of one request about a view.
 enum Step {
-    /// The answer is something else now.
+    /// The response changed.
     Changed(Arc<Document>),
-    /// It is as it was.
+    /// The response is unchanged.
     Nothing,
-    /// The server refused the question; another one may lead on.
+    /// The server refused the request; another one may succeed.
     Elsewhere(AltoTrouble),
 }
 
@@ -298,9 +301,9 @@ impl Watched {
                 let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
                 Ok(changed.map_or(Step::Nothing, Step::Changed))
             }
-            // There was no change, as far as is known.
+            // No change within the wait time.
             Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
-            // What is out of reach has refused nothing, and what is too long is so everywhere.
+            // A network failure is not a refusal, and content that is too large remains so.
             Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.refused() => {
                 Ok(Step::Elsewhere(trouble))
             }
@@ -309,7 +312,7 @@ impl Watched {
     }
 }
 
-/// Follows by asking, for ever.
+/// Follows by polling, indefinitely.
 async fn by_asking(
     client: AltoClient,
     name: String,
@@ -336,28 +339,28 @@ async fn by_asking(
     }
 }
 
-/// The pauses of what fails now and then.
+/// Retry state after failures.
 #[derive(Debug, Clone, Default)]
 struct Pauses {
-    /// How often it failed since it worked last.
+    /// Number of failures since the last success.
     failures: u32,
-    /// How often in a row it had no longer what it had.
+    /// Number of consecutive absences of a resource that existed before.
     absences: u32,
     has_worked: bool,
-    /// When it failed last.
+    /// Time of the last failure.
     failed: Option<Instant>,
 }
 
 impl Pauses {
-    /// It works.
+    /// Resets the state after success.
     fn end(&mut self) {
         *self = Self { has_worked: true, ..Self::default() };
     }
 
-    /// Waits until it is time to begin anew.
+    /// Waits for the backoff before a retry.
     ///
     /// # Errors
-    /// The trouble, if that is of no use.
+    /// Returns the error if a retry is pointless.
     async fn bear(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
         if !self.bears(&trouble) {
             return Err(trouble);
@@ -366,7 +369,7 @@ impl Pauses {
         Ok(())
     }
 
-    /// Whether it is of use to begin anew.
+    /// Returns whether a retry is worthwhile.
     fn bears(&self, trouble: &AltoTrouble) -> bool {
         let is_absent = trouble.is_absence() && self.absences < MOST_ABSENCES;
         self.has_worked && (trouble.is_passing() || is_absent)
@@ -374,18 +377,19 @@ impl Pauses {
 
     async fn wait(&mut self, trouble: &AltoTrouble) {
         let now = clock::now();
-        // What held for so long does not fail in a row.
+        // Failures far apart are not consecutive.
         if self.failed.is_some_and(|before| now - before > STEADY) {
             self.failures = 0;
         }
         self.failed = Some(now);
         self.absences = if trouble.is_absence() { self.absences + 1 } else { 0 };
         let pause = self.next(random::number());
-        tracing::warn!("{trouble}; what is followed begins anew in {} ms", pause.as_millis());
+        tracing::warn!("{trouble}; retrying in {} ms", pause.as_millis());
         sleep(pause).await;
     }
 
-    /// The next pause: between one half and the whole of one that doubles, by `chance`, so that many clients do not come back in step.
+    /// Returns the next backoff: between one half and the whole of a doubling interval, by `chance`, so that clients do not
+    /// retry in step.
     fn next(&mut self, chance: u64) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
@@ -431,7 +435,7 @@ mod tests {
         pauses.end();
         assert!(absent.iter().all(|trouble| pauses.bears(trouble)));
         assert!(!pauses.bears(&refused("add/1/input/pids")));
-        // However long it was out of reach before.
+        // Regardless of how long it was unreachable before.
         for _ in 0..2 * MOST_ABSENCES {
             pauses.bear(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
         }

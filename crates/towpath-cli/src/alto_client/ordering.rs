@@ -1,4 +1,4 @@
-//! Replicas in the order in which they are to be tried, with what put them there.
+//! Orders replicas, with the values that determined their ranks.
 
 use std::net::IpAddr;
 
@@ -12,45 +12,46 @@ use towpath_alto::{
 use super::{AltoClient, AltoTrouble};
 use crate::order::hosts::Hosts;
 
-/// Hosts are looked up in this part of the time that a call may take: one that a name server is silent about should not use it up.
+/// Fraction of a call's time limit for resolving hosts, so that an unresponsive name server cannot use it up.
 const SHARE_OF_HOSTS: u32 = 3;
 
 /// A list of replicas in its new order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ordered {
-    /// The list, byte for byte as it was but for the order.
+    /// The list, unchanged except for the order.
     pub bytes: Vec<u8>,
-    /// Its files, in the order of the list.
+    /// Its files, in list order.
     pub files: Vec<OrderedFile>,
 }
 
 /// A file of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderedFile {
-    /// What the list calls it, with its scope if that is told; lines and arrays of URLs call it nothing.
+    /// Name in the list, with its scope if known; `None` in lines and arrays of URLs.
     pub name: Option<String>,
-    /// Its replicas, the best first, those that were left out last.
+    /// Its replicas, best first, with dropped ones last.
     pub places: Vec<Place>,
 }
 
-/// A replica with what is known of it.
+/// A replica with its known values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
-    /// Where it is, as the list says it.
+    /// URL as listed.
     pub url: String,
-    /// The value of each name in the statement, in the order of these; none where it is not known.
+    /// Value of each name in the statement, in statement order; `None` where unknown.
     pub values: Vec<(String, Option<Value>)>,
-    /// Whether the condition is true of it; none if that is unknown. True if there is no condition.
+    /// Result of the condition; `None` if unknown, true if there is no condition.
     pub holds: Option<bool>,
-    /// Whether it is no longer in the list, because the condition is not true of it.
+    /// Whether it was dropped from the list, because it does not satisfy the condition.
     pub is_left_out: bool,
 }
 
-/// Puts a list of replicas (URLs in lines, Rucio's JSON, a Metalink) into order, as `towpath order` does. `from` is the address that replicas are read from; if there is none, the
-/// one that the server sees. If it is `strict`, replicas of which the condition is not true are left out, else they come last.
+/// Orders a list of replicas (URLs in lines, Rucio's JSON, a Metalink) like `towpath order`. `from` is the address that
+/// replicas are read from; by default the one that the server sees. With `strict`, replicas that do not satisfy the condition
+/// are dropped, otherwise they come last.
 ///
 /// # Errors
-/// If the list cannot be read, none of its hosts has an address, or as [`AltoClient::survey`].
+/// Returns an error if the list cannot be read or none of its hosts has an address, or as [`AltoClient::survey`].
 pub async fn order(
     client: &AltoClient,
     list: Vec<u8>,
@@ -66,10 +67,10 @@ pub async fn order(
     judged(client, &replicas, &hosts, statement, configuration, from, strict).await
 }
 
-/// Ranks the replicas at these URLs: all of them, the best first. Where no host has an address, nothing is known of any.
+/// Ranks the replicas at these URLs, best first. If no host has an address, all values are unknown.
 ///
 /// # Errors
-/// If there are too many hosts, or as [`AltoClient::survey`].
+/// Returns an error if there are too many hosts, or as [`AltoClient::survey`].
 pub async fn rank(
     client: &AltoClient,
     urls: &[String],
@@ -85,7 +86,7 @@ pub async fn rank(
     Ok(ordered.files.into_iter().flat_map(|file| file.places).collect())
 }
 
-/// A list, and where its hosts are.
+/// Parses a list and resolves its hosts.
 async fn read(client: &AltoClient, list: Vec<u8>, from: Option<IpAddr>) -> Result<(Replicas, Hosts), AltoTrouble> {
     let replicas = Replicas::read(list).map_err(|error| AltoTrouble::Unusable(error.to_string()))?;
     let limit = client.0.limit / SHARE_OF_HOSTS;
@@ -112,29 +113,29 @@ async fn judged(
     Ok(Ordered { files: files.collect(), bytes: judge.write(replicas, &ranks) })
 }
 
-/// Judges the replicas of one file after the other.
+/// Ranks the replicas of one file after another.
 pub(crate) struct Judge<'a> {
     pub(crate) statement: &'a Statement,
     pub(crate) configuration: &'a Configuration,
     pub(crate) known: &'a Known,
     pub(crate) hosts: &'a Hosts,
-    /// Whether replicas are left out of which the condition is not true.
+    /// Whether to drop replicas that do not satisfy the condition.
     pub(crate) strict: bool,
 }
 
 impl Judge<'_> {
-    /// The replicas of each file in their order, those that are left out last.
+    /// Returns the ranked replicas of each file, with dropped ones last.
     pub(crate) fn ranks(&self, replicas: &Replicas) -> Vec<Vec<Ranked>> {
         replicas.files().iter().map(|file| self.ranks_of(file)).collect()
     }
 
-    /// The list in that order.
+    /// Writes the list in that order.
     pub(crate) fn write(&self, replicas: &Replicas, ranks: &[Vec<Ranked>]) -> Vec<u8> {
         let kept = ranks.iter().map(|ranks| self.kept(ranks).0.iter().map(|ranked| ranked.index).collect());
         replicas.write(&kept.collect::<Vec<Vec<usize>>>())
     }
 
-    /// The replicas of a file with their values, those that are left out as they come in the list.
+    /// Returns the replicas of a file with their values; dropped ones in list order.
     pub(crate) fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<Place> {
         let (kept, left_out) = self.kept(ranks);
         let mut left_out: Vec<&Ranked> = left_out.iter().collect();
@@ -149,14 +150,14 @@ impl Judge<'_> {
         all.map(place).collect()
     }
 
-    /// Those that stay in the list, and the others.
+    /// Splits the ranks into kept and dropped replicas.
     fn kept<'r>(&self, ranks: &'r [Ranked]) -> (&'r [Ranked], &'r [Ranked]) {
-        // Those of which it is true come first.
+        // Those that satisfy the condition come first.
         let wanted = ranks.partition_point(|ranked| ranked.holds == Some(true));
         ranks.split_at(if self.strict { wanted } else { ranks.len() })
     }
 
-    /// The replicas of a file in their order. Those that are as good as each other keep that of their priorities, and of the list.
+    /// Ranks the replicas of a file. Ties keep the order of their priorities, then that of the list.
     fn ranks_of(&self, file: &ReplicatedFile) -> Vec<Ranked> {
         let mut given: Vec<usize> = (0..file.replicas.len()).collect();
         given.sort_by_key(|index| file.replicas[*index].priority.unwrap_or(u32::MAX));

@@ -1,35 +1,36 @@
-//! Why nothing can be learnt of a server.
+//! Errors of the ALTO client.
 
 use towpath_alto::client::ClientError;
 use towpath_store::{Error, Fault, Kind};
 
 use crate::failure::Failure;
 
-/// Why there is no answer, or it is of no use.
+/// Why there is no usable response.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AltoTrouble {
-    /// The server does not answer, or it does not give what it lists.
+    /// The server does not respond, or lacks a resource that it lists.
     #[error(transparent)]
     Unanswered(#[from] Error),
-    /// What the server has or says is of no use, or what is asked for makes no sense.
+    /// The response is unusable, or the request is invalid.
     #[error(transparent)]
     Useless(#[from] ClientError),
-    /// What the caller gave cannot be used: a list of replicas, or a configuration.
+    /// Input of the caller is invalid: a list of replicas, or a configuration.
     #[error("{0}")]
     Unusable(String),
-    /// Nobody named a server, and the DNS has none.
+    /// No server was named, and DNS has none.
     #[error("{0}")]
     Unfound(String),
 }
 
 impl AltoTrouble {
-    /// That no host in the list has an address, so that nothing can be asked: rather the name server's fault than that of so many.
+    /// Creates the error that no host in the list has an address. More likely a fault of the name server than of all hosts.
     pub(crate) fn no_addresses() -> Self {
         let message = "none of the hosts in the list has an address: can the name server be reached?";
         Self::Unanswered(Error::new(Fault::Unavailable, message))
     }
 
-    /// The same of a question that a statement made. It is well-formed, so who refuses it is to blame, as one that does not answer is.
+    /// Converts the error of a survey. Its requests are well-formed, so that a refusal is the server's fault, like a missing
+    /// response.
     pub(super) fn of_survey(self) -> Self {
         match self {
             Self::Useless(refused @ ClientError::Refused { .. }) => {
@@ -39,7 +40,7 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether the server or the network is to blame, and not the one who asks.
+    /// Returns whether the server or the network is at fault, not the caller.
     pub fn is_servers(&self) -> bool {
         match self {
             Self::Unanswered(error) => !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied),
@@ -48,8 +49,9 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether the server refuses this one question, and may answer another: it says so as ALTO servers do, or that the question is bad or too long, or the answer is too long. That it
-    /// forbids something, or has not what it lists, may come from a proxy, and then all questions share it.
+    /// Returns whether the server refuses this request but may answer others: by an ALTO error, or because the request is
+    /// invalid or too long, or the response too large. A denial or a missing resource may come from a proxy, and then affects
+    /// all requests.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Unanswered(error) => {
@@ -60,7 +62,7 @@ impl AltoTrouble {
         }
     }
 
-    /// What the caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Unanswered(error) => error.kind(),
@@ -73,12 +75,12 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether it may go by itself: the same is worth being asked again, after a while.
+    /// Returns whether the error may be temporary, so that a later retry makes sense.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self.kind(), Kind::Unavailable | Kind::Corrupt | Kind::Internal)
     }
 
-    /// Whether the server has not what it was asked for, which it may have had before, and have again.
+    /// Returns whether the server lacks the resource, which it may have had before and may have again.
     pub(super) fn is_absence(&self) -> bool {
         match self {
             Self::Unanswered(error) => error.fault() == Fault::NotFound,
@@ -90,7 +92,7 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether there is more than is taken.
+    /// Returns whether a size limit was exceeded.
     pub(super) fn is_too_much(&self) -> bool {
         match self {
             Self::Unanswered(error) => error.fault() == Fault::TooLarge,
@@ -99,7 +101,7 @@ impl AltoTrouble {
         }
     }
 
-    /// Whether no answer came in the time allowed.
+    /// Returns whether the request timed out.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.fault() == Fault::TimedOut)
     }

@@ -110,7 +110,7 @@ pub(super) fn told(events: &[Event]) -> Vec<String> {
     events.iter().map(line).collect()
 }
 
-/// Returns the lines of [`told`] sorted, because the table encoder has no fixed order.
+/// Like [`told`], but sorted, because the table encoder has no fixed order.
 pub(super) fn sorted(events: &[Event]) -> Vec<String> {
     let mut lines = told(events);
     lines.sort();

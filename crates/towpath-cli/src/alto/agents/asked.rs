@@ -1,4 +1,4 @@
-//! Agents that are asked now and then: files are looked at, servers asked, and what changed is read anew.
+//! Polled agents: they check files and query servers, and read what changed.
 
 use std::{
     os::unix::fs::MetadataExt as _,
@@ -20,59 +20,60 @@ use crate::alto::{
     sources::{Before, Content, Knowledge, Material, Reading, Results},
 };
 
-/// How long a server may take for an answer, redirects and repetitions included.
+/// Maximum time for a server's response, including redirects and retries.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// The longest answer of a server: what a looking glass prints of all routes of the Internet has more, and is no question for it.
+/// Maximum size of a response. A looking glass prints more for all routes of the Internet, which should not be requested from
+/// one.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// An agent that is asked.
+/// A polled agent.
 #[derive(Debug)]
 pub(super) struct Asked {
     config: Arc<AgentConfig>,
     questions: Vec<Question>,
     client: Arc<Client>,
-    /// What told the version of each answer that was read last; none if nothing did, or none was read.
+    /// Version of each response last read; `None` if it has none or was not read.
     marks: Vec<Option<Mark>>,
-    /// Whether something is known of it already. What an earlier server knew may be forgotten at any time.
+    /// Whether facts are already known. Those from the snapshot may be dropped at any time.
     knows: Arc<AtomicBool>,
-    /// The last results of each of its documents, if it measures.
+    /// The last results of each document, if the agent reads measurements.
     results: Option<Results>,
 }
 
-/// What tells versions of an answer apart.
+/// Version of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mark {
-    /// Its number, how long it is, and when it was written: a copy may keep the time, but not the number.
+    /// Inode number, length and modification time: a copy may preserve the time, but not the inode number.
     File(u64, u64, Option<SystemTime>),
     /// An entity tag.
     Page(String),
 }
 
-/// An answer, if it is not the one of the mark, with its mark.
+/// A response and its version, unless unchanged.
 type Look = Option<(Content, Option<Mark>)>;
 
-/// What asks servers: without any token, for they are strangers.
+/// Creates an HTTP client without a token, since the servers are third parties.
 pub(super) fn client() -> Client {
     let stall = ANSWER_TIME;
     Client::new(Arc::new(ClientOptions { token: TokenSource::Nothing, stall, retries: 1, ..ClientOptions::default() }))
 }
 
 impl Asked {
-    /// An agent that was not asked yet, though something may be known of it from an earlier server.
+    /// Creates an agent that has not been polled; facts may be known from the snapshot.
     pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
         let questions = config.questions();
         let marks = vec![None; questions.len()];
         Self { config: Arc::new(config.clone()), questions, client, marks, knows, results: None }
     }
 
-    /// Asks for ever: at its times, and at once, all anew, when `anew` changes.
+    /// Polls indefinitely: at the configured interval, and immediately, rereading everything, when signalled.
     pub(super) async fn run(mut self, teller: Teller, mut anew: watch::Receiver<()>) {
         let mut failures = 0_u32;
         loop {
             let knew = self.knows();
             match self.ask().await {
-                // It was refused for the sake of what is forgotten.
+                // It was rejected relative to facts that have been dropped since.
                 Err(_) if knew && !self.knows() => continue,
                 Ok((knowledge, trouble)) => {
                     failures = 0;
@@ -93,7 +94,7 @@ impl Asked {
         }
     }
 
-    /// What it knows now, none if that is what it knew the last time; and what is wrong with a part of it.
+    /// Returns the agent's facts, or `None` if unchanged, and the problem with a part of them.
     async fn ask(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
         let mut looks = Vec::new();
         for (question, mark) in self.questions.iter().zip(&self.marks) {
@@ -106,8 +107,8 @@ impl Asked {
         for (question, look) in self.questions.iter().zip(looks) {
             let (content, mark) = match look {
                 Some(look) => look,
-                // It is as it was, but is needed together with what changed.
-                None => self.look_or_miss(question, None).await?.expect("who has no version is given one"),
+                // Unchanged, but needed together with the changed ones.
+                None => self.look_or_miss(question, None).await?.expect("a request without a version returns content"),
             };
             materials.push(Material { source: question.source.to_string(), content });
             marks.push(mark);
@@ -115,10 +116,10 @@ impl Asked {
         let (config, before) = (Arc::clone(&self.config), self.before());
         let read = spawn_blocking(move || config.read(materials, &before)).await;
         let Reading { knowledge, trouble } =
-            read.map_err(|error| format!("reading failed, which is a defect: {error}"))??;
+            read.map_err(|error| format!("internal error while reading: {error}"))??;
         self.marks = match trouble {
             None => marks,
-            // What was not read is to be looked at again.
+            // Parts that could not be read must be checked again.
             Some(_) => vec![None; marks.len()],
         };
         if let Knowledge::Results(results) = &knowledge {
@@ -128,7 +129,7 @@ impl Asked {
         Ok((Some(knowledge), trouble))
     }
 
-    /// What is known of it already.
+    /// Returns the previous knowledge.
     fn before(&self) -> Before {
         match &self.results {
             Some(results) => Before::Results(results.clone()),
@@ -141,7 +142,7 @@ impl Asked {
         self.knows.load(Ordering::Relaxed)
     }
 
-    /// The same; that there is no answer is one where an earlier one may stand in.
+    /// Like [`Self::look`], but a missing response is not an error if an earlier one can replace it.
     async fn look_or_miss(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
         let looked = self.look(question, mark).await;
         looked.or_else(|trouble| match &self.results {
@@ -187,8 +188,8 @@ impl Asked {
 
 async fn look_at_file(path: PathBuf, mark: Option<&Mark>) -> Result<Look, String> {
     let looking = spawn_blocking(move || (mark_of_file(&path), path));
-    let (found, path) = looking.await.map_err(|error| format!("looking failed, which is a defect: {error}"))?;
-    // What is written until it is read has another mark than this.
+    let (found, path) = looking.await.map_err(|error| format!("internal error while checking the file: {error}"))?;
+    // A write between now and reading the file changes this mark.
     let found = found.map_err(|error| error.to_string())?;
     Ok((mark != Some(&found)).then_some((Content::File(path), Some(found))))
 }

@@ -1,6 +1,7 @@
-//! Agents that listen: routers connect and tell their routes by BMP (RFC 7854).
+//! Listening agents: routers connect and send their routes over BMP (RFC 7854).
 //!
-//! Each connection has its own [`Stream`]; what it tells is kept by [`Sessions`], and told to the server when it changed, all connections at once.
+//! Each connection has its own [`Stream`]; [`Sessions`] keeps the routes of all connections, which are reported together when
+//! they change.
 
 mod sessions;
 
@@ -30,13 +31,13 @@ use self::sessions::Sessions;
 use super::Teller;
 use crate::alto::sources::Knowledge;
 
-/// What is read at once of a connection.
+/// Size of the read buffer of a connection.
 const READ_BYTES: usize = 64 << 10;
 
-/// How long to wait when the system has no room for another connection.
+/// Delay after the system refuses another connection.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
-/// Where routers connect to.
+/// Accepts connections of routers.
 #[derive(Debug)]
 pub(super) struct Collector {
     listener: TcpListener,
@@ -46,7 +47,7 @@ pub(super) struct Collector {
     heard: Arc<Heard>,
 }
 
-/// What connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 struct Heard {
     name: Arc<str>,
@@ -55,11 +56,12 @@ struct Heard {
 }
 
 impl Collector {
-    /// Listens. Routers outside of `from` are turned away; changes are told `settle` after the first of them, and routes go `hold` after their connection if they are not told
-    /// again. What `earlier` routers told before the process began holds as if their connections had ended now.
+    /// Binds the listener. Routers outside of `from` are rejected. Changes are reported `settle` after the first of them, and
+    /// routes that are not sent again expire `hold` after their connection. Routes from `earlier` runs are kept as if their
+    /// connections had just ended.
     ///
     /// # Errors
-    /// The system's: the address is in use, or not ours.
+    /// Returns the system's error if the address is in use or not local.
     pub(super) fn bind(
         name: &Arc<str>,
         listen: SocketAddr,
@@ -74,7 +76,8 @@ impl Collector {
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
 
-    /// Listens for ever. Who is missed and has no route any more is forgotten when `anew` changes. Dropping the future closes all connections.
+    /// Accepts connections indefinitely. A reload signal forgets missing routers without routes. Dropping the future closes
+    /// all connections.
     pub(super) async fn run(self, teller: Teller, anew: watch::Receiver<()>) {
         tokio::join!(self.accept(), self.tell(&teller, anew));
     }
@@ -94,16 +97,19 @@ impl Collector {
             }
             match self.heard.sessions().begin(address) {
                 Some(number) => {
-                    // It may have been missed.
+                    // The router may have been missing.
                     self.heard.changed.notify_one();
                     connections.spawn(listen(stream, address, number, Arc::clone(&self.heard)));
                 }
-                None => tracing::warn!("agent {}: {address} is one router too many", self.heard.name),
+                None => tracing::warn!(
+                    "agent {}: rejecting connection from {address}: router limit reached",
+                    self.heard.name
+                ),
             }
         }
     }
 
-    /// Tells what changed.
+    /// Reports changes.
     async fn tell(&self, teller: &Teller, mut anew: watch::Receiver<()>) {
         loop {
             let expiry = self.heard.sessions().next_expiry(self.hold);
@@ -126,14 +132,14 @@ impl Collector {
         }
     }
 
-    /// What is known now, and what is wrong with it.
+    /// Returns the current facts and their problem.
     fn gather(&self) -> (Facts, Option<String>) {
         let mut sessions = self.heard.sessions();
         sessions.expire(clock::now(), self.hold);
         let facts = Facts { routers: sessions.routers(), ..Facts::default() };
         let trouble = sessions.gone().map(|address| format!("the connection of {address} ended"));
         let is_partial = sessions.awaits_earlier();
-        (facts, trouble.or_else(|| is_partial.then(|| "routers have not told all their routes since the start".into())))
+        (facts, trouble.or_else(|| is_partial.then(|| "routers have not sent all their routes since the start".into())))
     }
 }
 
@@ -142,7 +148,7 @@ impl Heard {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what came on a connection. Why it is to end, if it is.
+    /// Processes received data. Returns the reason if the connection must be closed.
     fn take(&self, number: u64, stream: &mut Stream) -> Option<String> {
         let mut sessions = self.sessions();
         let mut has_changed = false;
@@ -151,18 +157,18 @@ impl Heard {
                 Ok(Some(BmpEvent::Change(event))) => {
                     has_changed = true;
                     if !sessions.take(number, event) {
-                        break Some("it has more routes or peers than are kept of one router".into());
+                        break Some("more routes or peers than the limit for one router".into());
                     }
                 }
                 Ok(Some(BmpEvent::Up { router })) => {
-                    // Nothing goes yet, but it is known now when it will.
+                    // Nothing expires yet, but the expiry time is now known.
                     has_changed = true;
                     sessions.renew(number, router, clock::now());
                 }
                 Ok(Some(BmpEvent::Session { name, .. })) => {
-                    tracing::info!("agent {}: the router calls itself {:?}", self.name, name.unwrap_or_default());
+                    tracing::info!("agent {}: router name {:?}", self.name, name.unwrap_or_default());
                 }
-                Ok(Some(BmpEvent::End { reason })) => break Some(format!("it says: {reason:?}")),
+                Ok(Some(BmpEvent::End { reason })) => break Some(format!("terminated by the router: {reason:?}")),
                 Ok(None) => break None,
                 Err(error) => break Some(error.to_string()),
             }
@@ -175,10 +181,10 @@ impl Heard {
     }
 }
 
-/// Follows one connection to its end.
+/// Reads one connection to its end.
 async fn listen(mut connection: TcpStream, address: IpAddr, number: u64, heard: Arc<Heard>) {
     let name = &heard.name;
-    tracing::info!("agent {name}: {address} is connected");
+    tracing::info!("agent {name}: connection from {address}");
     let mut stream = Stream::default();
     let mut buffer = vec![0; READ_BYTES];
     let end = loop {
@@ -187,7 +193,7 @@ async fn listen(mut connection: TcpStream, address: IpAddr, number: u64, heard: 
             Ok(length) => stream.feed(&buffer[..length]),
             Err(error) => break error.to_string(),
         }
-        // Large tables are copied when they are still answered from, which takes its time.
+        // Changing a large table copies it if it is in use, which may block.
         if let Some(end) = block_in_place(|| heard.take(number, &mut stream)) {
             break end;
         }
@@ -195,7 +201,7 @@ async fn listen(mut connection: TcpStream, address: IpAddr, number: u64, heard: 
     if let Some(first) = stream.first_skipped() {
         tracing::warn!("agent {name}: {address}: {} messages were skipped, the first: {first}", stream.skipped());
     }
-    tracing::warn!("agent {name}: {address} is gone: {end}");
+    tracing::warn!("agent {name}: connection from {address} closed: {end}");
     heard.sessions().end(number, clock::now());
     heard.changed.notify_one();
 }

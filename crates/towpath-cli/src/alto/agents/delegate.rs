@@ -1,7 +1,7 @@
-//! Agents that are asked when a request comes: another ALTO server, or a program.
+//! Delegates: agents queried on demand, either another ALTO server or a program.
 //!
-//! What is needed comes from the [`Desk`] in rounds; each makes a few questions, and each of these is settled for itself. Who does not answer is left alone for a while, longer each time;
-//! until then requests are answered without it.
+//! The [`Desk`] supplies the needed items in rounds of a few questions, each settled separately. A delegate that does not
+//! answer is left alone for a while, longer each time; meanwhile requests are answered without it.
 
 mod dialogue;
 #[cfg(test)]
@@ -41,22 +41,22 @@ use crate::{
     alto_client::{AltoClient, PATIENCE},
 };
 
-/// How many questions of a round another server is asked at a time.
+/// Maximum number of concurrent questions to a server within a round.
 const AT_A_TIME: usize = 4;
 
-/// What is learnt by one question.
+/// Values learned from one question.
 type Told = Vec<(Item, Value)>;
 
-/// Why a question has no answer, or no whole one, for people.
+/// Why a question has no complete answer, as a message.
 #[derive(Debug)]
 enum Unanswered {
-    /// That was told, and the rest did not come, which may be the question's fault: nothing is known of it, as if it had not been told.
+    /// The answer is partial, possibly because of the question itself: the remaining items count as unknown.
     Partly(Told, String),
-    /// Who is asked is not there, so that it has to be asked once more.
+    /// The delegate is unreachable, so that the question must be repeated.
     Gone(String),
 }
 
-/// An agent that is asked, and what is needed of it.
+/// A delegate and the items needed from it.
 pub(super) struct Delegated {
     pub(super) config: DelegateConfig,
     pub(super) desk: Arc<Desk>,
@@ -65,7 +65,7 @@ pub(super) struct Delegated {
 }
 
 impl Delegated {
-    /// Asks what is needed, for ever. What was learnt is forgotten when `anew` changes.
+    /// Answers the desk's questions indefinitely. A reload signal drops learned values.
     pub(super) async fn run(self, teller: Teller, mut anew: watch::Receiver<()>) {
         let mut restarts = Restarts::default();
         loop {
@@ -90,7 +90,7 @@ impl Delegated {
         }
     }
 
-    /// Asks until it is time to open it anew, or until there is trouble.
+    /// Serves questions until the source must be reopened or fails.
     async fn serve(
         &self,
         source: &mut Source,
@@ -111,7 +111,7 @@ impl Delegated {
                 () = &mut is_due, if source.may_change() => return None,
                 trouble = source.has_ended() => return Some(trouble),
                 told = anew.changed() => {
-                    // Else nobody is there any more who could tell: the server ends.
+                    // The sender is gone: the server stops.
                     told.ok()?;
                     self.desk.forget();
                     match source.may_change() {
@@ -126,7 +126,7 @@ impl Delegated {
         }
     }
 
-    /// Puts these questions, until there is trouble. Each is settled once it is answered.
+    /// Asks the questions until a failure. Each is settled when it is answered.
     async fn put(
         &self,
         questions: Vec<Question>,
@@ -153,7 +153,7 @@ impl Delegated {
         }
     }
 
-    /// Puts several at a time. Once there is trouble no other is put, but what was put is still waited for.
+    /// Asks several questions concurrently. After a failure no new ones are sent, but those in flight are awaited.
     async fn put_to_server<F: Future<Output = (Question, Result<Told, Unanswered>)>>(
         &self,
         questions: Vec<Question>,
@@ -172,7 +172,7 @@ impl Delegated {
         first
     }
 
-    /// Settles a question. What is wrong with who was asked, if something is.
+    /// Settles a question. Returns the problem of the delegate, if any.
     fn settle(&self, question: &Question, answer: Result<Told, Unanswered>, restarts: &mut Restarts) -> Option<String> {
         match answer {
             Ok(told) => {
@@ -207,7 +207,7 @@ impl Delegated {
         }
     }
 
-    /// Asks a program for nothing, which it has to answer all the same.
+    /// Asks a program an empty question, which it must still answer.
     async fn prove(&self, dialogue: &mut Dialogue) -> Result<(), String> {
         let Askable { metrics, properties } = self.config.askable();
         let question = match metrics.into_iter().next() {
@@ -220,7 +220,7 @@ impl Delegated {
         }
     }
 
-    /// What the settings say that it can be asked for; if they say nothing, what it says itself.
+    /// Returns the items to request from the delegate: as configured, else all that it offers.
     fn offered(&self, source: &Source) -> Result<Askable, String> {
         let wanted = self.config.askable();
         let Source::Server(server) = source else { return Ok(wanted) };
@@ -239,7 +239,7 @@ impl Delegated {
     }
 }
 
-/// Who is asked.
+/// The delegate's backend.
 enum Source {
     Server(AltoClient),
     Program(Box<Dialogue>),
@@ -248,12 +248,12 @@ enum Source {
 }
 
 impl Source {
-    /// Whether what it can be asked for may be something else one day.
+    /// Returns whether its offer may change over time.
     fn may_change(&self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// Waits until it has ended, and says how; for ever if it is a server.
+    /// Waits for its end and returns the reason; never returns for a server.
     async fn has_ended(&mut self) -> String {
         match self {
             Self::Server(_) => pending().await,
@@ -264,7 +264,7 @@ impl Source {
     }
 }
 
-/// What a server says to a question, which comes back. That it refuses it is told in the log, and nothing is learnt by it.
+/// Asks a server and returns the question with the answer. A refusal is logged and yields no values.
 async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Question, Result<Told, Unanswered>) {
     let mut told = Told::new();
     for Posting { resource, asks, input } in server.directory().postings(&question) {
@@ -273,7 +273,7 @@ async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Que
             Err(trouble) if trouble.is_refusal() => {
                 tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
             }
-            // It may be the server that is late, and not this answer.
+            // Distinguish a slow answer from an unreachable server.
             Err(trouble) if trouble.is_late() && server.is_there().await => {
                 return (question, Err(Unanswered::Partly(told, trouble.to_string())));
             }
@@ -283,7 +283,7 @@ async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Que
     (question, Ok(told))
 }
 
-/// Whether a value is no longer than those that agents tell.
+/// Returns whether a value is within the length limit for agents.
 fn is_short(value: &Value) -> bool {
     value.is_number() || value.to_string().len() <= MAX_VALUE_BYTES
 }

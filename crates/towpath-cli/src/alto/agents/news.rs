@@ -1,7 +1,8 @@
-//! What agents told and is not answered from yet.
+//! Reports of agents that have not been applied yet.
 //!
-//! News of one agent may contradict what others tell: a PID has gone of which another one tells costs. Then it alone keeps what it knew before, and is stale; what the others tell is taken, also
-//! where only all of theirs together makes a world. Its news is tried again whenever an agent tells something else, after theirs.
+//! New facts of one agent may conflict with those of others: it drops a PID for which another agent has costs. Then only that
+//! agent keeps its previous facts and is stale; the reports of the others are applied, even if they fit only together. A
+//! conflicting report is retried whenever another agent reports, after the new reports.
 
 use std::{iter, mem};
 
@@ -14,17 +15,17 @@ use crate::alto::{
     sources::{Knowledge, Pids, Results},
 };
 
-/// What an agent told.
+/// Facts reported by an agent.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) facts: Facts,
-    /// What its facts follow from, if it measures.
+    /// The measurements that the facts derive from, if any.
     results: Option<Results>,
-    /// Whether they follow from these results and from the PIDs that there are.
+    /// Whether the facts match these measurements and the current PIDs.
     is_understood: bool,
 }
 
-/// What an agent was before its news was taken.
+/// State of an agent before its news was applied.
 pub(super) struct Earlier {
     told: Told,
     is_remembered: bool,
@@ -47,7 +48,7 @@ impl From<Knowledge> for Told {
 }
 
 impl Told {
-    /// Whether it is that.
+    /// Returns whether the facts equal `knowledge`.
     fn is(&self, knowledge: &Knowledge) -> bool {
         match knowledge {
             Knowledge::Facts(facts) => self.results.is_none() && **facts == self.facts,
@@ -55,7 +56,7 @@ impl Told {
         }
     }
 
-    /// Makes facts of results, where that was not done yet.
+    /// Derives the facts from measurements if outdated.
     fn understand(&mut self, pids: &Pids) {
         if let Some(results) = self.results.as_ref().filter(|_| !self.is_understood) {
             self.facts = results.facts(pids);
@@ -65,13 +66,13 @@ impl Told {
 }
 
 impl Agents {
-    /// Answers from what agents know now, if that is something else than before. Whether it is. News that makes no world with the rest is left aside, and told in the log.
+    /// Updates the responses if facts changed, and returns whether they did. Conflicting news is set aside and logged.
     pub(super) fn renew(&mut self, answers: &Answers) -> bool {
         self.note_stale();
         if !mem::take(&mut self.has_news) {
             return false;
         }
-        // Who contradicted others before most likely does so still.
+        // Agents with an earlier conflict most likely still have it.
         let fresh = self.who_waits(|agent| agent.misfit.is_none());
         let earlier = self.take_news(&fresh);
         let outcome = answers.renew(self.facts(), self.stale());
@@ -82,7 +83,7 @@ impl Agents {
         if outcome.is_err() || has_taken_more {
             self.note_stale();
             if let Err(fault) = answers.renew(self.facts(), self.stale()) {
-                tracing::error!("without what agents told last, {fault}; the world before holds");
+                tracing::error!("without the latest reports, {fault}; keeping the previous network state");
             }
         }
         self.agents.iter_mut().filter(|agent| agent.news.is_none()).for_each(|agent| agent.misfit = None);
@@ -90,13 +91,13 @@ impl Agents {
         true
     }
 
-    /// The numbers of agents whose news is not taken yet and of which that holds.
+    /// Returns the agents that have news and satisfy `holds`.
     pub(super) fn who_waits(&self, holds: impl Fn(&Agent) -> bool) -> Vec<usize> {
         let agents = self.agents.iter().enumerate();
         agents.filter(|(_, agent)| agent.news.is_some() && holds(agent)).map(|(number, _)| number).collect()
     }
 
-    /// Takes the news of these agents. What they were before, by their numbers.
+    /// Applies the news of these agents and returns their previous state.
     pub(super) fn take_news(&mut self, whose: &[usize]) -> Vec<(usize, Earlier)> {
         let take = |number: &usize| Some((*number, self.agents[*number].take_news()?));
         let earlier = whose.iter().filter_map(take).collect();
@@ -105,7 +106,7 @@ impl Agents {
         earlier
     }
 
-    /// What these agents knew before holds; what they told since is left aside.
+    /// Restores the previous state of these agents and sets their news aside.
     fn leave_aside(&mut self, earlier: Vec<(usize, Earlier)>) {
         for (number, earlier) in earlier {
             self.agents[number].leave_aside(earlier);
@@ -113,7 +114,8 @@ impl Agents {
         self.put_together();
     }
 
-    /// Takes the news of all agents that wait, as far as it makes a world with what is known. Whether there was such. Of the others it is noted why theirs makes none.
+    /// Applies all pending news that fits the known facts. Returns whether there was any, and records the conflicts of the
+    /// rest.
     fn take_what_fits(&mut self, answers: &Answers) -> bool {
         let mut has_taken = false;
         loop {
@@ -127,7 +129,7 @@ impl Agents {
                     false
                 }
             });
-            // What was taken may be what others need.
+            // The applied news may resolve other conflicts.
             if is_taken {
                 has_taken = true;
                 continue;
@@ -137,10 +139,10 @@ impl Agents {
         }
     }
 
-    /// Takes the news of these agents, if it makes a world with what all others were taken to know.
+    /// Applies the news of these agents if it fits the applied facts of all others.
     ///
     /// # Errors
-    /// If it makes none; then it is left aside.
+    /// Returns the conflict; the news is set aside then.
     fn takes(&mut self, whose: &[usize], answers: &Answers) -> Result<(), Unservable> {
         let earlier = self.take_news(whose);
         let fits = answers.would_renew(self.facts());
@@ -150,7 +152,7 @@ impl Agents {
         fits
     }
 
-    /// Makes facts of all that was told and taken.
+    /// Derives the facts of all agents from their applied reports.
     fn put_together(&mut self) {
         let mut pids = Pids::default();
         for (map, names) in self.agents.iter().flat_map(|agent| &agent.told.facts.network_map) {
@@ -163,7 +165,7 @@ impl Agents {
         self.agents.iter_mut().for_each(|agent| agent.told.understand(&self.pids));
     }
 
-    /// Notes of each since when it is stale, and whether one began or ceased to be.
+    /// Updates the staleness of all agents.
     fn note_stale(&mut self) {
         for agent in &mut self.agents {
             let was_stale = agent.stale_since_s.is_some();
@@ -173,10 +175,10 @@ impl Agents {
     }
 }
 
-/// Whose news to try together, of those that wait: that of all, that of all but one, beginning without the first, and that of one alone.
+/// Returns the combinations of pending news to try: all, all but one (starting without the first), and single ones.
 fn attempts(waiting: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     let without = |one: &usize| waiting.iter().copied().filter(|other| other != one).collect();
-    // Of two, all but one is one alone.
+    // With two, all but one is already a single one.
     let count = match waiting.len() {
         0 => 0,
         1 => 1,
@@ -190,7 +192,7 @@ fn attempts(waiting: &[usize]) -> impl Iterator<Item = Vec<usize>> {
 }
 
 impl Agent {
-    /// Takes note of what it knows now. Whether that is something else than it told last.
+    /// Stores the agent's latest facts. Returns whether they differ from its last report.
     pub(super) fn learn(&mut self, knowledge: Knowledge) -> bool {
         let is_new = !self.news.as_ref().unwrap_or(&self.told).is(&knowledge);
         if self.told.is(&knowledge) {
@@ -201,7 +203,7 @@ impl Agent {
         is_new
     }
 
-    /// Takes its news, if there is any. What it was before.
+    /// Applies the agent's news, if any, and returns the previous state.
     fn take_news(&mut self) -> Option<Earlier> {
         let told = mem::replace(&mut self.told, self.news.take()?);
         self.told.is_understood = false;
@@ -209,14 +211,14 @@ impl Agent {
         Some(Earlier { told, is_remembered, stale_since_s: self.stale_since_s })
     }
 
-    /// What it knew before holds; what it told since is left aside.
+    /// Restores the previous state and sets the news aside.
     fn leave_aside(&mut self, earlier: Earlier) {
         self.news = Some(mem::replace(&mut self.told, earlier.told));
         self.told.is_understood = false;
         (self.is_remembered, self.stale_since_s) = (earlier.is_remembered, earlier.stale_since_s);
     }
 
-    /// Notes why its news makes no world; told in the log if it was not so before.
+    /// Stores the conflict of its news, and logs it if new.
     fn note_misfit(&mut self, fault: String) {
         if self.misfit.as_ref() != Some(&fault) {
             tracing::error!("agent {}: with what it tells, {fault}; what it knew before holds", self.name);
@@ -224,7 +226,7 @@ impl Agent {
         self.misfit = Some(fault);
     }
 
-    /// Notes since when what it knows may not be as the network is.
+    /// Updates since when the agent's facts may be out of date.
     fn note_stale(&mut self) {
         let is_stale = self.trouble.is_some() || self.news.is_some() || self.is_remembered;
         self.stale_since_s = is_stale.then(|| self.stale_since_s.unwrap_or_else(clock::unix_s));

@@ -1,27 +1,27 @@
-//! How long agents wait: those that are asked, and those that have to be started again. No clock.
+//! Polling intervals and restart backoff of agents. No clock.
 
 use std::time::Duration;
 
-/// No agent asks more often, whatever its settings say.
+/// Minimum polling interval, whatever the settings.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// By how much an agent that fails is asked less often, at most.
+/// Maximum factor for the interval of a failing agent.
 const LONGEST_FACTOR: u32 = 10;
 
-/// The pause before a program is started again; it doubles each time.
+/// Backoff before the first restart of a program; it doubles each time up to `LONGEST`.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// A program that ran for so long worked.
+/// A program that ran this long is considered working.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// The pause before an agent is asked again that failed so often in a row.
+/// Returns the interval before the next poll after `failures` consecutive failures.
 pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
     let factor = LONGEST_FACTOR.min(1 << failures.min(LONGEST_FACTOR));
     refresh.saturating_mul(factor).max(SHORTEST)
 }
 
-/// The pauses of one program, or of who is asked when a request comes.
+/// Restart backoff of one program or delegate.
 #[derive(Debug)]
 pub(super) struct Restarts {
     next: Duration,
@@ -34,19 +34,19 @@ impl Default for Restarts {
 }
 
 impl Restarts {
-    /// It worked: the next pause is the first one again.
+    /// Resets the backoff after success.
     pub(super) fn note_work(&mut self) {
         self.next = FIRST;
     }
 
-    /// It ran for so long.
+    /// Resets the backoff if the program ran long enough.
     pub(super) fn note_run(&mut self, ran: Duration) {
         if ran >= STEADY {
             self.note_work();
         }
     }
 
-    /// The pause now.
+    /// Returns the current backoff and increases the next one.
     pub(super) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST);

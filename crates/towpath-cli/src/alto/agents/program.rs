@@ -1,4 +1,4 @@
-//! Agents that are programs: they print what they know, and run as long as the server.
+//! Program agents: they print facts, and run as long as the server.
 
 use std::{io, pin::pin, process::Stdio, sync::Arc, time::Duration};
 
@@ -21,19 +21,19 @@ use towpath_store::sys::clock;
 use super::{Teller, pauses::Restarts};
 use crate::alto::sources::Knowledge;
 
-/// What is read at once of what a program prints.
+/// Size of the read buffer for a program's output.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
-/// What is kept of a line that a program prints for people.
+/// Maximum length of a log line from a program's standard error; the rest is cut off.
 const LOGGED_BYTES: usize = 4 << 10;
 
-/// How often it is looked whether a program has ended.
+/// Interval at which a program's end is checked.
 const END_LOOKS: Duration = Duration::from_secs(1);
 
-/// How long to wait for what a program that has ended printed.
+/// How long to wait for the remaining output of an ended program.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs a program for ever: it is started again, later each time, when it ends. Dropping the future kills it, and all that it started in its process group.
+/// Runs a program indefinitely, restarting it with increasing backoff. Dropping the future kills the program's process group.
 pub(super) async fn run(command: Vec<String>, teller: Teller) {
     let mut restarts = Restarts::default();
     loop {
@@ -46,7 +46,7 @@ pub(super) async fn run(command: Vec<String>, teller: Teller) {
     }
 }
 
-/// Runs it until it ends or prints nothing more, and says how it ended.
+/// Runs it until it ends or closes its output, and returns how it ended.
 async fn run_once(command: &[String], teller: &Teller) -> String {
     let mut program = match Running::start(command, Stdio::null()) {
         Ok(program) => program,
@@ -56,7 +56,7 @@ async fn run_once(command: &[String], teller: &Teller) -> String {
     let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(&teller.name)))));
     if let Some(output) = output {
         let following = pin!(follow(output, teller));
-        // What it started may hold its output for ever.
+        // Processes that it started may keep its output open indefinitely.
         if let Either::Right(((), following)) = select(following, pin!(program.has_ended())).await {
             let _ = timeout(LAST_WORDS, following).await;
         }
@@ -68,13 +68,13 @@ async fn run_once(command: &[String], teller: &Teller) -> String {
     ended
 }
 
-/// A program, with all that it starts: a process group of its own, which is killed when this is dropped.
+/// A running program in a process group of its own, which is killed on drop.
 pub(super) struct Running {
     pub(super) child: Child,
 }
 
 impl Running {
-    /// Starts it, with that as its input, and with its output and what it prints for people to be read.
+    /// Starts the program with piped output and error streams.
     pub(super) fn start(command: &[String], input: Stdio) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
@@ -82,7 +82,7 @@ impl Running {
         Ok(Self { child: command.process_group(0).spawn()? })
     }
 
-    /// Waits until the program itself has ended. Its end is only looked at, so that its number still is its group's.
+    /// Waits until the program has ended, without reaping it, so that its process ID remains valid for the group.
     pub(super) async fn has_ended(&self) {
         let Some(number) = self.number() else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -91,12 +91,12 @@ impl Running {
         }
     }
 
-    /// Its process. None once its end was heard of: then the number may be another's.
+    /// Returns its process ID, or `None` once it was reaped and the ID may be reused.
     fn number(&self) -> Option<Pid> {
         self.child.id().and_then(|number| i32::try_from(number).ok()).and_then(Pid::from_raw)
     }
 
-    /// Ends what is left of it, and says how it ended.
+    /// Kills what remains of its group, and returns how it ended.
     pub(super) async fn ended(&mut self) -> String {
         self.kill();
         match self.child.wait().await {
@@ -107,7 +107,7 @@ impl Running {
 
     fn kill(&self) {
         if let Some(group) = self.number() {
-            // There may be nobody left.
+            // The group may be empty.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -119,7 +119,7 @@ impl Drop for Running {
     }
 }
 
-/// Takes what a program prints, until it prints nothing more.
+/// Processes a program's output until it is closed.
 async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
     let cutter = Cutter::new(MAX_LINE_BYTES);
     let mut reader = Reader { name: &teller.name, cutter, lines: Lines::default(), skipped: 0 };
@@ -129,24 +129,24 @@ async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
             Ok(0) | Err(_) => return reader.tell_skipped(),
             Ok(length) => length,
         };
-        // Large tables are copied when they are still answered from, which takes its time.
+        // Changing a large table copies it if it is in use, which may block.
         if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
             teller.tell(Some(Knowledge::of(facts)), None).await;
         }
     }
 }
 
-/// What one run of a program has told.
+/// State of one run of a program.
 struct Reader<'a> {
     name: &'a str,
     cutter: Cutter,
     lines: Lines,
-    /// Bad lines since the last commit.
+    /// Number of invalid lines since the last commit.
     skipped: u64,
 }
 
 impl Reader<'_> {
-    /// Takes what was printed. The facts as they are now, if it committed.
+    /// Processes output. Returns the current facts if the program committed.
     fn take(&mut self, bytes: &[u8]) -> Option<Facts> {
         let Self { name, cutter, lines, skipped } = self;
         let mut is_committed = false;
@@ -165,7 +165,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The first one was told at once.
+    /// The first one was logged immediately.
     fn tell_skipped(&mut self) {
         let skipped = std::mem::take(&mut self.skipped);
         if skipped > 1 {
@@ -174,7 +174,7 @@ impl Reader<'_> {
     }
 }
 
-/// Passes what a program prints for people on to the log, until it prints nothing more.
+/// Copies a program's standard error to the log until it is closed.
 pub(super) async fn log(mut errors: impl AsyncRead + Unpin, name: Arc<str>) {
     let mut cutter = Cutter::new(LOGGED_BYTES);
     let mut buffer = vec![0; LOGGED_BYTES];

@@ -1,4 +1,4 @@
-//! Where requests and the agent that they ask meet.
+//! Queue between requests and the delegate that answers them.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -17,69 +17,70 @@ use towpath_store::sys::clock::{self, Instant};
 
 use super::recent::{ROOM, Recent};
 
-/// The most that is asked for in one round.
+/// Maximum number of items requested in one round.
 const MOST_ASKED: usize = 1 << 16;
 
-/// The most questions of one round: what is needed meanwhile waits for so many only.
+/// Maximum number of questions in one round; items needed meanwhile wait for no more than that.
 const MOST_QUESTIONS: usize = 64;
 
-/// What requests need of one agent, in rounds of questions, the oldest first: while one is asked, what else is needed gathers for the next ones.
+/// Items that requests need from one delegate. They are requested in rounds of questions, oldest first; items needed during a
+/// round are collected for the next ones.
 ///
-/// What is needed has a number, one after the other; so a request can wait until all to that one is settled.
+/// Needed items are numbered consecutively, so that a request can wait until all up to a number are settled.
 ///
-/// Memory: what was learnt ([`ROOM`]), as much again twice of what waits to be asked for, and a little of what is asked.
+/// Memory: learned values ([`ROOM`]), twice as much for waiting items, and a little for requested ones.
 #[derive(Debug)]
 pub(in crate::alto) struct Desk {
     /// How long a request waits.
     wait: Duration,
-    /// How long what was learnt holds.
+    /// How long learned values are valid.
     keep: Duration,
     state: Mutex<State>,
-    /// Something is needed.
+    /// Signals that items are needed.
     needs: Notify,
-    /// All to this number is settled.
+    /// Number up to which all items are settled.
     settled: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What can be asked for; nothing while the agent is not there.
+    /// Items that may be requested; none while the delegate is unreachable.
     askable: Askable,
     recent: Recent,
-    /// What waits to be asked for, the oldest first, and since when.
+    /// Waiting items, oldest first, and since when.
     waiting: VecDeque<(Item, Instant)>,
-    /// The same with its numbers.
+    /// Numbers of the waiting items.
     needed: HashMap<Item, u64>,
     /// The last number.
     last: u64,
-    /// What is asked for in the round under way, as far as it is not settled.
+    /// Unsettled items of the current round.
     asked: HashSet<Item>,
     /// The last number of that round.
     last_asked: u64,
-    /// When it began; it stands also when the agent went meanwhile.
+    /// Start of the round; kept if the delegate disconnects meanwhile.
     began: Option<Instant>,
 }
 
-/// What is known of something that a request needs.
+/// Result of looking up an item.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Found {
-    /// This; none: that nobody knows it.
+    /// Its value, or `None` if the delegate has none.
     Known(Option<Value>),
-    /// It will be when all to this number is settled.
+    /// It will be known once all up to this number is settled.
     Needed(u64),
-    /// Nothing, and it is not worth being waited for.
+    /// Unknown, and not worth waiting for.
     Unknown,
 }
 
 impl Desk {
-    /// Of an agent for which requests wait so long, and what it says holds so long. It is closed.
+    /// Creates a closed desk with these limits for waiting and for the validity of values.
     pub(in crate::alto) fn new(wait: Duration, keep: Duration) -> Self {
         let (state, needs, (settled, _)) = (Mutex::default(), Notify::new(), watch::channel(0));
         Self { wait, keep, state, needs, settled }
     }
 
-    /// From now on that can be asked for. What waits, waits on, under its number. What was left of a round when the agent went is asked for again if that was a moment ago: a question that it
-    /// cannot bear should not hurt the others.
+    /// Opens the desk for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
+    /// again only if it started recently, so that a question the delegate cannot handle does not harm the others.
     pub(in crate::alto) fn open(&self, askable: Askable) {
         let mut state = self.state();
         let state = &mut *state;
@@ -97,7 +98,7 @@ impl Desk {
         self.needs.notify_one();
     }
 
-    /// The agent is not there: nobody waits for it, so that nothing waits to be asked for. What was learnt holds.
+    /// Closes the desk while the delegate is unreachable: nothing waits. Learned values stay valid.
     pub(in crate::alto) fn close(&self) {
         let mut state = self.state();
         state.askable = Askable::default();
@@ -106,12 +107,12 @@ impl Desk {
         self.settled.send_replace(state.last);
     }
 
-    /// Forgets what was learnt.
+    /// Drops learned values.
     pub(in crate::alto) fn forget(&self) {
         self.state().recent = Recent::default();
     }
 
-    /// What is known of `item` now. If it `may_wait`, it is asked for where that is not known.
+    /// Looks up `item`. If it `may_wait` and the item is unknown, the item is requested.
     pub(super) fn look_up(&self, item: &Item, may_wait: bool, now: Instant) -> Found {
         let mut state = self.state();
         if let Some(known) = state.recent.get(item, now) {
@@ -129,7 +130,7 @@ impl Desk {
                 state.need(item.clone(), now)
             }
         };
-        // Who waits since then was answered without it.
+        // Requests that have been waiting since then were answered without it.
         let oldest = state.waiting.front().map(|(_, since)| *since);
         match state.began.into_iter().chain(oldest).any(|since| self.is_over(since, now)) {
             true => Found::Unknown,
@@ -137,7 +138,7 @@ impl Desk {
         }
     }
 
-    /// What is to be asked for next: a new round begins. Nothing is lost if it is dropped before it is ready.
+    /// Starts the next round and returns its questions. Cancel-safe.
     pub(in crate::alto) async fn next(&self) -> Vec<Question> {
         loop {
             if let Some(questions) = self.begin() {
@@ -159,7 +160,7 @@ impl Desk {
         Some(questions)
     }
 
-    /// Settles a question: that was told. Of what else it asked for nothing is known; what was not asked for is passed over.
+    /// Settles a question with the values learned. Other items of the question count as unknown; unrequested ones are ignored.
     pub(in crate::alto) fn settle(
         &self,
         question: &Question,
@@ -181,7 +182,7 @@ impl Desk {
         self.end_if_settled(&mut state);
     }
 
-    /// Gives up a question that could not be answered: who needs something of it has to ask again.
+    /// Abandons a question that could not be answered. Its items must be requested again.
     pub(in crate::alto) fn give_up(&self, question: &Question) {
         let mut state = self.state();
         for item in question.each() {
@@ -190,7 +191,7 @@ impl Desk {
         self.end_if_settled(&mut state);
     }
 
-    /// Ends the round if all of it is settled.
+    /// Ends the round if all its items are settled.
     fn end_if_settled(&self, state: &mut State) {
         if state.asked.is_empty() {
             state.began = None;
@@ -198,14 +199,14 @@ impl Desk {
         }
     }
 
-    /// Waits until all to that number is settled, but not too long.
+    /// Waits until all up to this number is settled, within the time limit.
     pub(super) async fn until(self: Arc<Self>, number: u64) {
         let mut settled = self.settled.subscribe();
-        // Later, or never, is no matter: then the answer is made without.
+        // After a timeout the response is computed without it.
         let _ = timeout(self.wait, settled.wait_for(|settled| *settled >= number)).await;
     }
 
-    /// Whether nobody waits any more who began to wait then.
+    /// Returns whether requests waiting since then have timed out.
     fn is_over(&self, since: Instant, now: Instant) -> bool {
         now.saturating_duration_since(since) >= self.wait
     }
@@ -216,7 +217,7 @@ impl Desk {
 }
 
 impl State {
-    /// Has `item` asked for. Its number.
+    /// Adds `item` to the waiting items and returns its number.
     fn need(&mut self, item: Item, now: Instant) -> u64 {
         self.last += 1;
         self.needed.insert(item.clone(), self.last);
@@ -224,9 +225,10 @@ impl State {
         self.last
     }
 
-    /// How many of those that wait, the oldest first, are asked for in one round, and the questions for them; none if nothing waits.
+    /// Returns how many waiting items, oldest first, to request in one round, and the questions for them. Returns `None` if
+    /// nothing waits.
     ///
-    /// A question asks for one item at least; from there on twice as many are tried, as long as they make few questions.
+    /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
     fn first(&self) -> Option<(usize, Vec<Question>)> {
         let most = self.waiting.len().min(MOST_ASKED);
         let counts = (0..).map(|doublings| most.min(MOST_QUESTIONS << doublings));
@@ -269,7 +271,7 @@ mod tests {
         desk.look_up(&item(number), true, clock::now())
     }
 
-    /// What the next round asks for.
+    /// Returns the items of the next round.
     fn begin(desk: &Desk) -> Option<Vec<Item>> {
         let mut items: Vec<Item> = desk.begin()?.iter().flat_map(Question::each).collect();
         items.sort();

@@ -1,4 +1,4 @@
-//! What was learnt lately.
+//! Cache of recently learned values.
 
 use std::{collections::HashMap, mem};
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 use towpath_alto::delegation::Item;
 use towpath_store::sys::clock::Instant;
 
-/// As much is learnt before what is older is forgotten: the costs of a whole answer. In memory it is some 150 bytes each, and there are twice as many.
+/// Capacity of one half: the costs of a full response. Each takes about 150 bytes, and there are two halves.
 pub(super) const ROOM: usize = towpath_alto::resource::MOST_PAIRS;
 
-/// What a value takes for each so many bytes beyond a number.
+/// A value takes one more unit of capacity per this many bytes.
 const BYTES: usize = 128;
 
-/// Items with what was learnt of them, or that nothing is known of them. In two halves: when the younger one is full, the older one is forgotten, so that it costs next to nothing to
-/// keep it within its room.
+/// Items with their learned values, including negative results. Two generations: when the younger one is full, the older one
+/// is dropped, which makes eviction cheap.
 #[derive(Debug)]
 pub(super) struct Recent {
     young: HashMap<Item, Known>,
     old: HashMap<Item, Known>,
-    /// How much room the younger half takes.
+    /// Capacity used by the younger generation.
     taken: usize,
     room: usize,
 }
@@ -40,13 +40,13 @@ impl Recent {
         Self { young: HashMap::new(), old: HashMap::new(), taken: 0, room }
     }
 
-    /// What was learnt of it, if that holds now; `Some(None)` if it was that nobody knows it.
+    /// Returns the learned value if still valid; `Some(None)` for a negative result.
     pub(super) fn get(&self, item: &Item, now: Instant) -> Option<Option<&Value>> {
         let known = self.young.get(item).or_else(|| self.old.get(item))?;
         (now < known.until).then_some(known.value.as_ref())
     }
 
-    /// Keeps what was learnt, at most until then.
+    /// Stores a learned value, valid until then at most.
     pub(super) fn put(&mut self, item: Item, value: Option<Value>, until: Instant) {
         let takes = 1 + value.as_ref().map_or(0, bytes) / BYTES;
         if self.taken + takes > self.room {
@@ -58,7 +58,7 @@ impl Recent {
     }
 }
 
-/// How long a value is, about.
+/// Returns the approximate size of a value.
 fn bytes(value: &Value) -> usize {
     match value {
         Value::Number(_) | Value::Bool(_) | Value::Null => 0,

@@ -1,4 +1,4 @@
-//! The settings of agents: what knows the network, and how to ask it.
+//! Settings of agents: the sources of facts, and how to query them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,160 +21,167 @@ use towpath_server::units::Span;
 use super::delegate::DelegateConfig;
 use crate::location::shown;
 
-/// How often files are looked at, unless settings say otherwise.
+/// Default polling interval of files.
 const REFRESH_OF_FILES: Duration = Duration::from_secs(5);
 
-/// How often servers are asked: looking glasses and registries belong to others.
+/// Default polling interval of servers. Longer than for files, because looking glasses and registries are third parties.
 pub(crate) const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
 
-/// The longest time for which routes may hold without their router.
+/// Maximum hold time of routes without their router.
 const LONGEST_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The most queries of one looking glass.
+/// Maximum number of queries per looking glass.
 const MAX_QUERIES: usize = 1000;
 
-/// Something that knows a part of the network.
+/// A source of facts about a part of the network.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum AgentConfig {
     /// Facts, TOML or JSON.
     Static {
-        /// The file, or the `url` of one.
+        /// The file, or its `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// How often to look whether it has changed: `5s` for files, `5m` for what a server has.
+        /// Polling interval: by default `5s` for files, `5m` for URLs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router, which serves what it originates.
+    /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router that
+    /// serves the prefixes it originates.
     Mrt {
-        /// The dumps, the oldest first.
+        /// The dumps, oldest first.
         files: Vec<PathBuf>,
-        /// How often to look whether one has changed.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Sites with their prefixes, as WLCG's registry (CRIC) lists them in JSON: a network map with a PID for each, properties of them, and their distances as costs.
+    /// Sites with their prefixes, in the JSON of WLCG's registry (CRIC): a network map with a PID per site, their properties,
+    /// and their distances as costs.
     Sites {
-        /// The list, or the `url` of one.
+        /// The list, or its `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// How the network map is called.
+        /// Name of the network map.
         #[serde(default = "default_map")]
         map: ResourceId,
-        /// How often to look whether the list has changed.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Results of measurements between addresses or prefixes, or between PIDs that other agents tell: CSV, JSON, iperf3, perfSONAR, `towpath probe --json`.
+    /// Measurements between addresses or prefixes, or between PIDs of other agents: CSV, JSON, iperf3, perfSONAR, `towpath
+    /// probe --json`.
     Measurements {
         /// The results: files, or URLs.
         files: Vec<Source>,
-        /// Where they were measured: the near end of those that name only the far one.
+        /// The measuring end, for results that name only the remote end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         here: Option<String>,
-        /// Of what the values are on pages of perfSONAR's archives, which do not say so: from where,
+        /// Source of the values, for perfSONAR archive pages, which do not contain it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
-        /// to where,
+        /// Destination of the values, likewise.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         destination: Option<String>,
-        /// and the type of the events, as `throughput`.
+        /// Event type of the values, likewise, e.g. `throughput`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event: Option<String>,
-        /// The network map whose PIDs they name.
+        /// The network map that PIDs in the results refer to.
         #[serde(default = "default_map")]
         map: ResourceId,
-        /// How often to look whether one has changed.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// A network of nodes and links: GraphML, or node-link JSON. Paths between what is attached to its nodes are the shortest.
+    /// A topology of nodes and links: GraphML, or node-link JSON. Paths between prefixes attached to its nodes are shortest
+    /// paths.
     Topology {
-        /// The network, or the `url` of one.
+        /// The topology file, or its `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// How the topology is called.
+        /// Name of the topology.
         name: TopologyName,
-        /// The prefixes that are behind each node.
+        /// Prefixes behind each node.
         #[serde(default)]
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-        /// How often to look whether it has changed.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Where addresses are (GeoLite2, DB-IP: databases in MaxMind's format): countries, cities and coordinates of endpoints, and the distances between them.
+    /// Geolocation databases in MaxMind's format (GeoLite2, DB-IP): countries, cities and coordinates of endpoints, and the
+    /// distances between them.
     #[serde(rename = "geoip")]
     GeoIp {
-        /// The database, unpacked.
+        /// The database, decompressed.
         file: PathBuf,
-        /// How often to look whether it has changed.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// What a looking glass prints of the routes of one router (Junos, FRR, IOS, BIRD): text, or the page with it.
+    /// Routes of one router as printed by a looking glass (Junos, FRR, IOS, BIRD): text, or the page with it.
     LookingGlass {
-        /// A file with it, or the `url` where it is asked.
+        /// A file with the output, or the `url` to query.
         #[serde(alias = "url")]
         file: Source,
-        /// The fields of its form, which is sent by POST; none: a GET.
+        /// Form fields, sent by POST; without any, a GET is sent.
         #[serde(default)]
         form: BTreeMap<String, String>,
-        /// What the field `args` of the form is to be: it is sent once for each of them. A query that gives no route is passed over as long as another gives one.
+        /// Values of the form field `args`; the form is sent once per value. A query without routes is ignored as long as
+        /// another one has routes.
         #[serde(default)]
         queries: Vec<String>,
-        /// How the router is called.
+        /// Name of the router.
         router: RouterName,
-        /// What is behind it; nothing: all that no other router serves.
+        /// Prefixes behind the router; by default all that no other router serves.
         #[serde(default)]
         serves: Vec<Prefix>,
-        /// How often to ask.
+        /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// A program that prints what it knows as lines of JSON. It runs as long as the server, and is started again when it ends.
+    /// A program that prints facts as lines of JSON. It runs as long as the server, and is restarted when it ends.
     Program {
-        /// The program and its arguments. No shell reads them.
+        /// The program and its arguments, run without a shell.
         command: Vec<String>,
     },
-    /// Routers that tell their routes by BMP (RFC 7854). Each peer of theirs is a router, which serves what it originates.
+    /// Routers that send their routes over BMP (RFC 7854). Each of their peers is a router that serves the prefixes it
+    /// originates.
     Bmp {
-        /// Where they connect to.
+        /// Address to listen on.
         listen: SocketAddr,
-        /// Who may connect.
+        /// Prefixes that may connect.
         #[serde(default = "loopback")]
         from: Vec<Prefix>,
-        /// How long changes are gathered before they are answered from.
+        /// How long changes are collected before they are applied.
         #[serde(default = "settle")]
         settle: Span,
-        /// How long routes hold that are not told again.
+        /// How long routes stay valid without being sent again.
         #[serde(default = "hold")]
         hold: Span,
     },
-    /// Somebody who is asked when a request comes.
+    /// An agent queried on demand.
     Delegate(DelegateConfig),
 }
 
-/// Where something is to be read.
+/// Location of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A file.
     File(PathBuf),
-    /// What a server gives, by HTTP: its URL as it is written.
+    /// An HTTP URL, exactly as written.
     Page(String),
 }
 
-/// One thing that an agent asks for.
+/// One request of a polled agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// Where.
+    /// Location.
     pub source: Source,
-    /// The fields of a form to send there.
+    /// Form fields to send.
     pub form: Option<Vec<(String, String)>>,
 }
 
 impl AgentConfig {
-    /// What it asks for, each time; nothing if it tells by itself.
+    /// Returns the requests of each poll; empty if the agent is not polled.
     pub(crate) fn questions(&self) -> Vec<Question> {
         let plain = |source: Source| Question { source, form: None };
         match self {
@@ -194,7 +201,7 @@ impl AgentConfig {
         }
     }
 
-    /// How often it asks.
+    /// Returns the polling interval.
     pub(crate) fn refresh(&self) -> Duration {
         let said = match self {
             AgentConfig::Static { refresh, .. }
@@ -209,15 +216,15 @@ impl AgentConfig {
         said.map_or(if self.asks_servers() { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
     }
 
-    /// Whether it asks servers, and not files alone.
+    /// Returns whether the agent queries servers, not only files.
     pub(crate) fn asks_servers(&self) -> bool {
         self.questions().iter().any(|question| matches!(question.source, Source::Page(_)))
     }
 
-    /// What contradicts itself in these settings.
+    /// Checks the settings for contradictions.
     ///
     /// # Errors
-    /// For people: what, and what to do.
+    /// Returns a message with the problem and its remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             AgentConfig::Program { command } if command.is_empty() => Err("`command` names no program".into()),
@@ -238,7 +245,7 @@ impl AgentConfig {
     }
 }
 
-/// The fields of a form for each query; the form alone if there is none.
+/// Returns the form fields for each query, or the form alone if there are no queries.
 fn forms(form: &BTreeMap<String, String>, queries: &[String]) -> impl Iterator<Item = Vec<(String, String)>> {
     let alone = queries.is_empty().then(|| form.clone());
     let with = move |query: &String| {
@@ -253,7 +260,7 @@ impl FromStr for Source {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Never quoted: it may hold a token.
+        // The text is never quoted: it may contain a token.
         match text.parse::<Location>().map_err(|error| error.to_string())? {
             Location::Local(path) => Ok(Source::File(path)),
             Location::Remote(url) if url.scheme().family() == Family::Http => Ok(Source::Page(text.to_owned())),
@@ -262,7 +269,7 @@ impl FromStr for Source {
     }
 }
 
-/// Without the secrets that a URL may hold.
+/// Omits secrets that a URL may contain.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The settings of agents that are asked when a request comes.
+//! Settings of agents queried on demand.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,59 +11,59 @@ use towpath_server::units::Span;
 
 use super::agent::{REFRESH_OF_PAGES, Source};
 
-/// The longest time for which a request may wait: whoever asks should not have gone.
+/// Maximum time that a request may wait, before clients are likely to give up.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The shortest time for which something may hold that was learnt: a request that waited for it has to find it yet.
+/// Minimum validity of learned values: a request that waited for one must still find it.
 const SHORTEST_KEEP: Duration = Duration::from_secs(30);
 
-/// The longest one.
+/// Maximum validity of learned values.
 const LONGEST_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// No directory is read more often.
+/// Minimum interval between reads of a directory.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 
-/// Somebody who is asked when a request comes, for what nobody told: another ALTO server, or a program.
+/// Another ALTO server, or a program, queried on demand for facts that no other agent has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelegateConfig {
-    /// The directory of a server; or
+    /// URL of a server's directory, as an alternative to `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<Source>,
-    /// a program and its arguments, which reads questions and prints what it knows. No shell reads them.
+    /// A program and its arguments, run without a shell. It reads questions and prints the answers.
     #[serde(default)]
     command: Vec<String>,
-    /// The metrics of costs between addresses that it is asked for.
+    /// Metrics of costs between addresses to request from it.
     #[serde(default)]
     metrics: BTreeSet<CostMetric>,
-    /// The properties of addresses that it is asked for. If neither they nor metrics are named, a server is asked for all that its directory offers.
+    /// Properties of addresses to request from it. If neither they nor metrics are set, all that a server's directory offers.
     #[serde(default)]
     properties: BTreeSet<PropertyName>,
     /// How long a request waits for it.
     #[serde(default = "wait")]
     pub(crate) wait: Span,
-    /// How long what it said holds, and that it said nothing.
+    /// How long its answers are valid, including negative ones.
     #[serde(default = "keep")]
     pub(crate) keep: Span,
-    /// How often to look what a server's directory offers.
+    /// Interval at which a server's directory is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refresh: Option<Span>,
 }
 
-/// Who is asked.
+/// The delegate's backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whom<'a> {
-    /// The server with that directory.
+    /// The server with this directory.
     Server(&'a str),
-    /// That program, with its arguments.
+    /// A program with its arguments.
     Program(&'a [String]),
 }
 
 impl DelegateConfig {
-    /// Who is asked.
+    /// Returns the backend.
     ///
     /// # Errors
-    /// If that is nobody, or not one.
+    /// Returns an error unless exactly one is configured.
     pub(crate) fn whom(&self) -> Result<Whom<'_>, String> {
         match (&self.url, &self.command[..]) {
             (Some(Source::Page(url)), []) => Ok(Whom::Server(url)),
@@ -73,20 +73,20 @@ impl DelegateConfig {
         }
     }
 
-    /// What it is asked for; nothing: what it offers.
+    /// Returns the configured items; empty for all that it offers.
     pub(crate) fn askable(&self) -> Askable {
         Askable { metrics: self.metrics.clone(), properties: self.properties.clone() }
     }
 
-    /// How often its directory is read, which is not more often than once a second.
+    /// Returns the interval for reading the directory, at least one second.
     pub(crate) fn refresh(&self) -> Duration {
         self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0.max(SHORTEST_REFRESH))
     }
 
-    /// What contradicts itself in these settings.
+    /// Checks the settings for contradictions.
     ///
     /// # Errors
-    /// For people: what, and what to do.
+    /// Returns a message with the problem and its remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let is_program = matches!(self.whom()?, Whom::Program(_));
         match () {

@@ -1,4 +1,4 @@
-//! Where a server is from outside.
+//! Public URL of a server.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use http::Uri;
 use serde::{Deserialize, Serialize};
 use towpath_proto::url::Url;
 
-/// An address beneath which clients find a server: what a proxy adds and takes away again is part of it. It has no slash at its end.
+/// The URL beneath which clients reach the server, including any path prefix that a proxy strips. Without a trailing slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct PublicUrl(String);
@@ -15,9 +15,9 @@ impl TryFrom<String> for PublicUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        // Without the text, in which a password may be.
+        // Omit the text, which may contain a password.
         let wrong = |why: &str| Err(format!("url: {why}"));
-        // What parses addresses drops fragments.
+        // URI parsers drop fragments.
         if text.contains(['?', '#']) {
             return wrong("it must have no query and no fragment");
         }

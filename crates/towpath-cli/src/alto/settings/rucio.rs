@@ -1,27 +1,28 @@
-//! The settings of Rucio's table of distances.
+//! Settings of Rucio's distance table.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use towpath_alto::names::PidName;
 
-/// What Rucio's table of distances is made of; without storages there is none.
+/// Contents of Rucio's distance table; disabled without storages.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RucioConfig {
-    /// Storages by the names of their RSEs: each an address, a PID of the default map, or a host.
+    /// Storages by RSE name: each an address, a PID of the default map, or a host.
     pub rses: BTreeMap<Name, Spot>,
-    /// Sites by the names that Rucio's clients tell (`SITE_NAME`): likewise; none: each PID of the default map is one.
+    /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the default map.
     pub sites: BTreeMap<Name, Spot>,
-    /// The statement that holds where the request brings none (`stmt`).
+    /// Default statement for requests without one (`stmt`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statement: Option<String>,
-    /// What names in statements mean: a file, as for `--config` of `towpath order`.
+    /// Definitions of the names in statements: a file, as for `--config` of `towpath order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
 }
 
-/// A name in the table, which has no quotes, and in keys of memcached, where Rucio keeps it: printable, without spaces, commas and quotes.
+/// A name in the table, which has no quoting, and in memcached keys of Rucio's cache: printable, without spaces, commas and
+/// quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Name(String);
@@ -36,7 +37,7 @@ impl TryFrom<String> for Name {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        // With both, and what Rucio puts before them, keys of memcached have 250 bytes at most.
+        // Keys contain both names and a prefix of Rucio, and memcached limits them to 250 bytes.
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b",\"".contains(&byte);
         match (1..=99).contains(&name.len()) && name.bytes().all(is_plain) {
             true => Ok(Self(name)),
@@ -53,12 +54,12 @@ impl From<Name> for String {
     }
 }
 
-/// Where something is.
+/// Location of a site or storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Spot {
     Address(IpAddr),
-    /// The PID of that name, if the default map has it, else the host.
+    /// The PID of this name if it is in the default map, else the host.
     Named(String),
 }
 

@@ -1,4 +1,4 @@
-//! That what is written is remembered, by whom it concerns, and that nothing in such a file does harm.
+//! Written facts are restored for the matching agents, and an arbitrary file does no harm.
 
 use std::sync::mpsc;
 
@@ -18,7 +18,7 @@ fn agents() -> BTreeMap<String, AgentConfig> {
     toml::from_str(agents).unwrap()
 }
 
-/// `FACTS`, for each agent of which one is kept.
+/// `FACTS` for each agent whose facts are kept.
 fn known() -> Vec<Known> {
     let facts = Facts::parse(FACTS).unwrap();
     let known = |(name, config): (String, AgentConfig)| {
@@ -28,7 +28,7 @@ fn known() -> Vec<Known> {
     agents().into_iter().filter_map(known).collect()
 }
 
-/// A file in which they know that.
+/// Writes a file with these facts.
 async fn written(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("snapshot");
     let mut snapshot = Snapshot::new(&path);
@@ -116,7 +116,7 @@ async fn what_cannot_be_written_leaves_the_file_of_before() {
 
 #[test]
 fn others_go_on_while_it_is_written() {
-    // Its only thread for what takes its time is not free at first.
+    // Its only blocking thread is busy at first.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is taken of materials that tell less than those before them.
+//! Documents that contain less than their predecessors.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn agent(text: &str) -> AgentConfig {
     toml::from_str(text).unwrap()
 }
 
-/// What an agent knew that is read for the first time, or for another one.
+/// What an agent knew before its first or a later reading.
 fn before(is_first: bool) -> Before {
     if is_first { Before::Nothing } else { Before::Something }
 }
 
-/// The routers of facts.
+/// Returns the number of routers in the facts.
 fn routes(reading: Result<Reading, String>) -> Result<usize, String> {
     match reading?.knowledge {
         Knowledge::Facts(facts) => {

@@ -1,7 +1,8 @@
-//! What routers told on their connections, those that live and those that ended a while ago. No sockets, no clock.
+//! Routes received on live and recently ended connections. No sockets, no clock.
 //!
-//! What a connection told is left to the next one from its address, and holds there as long as its routers tell their tables anew ([`Feed::begin`]): nothing changes because a connection
-//! ends and another one begins. What is not told again goes when a table has ended, or some time after the connection.
+//! The routes of an ended connection pass to the next one from the same address and stay valid until its routers send their
+//! tables again ([`Feed::begin`]): reconnecting changes nothing. Routes that are not sent again expire when a table ends, or
+//! some time after the connection.
 
 #[cfg(test)]
 mod tests;
@@ -20,54 +21,55 @@ use towpath_alto::{
 };
 use towpath_store::sys::clock::Instant;
 
-/// The most connections at once. Those that ended count as long as their routes hold.
+/// Maximum number of connections. Ended ones count as long as their routes are valid.
 const MAX_SESSIONS: usize = 256;
 
-/// The most addresses that are missed. Others are forgotten with their routes.
+/// Maximum number of addresses tracked as missing. Others are forgotten with their routes.
 const MAX_MISSED: usize = 256;
 
-/// The most routes of one connection: ten peers with all routes of the Internet. They take about 1 GiB; twice that where there are several to each prefix. While they are told anew there
-/// may be as many again ([`has_room`]).
+/// Maximum number of routes per connection: ten peers with full Internet tables. They take about 1 GiB, twice that with
+/// several routes per prefix. While they are being sent again there may be twice as many ([`has_room`]).
 const MAX_ROUTES: usize = 12_000_000;
 
-/// The most peers of one connection, also those that have no route any more.
+/// Maximum number of peers per connection, including those without routes.
 const MAX_PEERS: usize = 1 << 16;
 
-/// All connections, in the order in which they began.
+/// All connections in order of their start.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     sessions: BTreeMap<u64, Session>,
-    /// The number of the next one.
+    /// Number of the next connection.
     next: u64,
-    /// What routers told before the process began.
+    /// Routes from earlier runs.
     earlier: Earlier,
-    /// Those that told routes and are not connected any more, also when these have gone.
+    /// Disconnected addresses that had sent routes, even if these have expired.
     missed: BTreeSet<IpAddr>,
 }
 
-/// What one connection told, and those before it from the same address.
+/// Routes of one connection and of its predecessors from the same address.
 #[derive(Debug)]
 struct Session {
     from: IpAddr,
     feed: Feed,
-    /// One that does not live is needed ([`Self::is_needed`]). There is no other of its address then.
+    /// A session that is not live must be needed ([`Self::is_needed`]), and is then the only one of its address.
     is_live: bool,
 }
 
 impl Session {
-    /// Whether other routes would be told without it: it has some, or hides `earlier` ones that its peers have no more.
+    /// Returns whether dropping it would change the reported routes: it has routes, or hides `earlier` ones that its peers
+    /// withdrew.
     fn is_needed(&self, earlier: &Earlier) -> bool {
         !self.feed.is_empty() || (earlier.began().is_some() && self.feed.peers() > 0)
     }
 }
 
 impl Sessions {
-    /// None yet, after others that ended `now` with these routers.
+    /// Creates an empty set with these routers from earlier runs, as if they had disconnected at `now`.
     pub(super) fn after(earlier: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         Self { earlier: Earlier::new(earlier, now.into_std()), ..Self::default() }
     }
 
-    /// Notes a new connection, which goes on where the last one from there ended. Its number; none if there are too many.
+    /// Registers a connection, which continues the last one from the same address. Returns its number, or `None` at the limit.
     pub(super) fn begin(&mut self, from: IpAddr) -> Option<u64> {
         let mut sessions = self.sessions.iter();
         let ended = sessions.find(|(_, session)| !session.is_live && session.from == from).map(|(number, _)| *number);
@@ -83,8 +85,9 @@ impl Sessions {
         Some(number)
     }
 
-    /// Notes that `router` tells its routes anew on that connection. What it told on another one from there, whose end nobody saw, holds as if it had been this one: while both live, two
-    /// routers behind one address that have the same peer are taken for one. What the other one told stays its own, for when this one ends before it.
+    /// Records that `router` starts to send its routes again on a connection. Its routes on another connection from the same
+    /// address, whose end was not noticed, count as received on this one: while both live, two routers behind one address with
+    /// the same peer are treated as one. The other connection keeps its own copy, in case this one ends first.
     pub(super) fn renew(&mut self, number: u64, router: Peer, now: Instant) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
         let earlier = self.sessions.range_mut(..number).rev().map(|(_, earlier)| earlier);
@@ -96,7 +99,7 @@ impl Sessions {
         self.sessions.insert(number, session);
     }
 
-    /// Takes a change that came on that connection. Whether there is room for more.
+    /// Applies a change received on a connection. Returns whether the limits are respected.
     pub(super) fn take(&mut self, number: u64, event: Event) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         self.earlier.hear(&event, &mut session.feed);
@@ -104,7 +107,8 @@ impl Sessions {
         has_room(&session.feed, MAX_ROUTES) && session.feed.peers() <= MAX_PEERS
     }
 
-    /// Notes that a connection ended. Its routes hold, on another one from there if there is one. So does that a peer has none any more, as long as earlier ones would come back.
+    /// Ends a connection. Its routes stay valid, on another connection from the same address if there is one. So do its peers'
+    /// withdrawals, as long as they hide earlier routes.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
         let Some(mut ended) = self.sessions.remove(&number) else { return };
         ended.feed.begin(now.into_std());
@@ -121,44 +125,45 @@ impl Sessions {
         }
     }
 
-    /// Forgets what was not told again `hold` after its connection ended or its router began anew.
+    /// Drops routes that were not sent again within `hold` after their connection ended or their router restarted.
     pub(super) fn expire(&mut self, now: Instant, hold: Duration) {
         self.earlier.expire(now.into_std(), hold);
         self.sessions.values_mut().for_each(|session| session.feed.expire(now.into_std(), hold));
         self.sessions.retain(|_, session| session.is_live || session.is_needed(&self.earlier));
     }
 
-    /// When there is something to forget.
+    /// Returns when the next routes expire.
     pub(super) fn next_expiry(&self, hold: Duration) -> Option<Instant> {
         let feeds = self.sessions.values().filter_map(|session| session.feed.began());
         let began = feeds.chain(self.earlier.began()).min()?;
         Some(Instant::from_std(began) + hold)
     }
 
-    /// The routers as they are now. Of one that several connections speak of, what the last one says holds.
+    /// Returns the current routers. If several connections report one, the latest takes precedence.
     pub(super) fn routers(&self) -> BTreeMap<RouterName, Router> {
         let told = self.sessions.values().flat_map(|session| session.feed.routers());
         self.earlier.routers().clone().into_iter().chain(told).collect()
     }
 
-    /// Whether routers hold that told their routes before the process began, and not all of them since.
+    /// Returns whether some routes are from earlier runs and have not all been sent again.
     pub(super) fn awaits_earlier(&self) -> bool {
         self.earlier.is_awaited()
     }
 
-    /// Forgets who is missed and has no route any more: it may never come again.
+    /// Forgets missing addresses without routes, which may never return.
     pub(super) fn forget_missed(&mut self) {
         let sessions = &self.sessions;
         self.missed.retain(|address| sessions.values().any(|session| session.from == *address));
     }
 
-    /// One that told routes and is not connected any more, until it is again, or forgotten.
+    /// Returns a missing address, if there is one.
     pub(super) fn gone(&self) -> Option<IpAddr> {
         self.missed.first().copied()
     }
 }
 
-/// Whether there are no more than `routes`, or twice as many while they are told anew: by ADD-PATH each may have another identifier then, and those of before hold beside it.
+/// Returns whether a feed is within `routes`, or twice as many while routes are sent again: with ADD-PATH each may have a new
+/// identifier, and the earlier ones remain valid next to it.
 fn has_room(feed: &Feed, routes: usize) -> bool {
     feed.len() <= routes || (feed.len() <= 2 * routes && feed.is_awaited())
 }

@@ -1,4 +1,4 @@
-//! A program that reads questions, a line each, and prints what it knows.
+//! A program that reads questions, one per line, and prints the answers.
 
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use super::{
     Told, Unanswered,
 };
 
-/// How long it may take for the answer to one question. Requests do not wait so long.
+/// Maximum time for one answer. Requests do not wait that long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program that is asked one question after the other.
+/// A program answering one question after another.
 pub(super) struct Dialogue {
     program: Running,
     questions: ChildStdin,
@@ -31,49 +31,49 @@ pub(super) struct Dialogue {
     _logging: Option<AbortOnDropHandle<()>>,
 }
 
-/// What it prints.
+/// Reader for the program's output.
 struct Answers {
     output: ChildStdout,
     cutter: Cutter,
-    /// Whose.
+    /// Name of the agent.
     name: Arc<str>,
-    /// Whether it was told already that it says more than it is asked for.
+    /// Whether unrequested items have already been logged.
     is_talkative: bool,
 }
 
-/// What it printed of the answer to one question.
+/// The answer to one question, as far as read.
 struct Answer {
-    /// What it was asked for and has not told.
+    /// Requested items without a value yet.
     open: HashSet<Item>,
     told: Told,
-    /// Whether that is all.
+    /// Whether the answer is complete.
     is_done: bool,
-    /// Whether something comes behind that, which nobody asked.
+    /// Whether output follows the complete answer.
     is_exceeded: bool,
-    /// Bad lines.
+    /// Number of invalid lines.
     skipped: u64,
 }
 
-/// What is wrong if it prints something while nobody asks: from then on answers may be those of other questions.
+/// Error for output without a question: later answers could then belong to other questions.
 const UNASKED: &str = "the program says something that nobody asked; let it end each answer with one commit";
 
 impl Dialogue {
-    /// Starts it for the agent of that name.
+    /// Starts the program for the named agent.
     pub(super) fn open(command: &[String], name: &Arc<str>) -> Result<Self, String> {
         let cannot = |error| format!("{} cannot be started: {error}", command.first().map_or("", String::as_str));
         let mut program = Running::start(command, Stdio::piped()).map_err(cannot)?;
         let pipes = (program.child.stdin.take(), program.child.stdout.take(), program.child.stderr.take());
-        let (Some(questions), Some(output), errors) = pipes else { return Err("it has no pipes".into()) };
+        let (Some(questions), Some(output), errors) = pipes else { return Err("the program has no pipes".into()) };
         let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(name)))));
         let cutter = Cutter::new(MAX_LINE_BYTES);
         let answers = Answers { output, cutter, name: Arc::clone(name), is_talkative: false };
         Ok(Self { program, questions, answers, _logging: logging })
     }
 
-    /// What it says to a question.
+    /// Asks a question.
     ///
     /// # Errors
-    /// If it ends, has said something before it was asked, says something behind its answer, or takes too long.
+    /// Returns an error if the program has ended, printed output before the question or after its answer, or takes too long.
     pub(super) async fn ask(&mut self, question: &Question) -> Result<Told, Unanswered> {
         match self.answers.unasked().now_or_never() {
             Some(Broken::Unasked) => return Err(Unanswered::Gone(UNASKED.into())),
@@ -84,7 +84,7 @@ impl Dialogue {
         line.push(b'\n');
         let Self { questions, answers, .. } = self;
         let asked = async {
-            // That it does not read them is seen by what it answers.
+            // If the program does not read it, the missing answer reveals that.
             let _ = questions.write_all(&line).await;
         };
         let mut answer = Answer::to(question);
@@ -100,7 +100,7 @@ impl Dialogue {
         }
     }
 
-    /// Waits until it has ended, or says what nobody asked, and tells which.
+    /// Waits until the program ends or prints unrequested output, and returns which.
     pub(super) async fn has_ended(&mut self) -> String {
         let Self { program, answers, .. } = self;
         let broken = tokio::select! {
@@ -114,7 +114,7 @@ impl Dialogue {
     }
 }
 
-/// Why it cannot be asked any more.
+/// Why the program can answer no further questions.
 enum Broken {
     Ended,
     Unasked,
@@ -135,7 +135,7 @@ impl Answers {
         if answer.is_exceeded { Err(Broken::Unasked) } else { Ok(()) }
     }
 
-    /// Waits until it says something though nobody asks, or nothing ever again. Nothing is lost if this is dropped.
+    /// Waits for unrequested output or the end of output. Cancel-safe.
     async fn unasked(&mut self) -> Broken {
         let mut buffer = vec![0; READ_BYTES];
         let mut has_line = false;
@@ -156,7 +156,7 @@ impl Answer {
         Self { open, told: Told::new(), is_done: false, is_exceeded: false, skipped: 0 }
     }
 
-    /// Takes a line. What was not asked for is passed over.
+    /// Processes a line. Unrequested items are ignored.
     fn take(&mut self, line: &[u8], name: &str, is_talkative: &mut bool) {
         match Reply::read(line) {
             Ok(None) => {}
@@ -164,13 +164,13 @@ impl Answer {
             Ok(Some(Reply::Told(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
             Ok(Some(Reply::Told(..))) => {
                 if !std::mem::replace(is_talkative, true) {
-                    tracing::warn!("agent {name}: it tells what it was not asked for, which is passed over");
+                    tracing::warn!("agent {name}: ignoring values that were not requested");
                 }
             }
             Ok(Some(Reply::Done)) => self.is_done = true,
             Err(fault) => {
                 if self.skipped == 0 {
-                    tracing::warn!("agent {name}: {fault}; the line is skipped, as are others of this answer");
+                    tracing::warn!("agent {name}: {fault}; skipping invalid lines of this answer");
                 }
                 self.skipped += 1;
             }

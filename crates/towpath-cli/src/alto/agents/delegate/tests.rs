@@ -1,4 +1,4 @@
-//! Servers that do as a script says, and programs, while time stands still unless somebody waits.
+//! Scripted servers, and programs, with a paused clock that advances only while waiting.
 
 use std::{path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use towpath_store::sys::net;
 use super::*;
 use crate::alto::{agents::asked, delegates::Delegates};
 
-/// A question with what is answered to it, after a while.
+/// A question and its delayed answer.
 type Answer = BoxFuture<'static, (Question, Result<Told, Unanswered>)>;
 
 pub(super) type Script = Box<dyn Fn(Question) -> Answer + Send + Sync>;
@@ -23,14 +23,14 @@ fn item(from: u8) -> Item {
     Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [198, 51, 100, from].into())
 }
 
-/// An agent that is asked for delays.
+/// A delegate for delays.
 fn delegated() -> Delegated {
     let config = toml::from_str("command = ['none']\nmetrics = ['delay-ow']\nwait = '1m'").unwrap();
     let desk = Arc::new(Desk::new(Duration::from_secs(60), Duration::from_secs(300)));
     Delegated { config, desk, client: Arc::new(asked::client()), purpose: Purpose::Serve }
 }
 
-/// What this source has to be asked for, and what it told; and what was wrong in the end, if something was.
+/// Asks a source for items; returns their values, and the final problem if any.
 async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (Vec<Option<Value>>, Option<String>) {
     let delegates = Delegates::new(vec![Arc::clone(&delegated.desk)]);
     delegated.desk.open(delegated.config.askable());
@@ -44,7 +44,7 @@ async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (
     (told, trouble)
 }
 
-/// A server that knows a cost of 7 of each question, but for those from this address, which it does so to.
+/// A server that answers each question with a cost of 7, except those from one address, for which it does `otherwise`.
 fn knows_all_but(from: u8, otherwise: impl Fn(Question) -> Answer + Send + Sync + 'static) -> Source {
     Source::Scripted(Box::new(move |question| {
         let told: Told = question.each().map(|item| (item, 7.into())).collect();
@@ -102,7 +102,7 @@ fn question(froms: impl IntoIterator<Item = u8>) -> Question {
     Question::Costs { metric: "delay-ow".parse().unwrap(), sources, destinations: vec![[198, 51, 100, 1].into()] }
 }
 
-/// The line that tells the first item of [`question`], and one that nobody asked for.
+/// Shell code that prints the first item of [`question`] and one that was not requested.
 const TELLS: &str = r#"
 tell() { echo '{"metric": {"src": "'$1'", "dst": "'$2'", "metric": "delay-ow", "value": 7}}'; }
 tell 192.0.2.1 198.51.100.1; tell 198.51.100.1 192.0.2.1
@@ -124,7 +124,7 @@ async fn what_a_program_told_before_it_was_silent_holds() {
         "read question; {TELLS} > '{0}.new'; cat '{0}.new'; mv '{0}.new' '{0}'; read x",
         told.display()
     ));
-    // Only now: else the program would seem silent before it has begun.
+    // Only now, because the program would otherwise time out before it starts.
     let stand_still = async {
         until_there(&told).await;
         tokio::time::pause();
@@ -140,7 +140,7 @@ async fn what_a_program_told_before_it_was_silent_holds() {
     }
 }
 
-/// The directory of a server that has delays.
+/// Directory of a server with delays.
 const DIRECTORY: &str = r#"{"meta": {"cost-types": {"m": {"cost-mode": "numerical", "cost-metric": "delay-ow"}}},
     "resources": {"costs": {"uri": "costs", "media-type": "application/alto-endpointcost+json",
     "accepts": "application/alto-endpointcostparams+json", "capabilities": {"cost-type-names": ["m"]}}}}"#;

@@ -1,4 +1,4 @@
-//! What is known of routers that come, go and come again.
+//! Routers that connect, disconnect and reconnect.
 
 use towpath_alto::{
     address::AddressType,
@@ -29,14 +29,14 @@ fn end(router: Peer) -> Event {
     Event::EndOfRib { router, family: AddressType::Ipv4 }
 }
 
-/// The AS path of that peer's route.
+/// Returns the AS path of this peer's route.
 fn path(sessions: &Sessions, name: &str) -> Option<String> {
     let routers = sessions.routers();
     let (_, way) = routers.get(name)?.routes.as_ref()?.routes().next()?;
     Some(way.as_path.to_string())
 }
 
-/// Where that peer has routes to.
+/// Returns the destinations of this peer's routes.
 fn prefixes(sessions: &Sessions, name: &str) -> Vec<String> {
     let routers = sessions.routers();
     let table = routers.get(name).and_then(|router| router.routes.as_ref());
