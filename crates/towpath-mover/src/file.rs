@@ -1,128 +1,59 @@
-//! One file from a store to a store: pieces read and written side by side, checked at the end against what the source knows.
+//! A copy of one file from a store to a store.
+//!
+//! [`copy`] takes these steps: open the source and request its first bytes ([`source`]), begin the upload ([`target`]), move the missing
+//! pieces side by side, and commit ([`commit`]), which compares the digests of both ends. One call is one attempt; [`crate::retry`] repeats
+//! it according to its [`Failure`]. [`resume`] computes the key under which a later run finds the parts of an interrupted upload.
 
 mod commit;
+mod resume;
+mod source;
+mod target;
 
-use std::{iter, ops::Range, pin::pin, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::{
-    StreamExt as _, TryStreamExt as _,
-    future::{self, Either},
-    stream,
-};
-use tokio::time::sleep;
-use towpath_proto::checksum::Digests;
-use towpath_store::{
-    ContentStream, CreateOptions, Error, Fault, Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result,
-    ResumeKey, Space, WriteHandle, sys::clock,
-};
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use towpath_proto::checksum::{Digest, Digests};
+use towpath_store::{Error, Fault, Overwrite, READ_BYTES, ReadHandle, Result, WriteHandle};
 
-use self::commit::commit;
-pub(crate) use self::commit::{ask_destination, ask_source};
+use self::{
+    commit::commit,
+    source::{Opened, SourceFile},
+};
+pub(crate) use self::{resume::MIN_RESUMABLE_BYTES, source::resized};
 use crate::{
-    Job, Mover, Place, clash, extents,
-    mover::FILE_BYTES,
+    Job, clash,
+    context::{CopyContext, FILE_BYTES, first_bytes},
+    copied::Copied,
+    extents,
     progress::Part,
-    replicas::Identity,
-    retry,
     stage::{Stage, StageGuard},
-    verified::Verified,
+    unsized_source,
     window::{Permit, Priority},
 };
 
-/// Bytes of one piece, unless the source is asked for more at once.
+/// Default length of a piece in bytes; a source may have a larger preferred length.
 pub(crate) const PIECE_BYTES: u64 = READ_BYTES as u64;
 
-/// So many pieces at least fill the window.
-const LEAST_PIECES: u64 = 32;
+/// Minimum number of pieces that fill the window.
+const MIN_PIECES: u64 = 32;
 
-/// Bytes asked for together with the metadata: all of a small file.
-pub(crate) const FIRST_BYTES: u64 = 256 << 10;
-
-/// Bytes asked for of a file that was listed as empty: a page, so that many empty files do not fill the window.
-const EMPTY_BYTES: u64 = 4 << 10;
-
-/// A file for a server that may be sent only when it is whole, and so is in flight until it is shown there.
+/// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with the commit.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// The most that a destination holds of a file whose pieces must come in order, beside what is in flight: what waits for a connection.
-const MOST_GATHERED_BYTES: u64 = 4 << 20;
-
-/// From this size on a file goes on where it ended when it is copied again. Below it costs more than it saves: two files more in the staging
-/// area, and a question over the network.
-pub(crate) const RESUMED_BYTES: u64 = 64 << 20;
-
-/// How long ago a file must have changed, in nanoseconds, that a version in whole seconds stands for its content: the second that was told, and one for
-/// clocks that differ.
-const CHANGING_NS: i64 = 2_000_000_000;
-
-/// How long to wait for a destination that holds the key of an upload: a server finds out after a minute or two that a network was lost.
-const IN_USE_WAIT: Duration = Duration::from_secs(120);
-
-/// How often to ask it meanwhile.
-const IN_USE_PAUSE: Duration = Duration::from_secs(3);
-
-/// A file that arrived.
-#[derive(Debug)]
-pub struct Copied {
-    /// Its size.
-    pub bytes: u64,
-    /// The digests that both ends have, and where they come from; none if the source knew none and none was asked for: then only the size was compared.
-    pub verified: Vec<Verified>,
-    /// Which way it went.
-    pub route: Route,
-    /// From when there was room for it until it was shown under its name.
-    pub took: Duration,
-}
-
-/// Which way a file went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
-    /// Through this machine.
-    Streamed,
-    /// The destination fetched it from the source.
-    Pulled,
-    /// The source sent it to the destination.
-    Pushed,
-}
-
-impl Route {
-    /// Its name, for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Route::Streamed => "streamed",
-            Route::Pulled => "pull",
-            Route::Pushed => "push",
-        }
-    }
-}
-
-/// Bytes of `job` that are asked for together with its metadata. A file that was listed as empty is read too: only the end of its content proves
-/// that it is.
-pub(crate) fn first_bytes(job: &Job) -> u64 {
-    match job.size {
-        Some(0) => EMPTY_BYTES,
-        size => size.unwrap_or(FIRST_BYTES).min(FIRST_BYTES),
-    }
-}
-
-/// What a destination that takes pieces in order holds of `job` at most.
-pub(crate) fn gathered_bytes(job: &Job) -> u64 {
-    FILE_BYTES + job.size.unwrap_or(MOST_GATHERED_BYTES).min(MOST_GATHERED_BYTES)
-}
-
-/// Why a start of a copy came to nothing, by what another start may do about it.
+/// Why an attempt failed, by the retry that may follow.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No byte was moved.
     NotBegun(Error),
-    /// The source became another version; nothing is left at the destination.
+    /// The version of the source changed; nothing is left at the destination.
     Changed(Error),
-    /// The destination was lost, or the source while what came stays. So much was missing at the destination when the start began to move bytes.
+    /// The connection to the destination was lost, or the source failed while the upload is resumable. `missing_bytes` were missing at the
+    /// destination when the attempt began to move bytes.
     BrokenOff { error: Error, missing_bytes: u64 },
-    /// What came is not what the source `promised`.
+    /// The data do not match the digests `promised` by the source.
     Unlike { error: Error, promised: Digests },
-    /// Another start would end the same way.
+    /// A retry would fail the same way.
     Final(Error),
 }
 
@@ -143,10 +74,17 @@ impl From<Failure> for Error {
     }
 }
 
-/// What ended the way of bytes from end to end.
+impl Failure {
+    /// Returns whether `error` is a loss of the network or the storage that may be temporary.
+    pub(crate) fn is_loss(error: &Error) -> bool {
+        matches!(error.fault(), Fault::Unavailable | Fault::TimedOut)
+    }
+}
+
+/// An error while bytes were moved.
 struct Broken {
     error: Error,
-    /// Sources ask again by themselves when they are lost.
+    /// Whether the destination failed. Sources reconnect by themselves.
     is_destinations: bool,
 }
 
@@ -156,279 +94,149 @@ impl From<Error> for Broken {
     }
 }
 
-/// Copies one file. Nothing is visible at the destination unless all of it arrived and was checked. If the source `promised` digests of what
-/// arrived damaged, it is read with all checksums on its way, and compared with them again.
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. `promised` are digests that the source
+/// promised of data that arrived corrupted in an earlier attempt: the file is then read with all checksums in transit, and compared again.
 pub(crate) async fn copy(
     job: &Job,
     part: &Part,
-    mover: &Mover,
+    context: &CopyContext,
     permit: Permit,
     promised: &Digests,
 ) -> Result<Copied, Failure> {
-    let Job { from, .. } = job;
     let held = FILE_BYTES + first_bytes(job);
-    // What a file brings whose size nobody knows is counted when it is known.
-    mover.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;
-    let mut stage = mover.stages.enter(Stage::Open, held);
-    let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
-    let is_directory = || Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&from.path);
-    let explain = |error: Error| {
-        if error.fault() == Fault::IsDirectory { is_directory() } else { error.at(&from.path) }
-    };
-    let source = from.store.open(&from.caller, &from.path, options).await.map_err(explain)?;
-    let first_bytes = first_bytes(job);
-    let mut first = pin!(future::maybe_done(source.read_into(0, first_bytes as usize, Vec::new())));
-    // The rest is asked for as soon as the metadata are there: what has begun to flow on a long path must not stop.
-    let mut metadata = match beside(source.metadata(), first.as_mut()).await {
-        Ok(metadata) => metadata,
-        Err(error) => {
-            let stream = ContentStream::instead_of(error, &*source).await.map_err(explain)?;
+    // Bytes of a file of unknown size are counted once the size is known.
+    context.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;
+    let mut stage = context.stages.enter(Stage::Open, held);
+    let mut source = match SourceFile::open(job, promised).await? {
+        Opened::File(source) => source,
+        Opened::Unsized(content) => {
             drop((permit, stage));
-            return mover.copy_stream(job, part, stream).await.map_err(Failure::Final);
+            return unsized_source::copy(job, part, context, content).await.map_err(Failure::Final);
         }
     };
-    if metadata.is_directory() {
-        return Err(is_directory().into());
-    }
-    warn_of_time(from, &metadata);
+    let size = source.metadata.size;
     if job.size.is_none() {
-        beside(mover.limit.pass(metadata.size.min(first_bytes)), first.as_mut()).await;
+        source.first.beside(context.limit.pass(size.min(first_bytes(job)))).await;
     }
-    keep_promise(&mut metadata.digests, promised);
-    if mover.options.overwrite == Overwrite::Replace {
-        beside(clash::refuse_itself(job, &metadata), first.as_mut()).await?;
+    if context.options.overwrite == Overwrite::Replace {
+        source.first.beside(clash::refuse_itself(job, &source.metadata)).await?;
     }
-    let options = create_options(job, mover, &metadata);
-    let may_go_on = options.resume.is_some();
-    let target = beside(begin(job, mover, &mut stage, options), first.as_mut()).await;
-    // Of a file that may go on nobody knows yet what is there of it.
-    let target = match target {
-        Err(error) if !may_go_on => return Err(explained(job, metadata.size, error).await.into()),
+    let options = target::create_options(job, context, &source.metadata);
+    let is_resumable = options.resume.is_some();
+    let target = match source.first.beside(target::begin(job, context, &mut stage, options)).await {
+        // The number of missing bytes of a resumable upload is unknown until it has begun.
+        Err(error) if !is_resumable => return Err(target::explain_no_space(job, size, error).await.into()),
         outcome => outcome?,
     };
-    let mut missing_bytes = metadata.size;
-    // By which digest parts of an earlier run were found.
-    let mut proof = None;
-    let is_small = metadata.size <= first_bytes.min(SMALL_BYTES) && job.to.is_remote();
-    let mut small = None;
-    let moved = async {
-        let present = if may_go_on { beside(target.present(), first.as_mut()).await? } else { Vec::new() };
-        let missing = extents::missing(metadata.size, &present);
-        missing_bytes = missing.iter().map(|range| range.end - range.start).sum();
-        if !present.is_empty() {
-            proof = job.from.replicas().and_then(|replicas| replicas.proof(&metadata));
-        }
-        part.begin(job, metadata.size, metadata.size - missing_bytes);
-        let next = if present.is_empty() { metadata.size.min(first_bytes) } else { 0 };
-        let head = async {
-            stage.pass(Stage::Read);
-            first.as_mut().await;
-            let data = first.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new())).map_err(explain)?;
-            stage.pass(Stage::Write);
-            if present.is_empty() {
-                put(job, &*target, 0, data, next).await?;
-            }
-            drop(stage);
-            match is_small {
-                true => small = Some(permit),
-                false => {
-                    part.moved(next);
-                    permit.complete();
-                }
-            }
-            Ok(())
-        };
-        let pieces = extents::pieces(missing, next, || piece_bytes(job, mover));
-        let rest = move_rest(job, &*source, &*target, pieces, mover, part);
-        future::try_join(head, rest).await?;
-        Ok(look_again(job, mover, &*source, &metadata).await?)
+    let mut transfer = Transfer { job, part, context, source, target, is_resumable, missing_bytes: size, proof: None };
+    let held_permit = match transfer.run(stage, permit).await {
+        Ok(permit) => permit,
+        Err(broken) => return Err(transfer.abort(broken).await),
     };
-    if let Err(Broken { error, is_destinations }) = moved.await {
-        // What the server is may have been found out only by the upload.
-        let stays = may_go_on && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
-        if !stays {
-            // The first error is the one to tell; what cannot be removed now is removed when the store is opened again.
-            let _ = target.abort().await;
-        }
-        let needed_bytes = if stays { part.left_bytes() } else { metadata.size };
-        return Err(match explained(job, needed_bytes, error).await {
-            error if error.fault() == Fault::Changed => Failure::Changed(error),
-            error if (stays || is_destinations) && retry::is_loss(&error) => {
-                Failure::BrokenOff { error, missing_bytes }
-            }
-            error => Failure::Final(error),
-        });
-    }
-    let copied = commit(job, mover, &*source, promised, proof, &*target).await?;
-    if let Some(permit) = small {
+    let Transfer { source, target, proof, .. } = transfer;
+    let copied = commit(job, context, &*source.handle, promised, proof, &*target).await?;
+    if let Some(permit) = held_permit {
         part.moved(copied.bytes);
         permit.complete();
     }
     Ok(copied)
 }
 
-/// Warns of a local file whose time of change does not fit into 64 bits of nanoseconds.
-fn warn_of_time(from: &Place, metadata: &Metadata) {
-    if metadata.mtime_ns.is_none() && !from.is_remote() {
-        tracing::warn!(%from, "its time of change cannot be kept, as it is not between the years 1678 and 2261: the copy has the time at which it is made");
-    }
+/// A source and a begun upload, between which bytes are moved.
+struct Transfer<'a> {
+    job: &'a Job,
+    part: &'a Part,
+    context: &'a CopyContext,
+    source: SourceFile,
+    target: Arc<dyn WriteHandle>,
+    is_resumable: bool,
+    /// Bytes that were missing at the destination when the transfer began.
+    missing_bytes: u64,
+    /// The digest that identified the parts of an earlier run, if there are any.
+    proof: Option<Digest>,
 }
 
-/// How the copy of a source that `metadata` describe is made.
-fn create_options(job: &Job, mover: &Mover, metadata: &Metadata) -> CreateOptions {
-    CreateOptions {
-        overwrite: mover.options.overwrite,
-        parents: true,
-        mode: metadata.mode.map(|mode| mode & 0o777 & !mover.options.umask),
-        size_hint: Some(metadata.size),
-        mtime_ns: metadata.mtime_ns,
-        digests: metadata.digests.algorithms(),
-        resume: resume_key(job, metadata),
+impl Transfer<'_> {
+    /// Moves all missing bytes. Returns the permit of a small file, whose bytes are in flight until its commit.
+    async fn run(&mut self, stage: StageGuard<'_>, permit: Permit) -> Result<Option<Permit>, Broken> {
+        let Self { job, part, context, source: SourceFile { handle, metadata, first }, target, .. } = self;
+        let present = if self.is_resumable { first.beside(target.present()).await? } else { Vec::new() };
+        let missing = extents::missing(metadata.size, &present);
+        self.missing_bytes = missing.iter().map(|range| range.end - range.start).sum();
+        if !present.is_empty() {
+            self.proof = job.from.replicas().and_then(|replicas| replicas.proof(metadata));
+        }
+        part.begin(job, metadata.size, metadata.size - self.missing_bytes);
+        let first_length = if present.is_empty() { metadata.size.min(first_bytes(job)) } else { 0 };
+        let is_small = metadata.size <= first_bytes(job).min(SMALL_BYTES) && job.to.is_remote();
+        let head = async {
+            let mut stage = stage;
+            stage.pass(Stage::Read);
+            let data = first.take().await.map_err(|error| source::explain(job, error))?;
+            stage.pass(Stage::Write);
+            if present.is_empty() {
+                put(job, &**target, 0, data, first_length).await?;
+            }
+            drop(stage);
+            if is_small {
+                return Ok(Some(permit));
+            }
+            part.moved(first_length);
+            permit.complete();
+            Ok(None)
+        };
+        let pieces = extents::pieces(missing, first_length, || piece_bytes(job, context));
+        let rest = move_pieces(job, &**handle, &**target, pieces, context, part);
+        let (held_permit, ()) = future::try_join(head, rest).await?;
+        source::check_unchanged(job, context, &**handle, metadata).await?;
+        Ok(held_permit)
     }
-}
 
-/// Adds what an earlier start was promised. What the source says by now counts: it may be another version.
-fn keep_promise(digests: &mut Digests, promised: &Digests) {
-    for digest in promised.iter() {
-        if digests.get(digest.algorithm()).is_none() {
-            digests.insert(*digest);
+    /// Aborts the upload, unless it is resumable, and returns the failure of this attempt.
+    async fn abort(self, Broken { error, is_destinations }: Broken) -> Failure {
+        let Self { job, part, source, target, missing_bytes, .. } = self;
+        // Whether the server can resume uploads may have become known only with this upload.
+        let is_kept = self.is_resumable && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
+        if !is_kept {
+            // The first error is reported; leftovers are removed when the store is opened again.
+            let _ = target.abort().await;
+        }
+        let needed_bytes = if is_kept { part.left_bytes() } else { source.metadata.size };
+        match target::explain_no_space(job, needed_bytes, error).await {
+            error if error.fault() == Fault::Changed => Failure::Changed(error),
+            error if (is_kept || is_destinations) && Failure::is_loss(&error) => {
+                Failure::BrokenOff { error, missing_bytes }
+            }
+            error => Failure::Final(error),
         }
     }
 }
 
-/// Asks a source whether it is still the version that was opened, when all of it has been read and no digest will tell: pieces of a file that
-/// is written in place may be of two versions.
-async fn look_again(job: &Job, mover: &Mover, source: &dyn ReadHandle, metadata: &Metadata) -> Result<()> {
-    let is_compared = !metadata.digests.is_empty() && job.to.checks_on_the_way();
-    let has_digest = mover.options.checksum.is_some() || is_compared;
-    if !job.from.is_remote() || has_digest || metadata.size <= first_bytes(job) {
-        return Ok(());
-    }
-    match source.read(metadata.size, 1).await?.is_empty() {
-        true => Ok(()),
-        false => Err(resized().at(&job.from.path)),
-    }
+/// Returns the length of the next piece in bytes.
+fn piece_bytes(job: &Job, context: &CopyContext) -> u64 {
+    let preferred = job.from.store.capabilities().read_bytes as u64;
+    (context.window_bytes() / MIN_PIECES).min(preferred).max(PIECE_BYTES)
 }
 
-/// Begins the upload. A destination that lost its client may take a while to notice, and holds the key until then; that, and one that has too much to
-/// do, is waited for.
-async fn begin(
-    job: &Job,
-    mover: &Mover,
-    stage: &mut StageGuard<'_>,
-    options: CreateOptions,
-) -> Result<Arc<dyn WriteHandle>> {
-    let to = &job.to;
-    if options.resume.is_some() {
-        mover.progress.proves();
-    }
-    let give_up = clock::now() + IN_USE_WAIT;
-    let mut is_told = false;
-    loop {
-        match to.store.create(&to.caller, &to.path, options.clone()).await {
-            Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < give_up => {
-                if !is_told {
-                    stage.pass(Stage::Wait);
-                    let seconds = IN_USE_WAIT.as_secs();
-                    mover.progress.waits(job);
-                    tracing::warn!(path = %to, %error, "the destination cannot begin yet: waiting for up to {seconds} s");
-                }
-                is_told = true;
-                sleep(IN_USE_PAUSE).await;
-            }
-            outcome => {
-                stage.pass(Stage::Open);
-                return outcome;
-            }
-        }
-    }
-}
-
-/// The error of an upload of which `bytes` are still to be written; of a lack of room it says how much, if the destination tells.
-async fn explained(job: &Job, bytes: u64, error: Error) -> Error {
-    let to = &job.to;
-    let mut at = to.path.parent().filter(|_| error.fault() == Fault::NoSpace);
-    while let Some(path) = at {
-        match to.store.space(&to.caller, &path).await {
-            Ok(Space { free, .. }) if free < bytes => {
-                let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
-                return Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path);
-            }
-            Err(error) if error.fault() == Fault::NotFound => at = path.parent(),
-            _ => break,
-        }
-    }
-    error
-}
-
-/// The outcome of `main`, while `reading` goes on: an answer that nobody takes would hold a place at its site, which `main` may be waiting for.
-async fn beside<T>(main: impl Future<Output = T>, reading: impl Future<Output = ()> + Unpin) -> T {
-    match future::select(pin!(main), reading).await {
-        Either::Left((outcome, _)) => outcome,
-        Either::Right(((), main)) => main.await,
-    }
-}
-
-/// The name under which another run finds what this one leaves of a large file. None if nothing would prove that it is of the same file: the source
-/// tells no version, or one that may pass for another.
-fn resume_key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
-    if metadata.size < RESUMED_BYTES || !job.to.store.capabilities().resume {
-        return None;
-    }
-    let (size, to) = (metadata.size.to_le_bytes(), job.to.to_string());
-    let from = match job.from.replicas() {
-        None => job.from.to_string(),
-        Some(replicas) => match replicas.identity(metadata)? {
-            Identity::Alone(source) => source.to_string(),
-            Identity::Proved(sources, digest) => {
-                let sources = sources.iter().map(ToString::to_string);
-                let parts: Vec<_> = [to, format!("{digest:#}")].into_iter().chain(sources).collect();
-                let parts = iter::once(size.as_slice()).chain(parts.iter().map(String::as_bytes));
-                return Some(ResumeKey::of(&parts.collect::<Vec<_>>()));
-            }
-        },
-    };
-    let version = match (&metadata.version, metadata.mtime_ns) {
-        _ if may_change_unseen(metadata, clock::unix_ns()) => return None,
-        (Some(version), _) => version.as_str().to_owned(),
-        (None, Some(mtime_ns)) => mtime_ns.to_string(),
-        (None, None) => return None,
-    };
-    Some(ResumeKey::of(&[from.as_bytes(), &size, version.as_bytes(), to.as_bytes()]))
-}
-
-/// Whether the file may change without another version, because its time is told in whole seconds and the second may not be over: xroot and most
-/// entity tags of web servers know no shorter time. A clock ahead of this one is taken for such a time too.
-fn may_change_unseen(metadata: &Metadata, now_ns: i64) -> bool {
-    let is_whole = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
-    metadata.mtime_ns.filter(is_whole).is_some_and(|mtime_ns| mtime_ns > now_ns.saturating_sub(CHANGING_NS))
-}
-
-/// How long the next piece is, if there is so much.
-fn piece_bytes(job: &Job, mover: &Mover) -> u64 {
-    let longest = job.from.store.capabilities().read_bytes as u64;
-    (mover.window_bytes() / LEAST_PIECES).min(longest).max(PIECE_BYTES)
-}
-
-/// Transfers pieces, as many in flight as the window permits.
-async fn move_rest(
+/// Moves pieces, as many in flight as the window permits.
+async fn move_pieces(
     job: &Job,
     source: &dyn ReadHandle,
     target: &dyn WriteHandle,
     pieces: impl Iterator<Item = Range<u64>> + Send,
-    mover: &Mover,
+    context: &CopyContext,
     part: &Part,
 ) -> Result<(), Broken> {
     stream::iter(pieces)
         .then(|piece| async move {
             let length = piece.end - piece.start;
-            let permit = mover.acquire(length, Priority::Piece).await;
-            mover.limit.pass(length).await;
+            let permit = context.acquire(length, Priority::Piece).await;
+            context.limit.pass(length).await;
             Ok((piece, permit))
         })
         .try_for_each_concurrent(None, |(piece, permit)| async move {
             let length = piece.end - piece.start;
-            let mut stage = mover.stages.enter(Stage::Read, length);
+            let mut stage = context.stages.enter(Stage::Read, length);
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stage.pass(Stage::Write);
             put(job, target, piece.start, data, length).await?;
@@ -440,14 +248,10 @@ async fn move_rest(
         .await
 }
 
-/// The error of a read that gave less or more than the source said there is.
-pub(crate) fn resized() -> Error {
-    Error::new(Fault::Changed, "its size changed while it was read")
-}
-
+/// Writes a piece that must have `length` bytes.
 async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
     if piece.len() as u64 != length {
-        return Err(resized().at(&job.from.path).into());
+        return Err(source::resized().at(&job.from.path).into());
     }
     if length == 0 {
         return Ok(());

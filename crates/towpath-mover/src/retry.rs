@@ -7,13 +7,15 @@ use towpath_proto::checksum::Digests;
 use towpath_store::{Error, Fault, Result};
 
 use crate::{
-    Copied, Job, Mover,
+    Job,
+    context::CopyContext,
+    copied::Copied,
     file::{self, Failure},
     progress::Part,
     window::Permit,
 };
 
-/// Backoff in seconds before each retry after a loss, one minute in all. It retry over after an attempt that made progress.
+/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made progress.
 const BACKOFF_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
 
 /// Maximum number of restarts because the source changed.
@@ -38,11 +40,11 @@ struct CopyRetry {
 }
 
 /// Copies one file as [`file::copy`] does, with retries as long as they make progress.
-pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut permit: Permit) -> Result<Copied> {
+pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, mut permit: Permit) -> Result<Copied> {
     let mut retry = CopyRetry::default();
     loop {
         let replicas = job.from.replicas();
-        let failure = match file::copy(job, part, mover, permit, &retry.promised).await {
+        let failure = match file::copy(job, part, context, permit, &retry.promised).await {
             Ok(copied) => {
                 replicas.inspect(|replicas| replicas.note_arrival());
                 return Ok(copied);
@@ -54,9 +56,9 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover, mut permit: Perm
             false => retry.after(failure)?,
         };
         let seconds = backoff.as_secs();
-        tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "a copy retry again");
+        tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "retrying the copy");
         sleep(backoff).await;
-        permit = mover.first_permit(job).await;
+        permit = context.first_permit(job).await;
     }
 }
 
@@ -78,7 +80,7 @@ impl CopyRetry {
                 self.missing_bytes = Some(missing_bytes);
                 self.backoff(error)
             }
-            Failure::NotBegun(error) if self.missing_bytes.is_some() && is_loss(&error) => self.backoff(error),
+            Failure::NotBegun(error) if self.missing_bytes.is_some() && Failure::is_loss(&error) => self.backoff(error),
             Failure::Unlike { error, promised } if self.corruptions < MAX_CORRUPTIONS => {
                 self.corruptions += 1;
                 self.promised = promised;
@@ -120,11 +122,6 @@ impl CopyRetry {
         self.losses += 1;
         Ok((Duration::from_secs(*seconds), error))
     }
-}
-
-/// Whether an error is a loss of the network or the storage that may be temporary.
-pub(crate) fn is_loss(error: &Error) -> bool {
-    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut)
 }
 
 #[cfg(test)]

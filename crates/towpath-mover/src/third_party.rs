@@ -1,4 +1,4 @@
-//! Copies between two sites that make them themselves: asked for before bytes are moved through this machine, if the options say so.
+//! Third-party copies: two sites transfer a file between themselves. They are tried before a copy through this machine, if the options permit.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,36 +10,37 @@ use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
 use crate::{
-    Copied, DigestOrigin, Job, Mover, clash, file::Route, mover::FILE_BYTES, progress::Part, stage::Stage,
+    Copied, DigestOrigin, Job, clash,
+    context::{CopyContext, FILE_BYTES},
+    copied::Route,
+    progress::Part,
+    stage::Stage,
     verified::verified,
 };
 
-/// Third-party copies under way at once. Their sites make 9 (XRootD) to 32 (towpath) at a time.
-pub(crate) const COPIES: usize = 16;
-
-/// Whether sites are asked to copy between themselves.
+/// Whether to request third-party copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ThirdParty {
-    /// No: all bytes come through this machine.
+    /// Never: all bytes pass through this machine.
     #[default]
     Never,
-    /// If they can: first the destination is asked to fetch the file, then the source to send it; else the bytes come through this machine.
+    /// If a site supports it: the destination pulls the file, else the source pushes it, else the bytes pass through this machine.
     Auto,
-    /// As with `Auto`, but nothing comes through this machine.
+    /// As `Auto`, but fails if neither site supports it.
     Only,
 }
 
-/// Has the sites of `job` copy it. `None` if they do not, and the bytes are to be moved here.
+/// Requests a third-party copy of `job`. Returns `None` if the sites do not support it and the caller has to move the bytes.
 ///
 /// # Errors
-/// Those that moving the bytes here would meet too; all of them with [`ThirdParty::Only`].
-pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option<Copied>> {
-    let only = match mover.options.third_party {
+/// Errors that a copy through this machine would have too; with [`ThirdParty::Only`] all errors.
+pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Result<Option<Copied>> {
+    let only = match context.options.third_party {
         ThirdParty::Never => return Ok(None),
         ThirdParty::Auto => false,
         ThirdParty::Only => true,
     };
-    let (Some(from), Some(to), Some(client)) = (job.from.url(), job.to.url(), &mover.options.client) else {
+    let (Some(from), Some(to), Some(client)) = (job.from.url(), job.to.url(), &context.options.client) else {
         let message = "a third-party copy needs two remote ends";
         return if only { Err(Error::new(Fault::Unsupported, message).at(&job.from.path)) } else { Ok(None) };
     };
@@ -48,22 +49,21 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
         return Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path));
     }
     clash::refuse_itself(job, &source).await?;
-    let _place = mover.third_party_places.acquire().await;
-    let mut stage = mover.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
+    let _permit = context.third_party_permits.acquire().await;
+    let mut stage = context.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
     part.begin(job, source.size, 0);
     let written = AtomicU64::new(0);
     let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
     let mut last = None;
     for way in [Way::Pull, Way::Push] {
-        let copy = SiteCopy { from: &from, to: &to, way, overwrite: mover.options.overwrite };
-        let asked = client.copy_between(&job.to.caller, copy, &advance).await;
-        match asked {
+        let copy = SiteCopy { from: &from, to: &to, way, overwrite: context.options.overwrite };
+        match client.copy_between(&job.to.caller, copy, &advance).await {
             Ok(()) => {
                 advance(source.size);
                 let route = if way == Way::Pull { Route::Pulled } else { Route::Pushed };
                 tracing::info!(from = %job.from, to = %job.to, %way, "third-party copy");
                 stage.pass(Stage::Check);
-                return verify(job, mover, &source, route).await.map(Some);
+                return verify(job, context, &source, route).await.map(Some);
             }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
@@ -78,7 +78,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, mover: &Mover) -> Result<Option
     }
 }
 
-/// Counts up to `bytes`.
+/// Reports progress up to `bytes`.
 fn advance(part: &Part, written: &AtomicU64, bytes: u64) {
     let before = written.fetch_max(bytes, Relaxed);
     if bytes > before {
@@ -86,7 +86,7 @@ fn advance(part: &Part, written: &AtomicU64, bytes: u64) {
     }
 }
 
-/// Whether moving the bytes here would fail as well.
+/// Returns whether a copy through this machine would fail as well.
 fn is_final(error: &Error) -> bool {
     matches!(
         error.fault(),
@@ -94,12 +94,12 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// Compares what both sites say of their files now. They have compared them themselves, but need not say so.
-async fn verify(job: &Job, mover: &Mover, source: &Metadata, route: Route) -> Result<Copied> {
+/// Compares sizes and digests of both files. Sites may have compared them already, but need not report it.
+async fn verify(job: &Job, context: &CopyContext, source: &Metadata, route: Route) -> Result<Copied> {
     let Job { from, to, .. } = job;
     let arrived = to.store.stat(&to.caller, &to.path).await?;
     let mut pairs = (source.digests.clone(), arrived.digests.clone());
-    if let Some(algorithm) = mover.options.checksum {
+    if let Some(algorithm) = context.options.checksum {
         let (here, there) = (
             from.store.digest(&from.caller, &from.path, algorithm, &|_| {}),
             to.store.digest(&to.caller, &to.path, algorithm, &|_| {}),
@@ -115,11 +115,11 @@ async fn verify(job: &Job, mover: &Mover, source: &Metadata, route: Route) -> Re
     };
     if let Some(message) = damage {
         if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
-            tracing::warn!(path = %to, %error, "a file that is not what its source is could not be removed");
+            tracing::warn!(path = %to, %error, "a corrupted copy could not be removed");
         }
         return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage).at(&to.path));
     }
-    let asked = mover.options.checksum;
+    let asked = context.options.checksum;
     let origin = |digest: &Digest| match asked == Some(digest.algorithm()) {
         true => DigestOrigin::Computed,
         false => DigestOrigin::Reported,
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Nobody, Options, Place,
+        Mover, Nobody, Options, Place,
         mover::tests::{memory, options, place, put},
     };
 

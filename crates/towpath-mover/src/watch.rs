@@ -47,7 +47,7 @@ pub(crate) fn ticks() -> Interval {
 
 async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
     let mut ticks = ticks();
-    let client = mover.options.client.clone();
+    let client = mover.context.options.client.clone();
     // An answer that takes longer than a tick is not asked for again meanwhile.
     let mut asking: Option<AbortOnDropHandle<()>> = None;
     loop {

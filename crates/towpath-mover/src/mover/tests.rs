@@ -9,8 +9,9 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use tokio::sync::watch;
+use towpath_client::Client;
 use towpath_store::{
-    Caller, CreateOptions, Expectation, Fault, OpenOptions, Store, StorePath,
+    Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, Store, StorePath,
     local::{LocalOptions, LocalStore},
     memory::MemoryStore,
 };
@@ -21,7 +22,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Nobody, Place, Trees, jobs};
+use crate::{Nobody, Place, ThirdParty, Trees, file, jobs, pace};
 
 /// What an observer was told.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use super::{
     proof,
     share::{Attempt, Handle, Sharing},
 };
-use crate::{Place, file::RESUMED_BYTES};
+use crate::{Place, file::MIN_RESUMABLE_BYTES};
 
 /// How long the first source may be slower than another one with its answer, and still decide which version is right.
 const GRACE: Duration = Duration::from_secs(3);
@@ -113,7 +113,7 @@ impl ReadHandle for ReplicaFile {
     /// Of a file so large that its upload may be resumed it is waited for whether a digest can be had, because what the upload is resumed by depends on it.
     async fn metadata(&self) -> Result<Metadata> {
         let agreed = self.sharing.agreed(GRACE).await?;
-        if agreed.size < RESUMED_BYTES || !self.is_undecided.swap(false, Relaxed) {
+        if agreed.size < MIN_RESUMABLE_BYTES || !self.is_undecided.swap(false, Relaxed) {
             return Ok(agreed);
         }
         self.sharing.decided(GRACE).await;

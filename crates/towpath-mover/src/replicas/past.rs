@@ -8,7 +8,7 @@ use towpath_proto::checksum::Digests;
 use towpath_store::{Blame, Error, Fault};
 
 use super::{Replicas, evidence::Evidence};
-use crate::{file::Failure, retry};
+use crate::file::Failure;
 
 /// What earlier starts found out.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Past {
     /// Why sources are left out from the beginning, and the only one to read if others must not be. If all are out, those that were lost get another chance.
     pub(super) fn start(&mut self) -> (Vec<Option<Error>>, Option<usize>) {
         if self.left().next().is_none() {
-            self.out.iter_mut().for_each(|out| *out = out.take().filter(|error| !retry::is_loss(error)));
+            self.out.iter_mut().for_each(|out| *out = out.take().filter(|error| !Failure::is_loss(error)));
         }
         let mut left = self.left();
         let (first, second) = (left.next(), left.next());

@@ -1,6 +1,6 @@
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use towpath_store::{Overwrite, Store, sys::clock};
+use towpath_store::{Blame, Fault, Overwrite, Store, sys::clock};
 use towpath_testkit::{
     fault::{FaultStore, Faults},
     liar::{Liar, Lie},

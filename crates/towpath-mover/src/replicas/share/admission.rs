@@ -16,8 +16,8 @@ use towpath_store::{Blame, Error, Fault, Metadata, Result};
 use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly};
 use crate::{
     DigestOrigin,
+    file::Failure,
     replicas::{Known, evidence::Given},
-    retry,
 };
 
 /// A piece that a source has to give as another one gave it, before it is read.
@@ -294,7 +294,8 @@ impl State {
         }
         // One that may be there again later decides whether the copy goes on.
         let is_lie = |error: &&&Error| error.fault() == Fault::ChecksumMismatch;
-        let error = errors.iter().find(|error| retry::is_loss(error)).or(errors.iter().find(is_lie)).or(errors.first());
+        let error =
+            errors.iter().find(|error| Failure::is_loss(error)).or(errors.iter().find(is_lie)).or(errors.first());
         let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
         if let [only] = errors[..] {
             return Err(only.clone());

@@ -1,0 +1,87 @@
+//! The destination of a copy: the begin of its upload, and errors for lack of space.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+use towpath_store::{CreateOptions, Error, Fault, Metadata, Result, Space, WriteHandle, sys::clock};
+
+use super::resume;
+use crate::{
+    Job,
+    context::CopyContext,
+    stage::{Stage, StageGuard},
+};
+
+/// Maximum wait for a destination whose earlier upload with the same key is still open: a server detects a lost connection after a minute or
+/// two.
+const MAX_IN_USE_WAIT: Duration = Duration::from_secs(120);
+
+/// Interval between attempts meanwhile.
+const IN_USE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Returns the options for a copy of a source with `metadata`.
+pub(super) fn create_options(job: &Job, context: &CopyContext, metadata: &Metadata) -> CreateOptions {
+    CreateOptions {
+        overwrite: context.options.overwrite,
+        parents: true,
+        mode: metadata.mode.map(|mode| mode & 0o777 & !context.options.umask),
+        size_hint: Some(metadata.size),
+        mtime_ns: metadata.mtime_ns,
+        digests: metadata.digests.algorithms(),
+        resume: resume::key(job, metadata),
+    }
+}
+
+/// Begins the upload. A resumable upload is retried for up to two minutes while the destination is overloaded or still holds the earlier
+/// upload with the same key.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn begin(
+    job: &Job,
+    context: &CopyContext,
+    stage: &mut StageGuard<'_>,
+    options: CreateOptions,
+) -> Result<Arc<dyn WriteHandle>> {
+    let to = &job.to;
+    if options.resume.is_some() {
+        context.progress.proves();
+    }
+    let deadline = clock::now() + MAX_IN_USE_WAIT;
+    let mut is_reported = false;
+    loop {
+        match to.store.create(&to.caller, &to.path, options.clone()).await {
+            Err(error) if error.fault() == Fault::Overloaded && options.resume.is_some() && clock::now() < deadline => {
+                if !is_reported {
+                    stage.pass(Stage::Wait);
+                    let seconds = MAX_IN_USE_WAIT.as_secs();
+                    context.progress.waits(job);
+                    tracing::warn!(path = %to, %error, "the destination cannot begin the upload yet; retrying for up to {seconds} s");
+                }
+                is_reported = true;
+                sleep(IN_USE_INTERVAL).await;
+            }
+            outcome => {
+                stage.pass(Stage::Open);
+                return outcome;
+            }
+        }
+    }
+}
+
+/// Returns `error`; for a lack of space with the number of bytes that are missing for `bytes`, if the destination reports its free space.
+pub(super) async fn explain_no_space(job: &Job, bytes: u64, error: Error) -> Error {
+    let to = &job.to;
+    let mut directory = to.path.parent().filter(|_| error.fault() == Fault::NoSpace);
+    while let Some(path) = directory {
+        match to.store.space(&to.caller, &path).await {
+            Ok(Space { free, .. }) if free < bytes => {
+                let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
+                return Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path);
+            }
+            Err(error) if error.fault() == Fault::NotFound => directory = path.parent(),
+            _ => break,
+        }
+    }
+    error
+}
