@@ -8,8 +8,8 @@ pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 248;
 /// The longest value, in bytes (Linux `XATTR_SIZE_MAX`; XRootD announces the same). A file system may keep less.
 pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 65_536;
 
-/// The most that all attributes of a file may have, names and values, to be told together: twice what one request can set. On disks
-/// (XFS, Btrfs) other programs can give it hundreds of times as much, and whoever may see the file may ask.
+/// Maximum total size in bytes of the attributes of a file, names and values: twice the limit of one request. Other
+/// programs can attach hundreds of times as much to a file on XFS or Btrfs, and any reader may request them.
 pub(crate) const MAX_ATTRIBUTES_BYTES: usize = 2 << 20;
 
 /// Fails with `InvalidArgument` for an empty name or one with a NUL, with `NameTooLong` and `TooLarge` beyond the bounds.

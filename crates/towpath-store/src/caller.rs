@@ -1,4 +1,4 @@
-//! Who asks: the identity and credential that travel with each call, because one store serves many users.
+//! The identity and credential of a request. They travel with each call, because one store serves many users.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -31,11 +31,11 @@ pub struct Caller {
     pub subject: Option<Arc<str>>,
     /// The issuer that vouches for the subject; none for an anonymous caller.
     pub issuer: Option<Arc<str>>,
-    /// The bearer token that came with the call, for stores that ask somebody else.
+    /// The bearer token of the request, for stores that forward it to another service.
     pub token: Option<Secret>,
     /// The address the call came from; none for a call of this process.
     pub address: Option<IpAddr>,
-    /// Nothing is shown that proves who asks, not even what this process has for calls without a credential.
+    /// No credential is sent, not even that of this process for calls without one.
     pub is_nobody: bool,
 }
 

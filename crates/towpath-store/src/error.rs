@@ -9,7 +9,7 @@ use crate::StorePath;
 /// The result of a store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The outcome of a removal: what has gone by itself is as good as removed.
+/// Turns `NotFound` of a removal into success: the object is gone either way.
 ///
 /// # Errors
 /// All but `NotFound`.
@@ -20,12 +20,12 @@ pub fn gone(outcome: Result<()>) -> Result<()> {
     }
 }
 
-/// Whose fault an error is: the person who reads it wants to know where to look.
+/// The party that has to act on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
-    /// The one who asked: a wrong path, a missing right, a wrong argument.
+    /// The caller: a wrong path, a missing permission, an invalid argument.
     Caller,
-    /// The storage that was asked.
+    /// The storage.
     Storage,
     /// What lies between.
     Network,
@@ -60,7 +60,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `fault` with what is known of it in words; the blame follows from the fault until [`Self::blamed_on`] says more.
+    /// Creates an error of `fault` with a message. The blame follows from the fault unless [`Self::blamed_on`] sets
+    /// it.
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             fault,
@@ -138,7 +139,7 @@ impl Error {
         self.0.blame
     }
 
-    /// What is known of it, in words, without the path.
+    /// The message, without the path.
     pub fn message(&self) -> &str {
         &self.0.message
     }

@@ -3,12 +3,12 @@
 //! A local directory, memory, a remote site and a cache are stores; servers, mounts and programs are faces of one.
 //! RFC 0001 (`docs/rfcs/0001-store.md`) says why the trait is cut as it is.
 //!
-//! The life of a read: [`Store::open`] gives a [`ReadHandle`] that pins one version of the file; ranges, vectors and
-//! non-waiting reads are asked of the handle. The life of a write: [`Store::create`] gives a [`WriteHandle`]; pieces
-//! go in at any offset and in any order; [`WriteHandle::commit`] checks what was promised and makes the file visible in one step.
+//! A read: [`Store::open`] returns a [`ReadHandle`] that pins one version of the file and serves ranges, vectors and
+//! non-blocking reads. A write: [`Store::create`] returns a [`WriteHandle`] that accepts pieces at any offset in any
+//! order; [`WriteHandle::commit`] verifies size and digests and makes the file visible in one step.
 //!
-//! What is not here: protocols (`towpath-proto`), remote stores (`towpath-client`), policy on who may do what (the faces decide
-//! before they ask a store).
+//! Not here: protocols (`towpath-proto`), remote stores (`towpath-client`), and authorization, which the servers check
+//! before they call a store.
 
 mod attribute;
 mod caller;

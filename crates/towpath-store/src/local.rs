@@ -1,14 +1,14 @@
 //! A store in a local directory.
 //!
-//! [`LocalStore`] holds a descriptor of its root; every path is resolved by the kernel beneath it, so neither
-//! `..` nor, in an export ([`Scope`]), a symbolic link leads out. System calls that may wait for a disk run in the disk pool; only what the kernel has in
-//! memory is asked on the calling thread: cached paths, cached pages. That is most of what a busy server is asked.
+//! [`LocalStore`] holds a descriptor of its root; the kernel resolves every path beneath it, so that neither `..` nor,
+//! in an export ([`Scope`]), a symbolic link leads out. System calls that may block on a disk run in the disk pool;
+//! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
 //! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
 //! `staging`, `write`, `sums` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (kept as
 //! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
 //!
-//! Not here: who may do what (the process's own rights apply), quotas beyond those of the file system.
+//! Not here: authorization (the permissions of the process apply), and quotas beyond those of the file system.
 
 mod attributes;
 mod copy;
@@ -84,8 +84,8 @@ pub enum Scope {
     /// Files for others: no symbolic link leads out of the root, and uploads are staged at the top of each mount.
     #[default]
     Export,
-    /// The files of the process's own user: symbolic links lead to wherever the system resolves them, and uploads are staged in the directory
-    /// that they go to, where nothing stays but what can be resumed.
+    /// The files of the process's own user: symbolic links are followed anywhere, and uploads are staged in their
+    /// destination directory, where only resumable data are left behind.
     User,
 }
 
@@ -124,10 +124,10 @@ struct Local {
     capabilities: Capabilities,
 }
 
-/// What is known of a digest that is asked for.
+/// A requested digest, if it is known.
 enum Known {
     Digest(Digest),
-    /// Nothing: it has to be computed, or somebody does it already.
+    /// Unknown: it has to be computed, or a computation is in flight.
     Nothing(Flight),
 }
 
@@ -471,7 +471,7 @@ impl Local {
         }
     }
 
-    /// Sends what was written of a file on its way to stable storage, if it will have to be there in the end.
+    /// Starts writing dirty pages of a file to disk, if it will have to be durable in the end.
     fn start_writeback(&self, file: &File) {
         match self.options.durability {
             Durability::None => {}

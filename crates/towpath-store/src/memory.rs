@@ -90,7 +90,7 @@ impl Shared {
         Arc::new(Mutex::new(Inode { id, version: 1, content, mtime_ns: now, ctime_ns: now, mode, digests, attributes }))
     }
 
-    /// What is not taken yet.
+    /// Returns the free space in bytes.
     fn free_bytes(&self, tree: &Tree) -> u64 {
         let used = tree.values().map(|inode| lock(inode).size()).sum();
         self.capacity_bytes.saturating_sub(used)
@@ -348,7 +348,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What is at `path`; `NotDirectory` if a file is in the way, else `NotFound`.
+/// Finds the inode at `path`; fails with `NotDirectory` if a component is a file, else with `NotFound`.
 fn find<'a>(tree: &'a Tree, path: &StorePath) -> Result<&'a Arc<Mutex<Inode>>> {
     if let Some(inode) = tree.get(path) {
         return Ok(inode);
@@ -397,7 +397,7 @@ fn expect_replaceable(tree: &Tree, path: &StorePath, overwrite: Overwrite) -> Re
     }
 }
 
-/// The faults come in the order in which Linux finds them (`rename(2)`).
+/// Faults have the precedence of Linux (`rename(2)`).
 fn rename(tree: &mut Tree, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
     for path in [from, to] {
         expect_name(path)?;

@@ -110,7 +110,7 @@ impl DirectoryId {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number by which protocols carry it; never 0.
+    /// The number that represents it in protocols; never 0.
     pub fn number(self) -> u64 {
         self.0.get()
     }
@@ -126,8 +126,9 @@ impl DirectoryId {
 pub struct Metadata {
     /// What the path is.
     pub kind: FileKind,
-    /// Whether an entry of a listing is a symbolic link; all else describes what it leads to, or the link itself if that is out of
-    /// reach. False where the store cannot tell, and outside listings, where links are followed.
+    /// Whether an entry of a listing is a symbolic link. All other fields describe its target, or the link itself if
+    /// the target is out of reach. False if the store cannot detect links, and outside listings, where links are
+    /// followed.
     pub is_link: bool,
     /// Length in bytes; 0 for a directory.
     pub size: u64,
@@ -152,7 +153,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Metadata of which only kind and size are known.
+    /// Creates metadata with kind and size only.
     pub fn new(kind: FileKind, size: u64) -> Self {
         Self {
             kind,

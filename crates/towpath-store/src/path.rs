@@ -45,7 +45,7 @@ impl StorePath {
     /// Normalizes an absolute path: slashes collapse, `.` vanishes, a trailing slash is dropped, `..` is refused.
     ///
     /// # Errors
-    /// [`PathError`] says what is wrong with the bytes.
+    /// [`PathError`] describes the invalid bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, PathError> {
         if bytes.first() != Some(&b'/') {
             return Err(PathError::Relative);

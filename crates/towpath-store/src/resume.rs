@@ -26,8 +26,9 @@ impl ResumeKey {
         Self(bytes)
     }
 
-    /// The key made from `parts`, which tell it from all others: for instance the URL of the source, its size and version, and
-    /// the URL of the destination. It is the beginning of the SHA-256 of all parts, each behind its length (eight bytes, the lowest first).
+    /// Derives a key from `parts` that identify an upload, for instance the URL of the source, its size and version,
+    /// and the URL of the destination: the first bytes of the SHA-256 of all parts, each preceded by its length (eight
+    /// bytes, little-endian).
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = Hasher::new([Algorithm::Sha256].into_iter().collect());
         for part in parts {

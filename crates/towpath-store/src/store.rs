@@ -22,7 +22,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What this store can do at all, known before a transfer starts.
     fn capabilities(&self) -> Capabilities;
 
-    /// Metadata of one path. Digests are told only where they are at hand; nothing is computed.
+    /// Returns the metadata of a path. Digests are included only if they are at hand; none is computed.
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata>;
 
     /// The entries of one directory, in no order, as a stream of batches. The stream holds at most a few batches at once,
@@ -59,9 +59,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Needs [`Capabilities::copy`].
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
-    /// Changes mode, time or size of a path. Idempotent. Another size makes the store forget the known digests, another time
-    /// alone does not, unless it is so late that a change of the content might leave the same. Where nothing is to be changed nothing is,
-    /// but what a store far away can do is found out, as far as that is possible: [`Self::capabilities`] then tells it.
+    /// Changes mode, time or size of a path. Idempotent. A new size invalidates the known digests; a new time alone
+    /// does not, unless it is so recent that a change of the content could leave it the same. Without changes it has
+    /// no effect, but a remote store may probe the server's capabilities ([`Self::capabilities`]).
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
     /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
@@ -103,9 +103,9 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// Metadata of the version that is open.
     async fn metadata(&self) -> Result<Metadata>;
 
-    /// Reads `length` bytes at `offset`, less only at the end of the file; empty at or past it. A read there asks, as far as the storage can
-    /// tell, whether the file is still the version that was opened: what was read before it then was of that version.
-    /// The caller bounds `length`: it is the memory that the read takes.
+    /// Reads `length` bytes at `offset`; less only at the end of the file, empty at or past it. A read past the end
+    /// checks, as far as the storage can, that the file is still the opened version; then everything read before was
+    /// of that version. The caller bounds `length`, which is the memory that the read takes.
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
 
     /// As [`Self::read`], appended to the caller's buffer.
@@ -126,8 +126,8 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// the memory of its range, and a store reads few results ahead of those that were taken.
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
 
-    /// The content from its start to its end, of a file whose length the storage does not tell: then [`Self::metadata`] and all reads fail with `Unsupported`.
-    /// None of any other file.
+    /// Returns the content of a file of unknown length from start to end; [`Self::metadata`] and all reads of such a
+    /// file fail with `Unsupported`. `None` for any other file.
     async fn stream(&self) -> Result<Option<ContentStream>>;
 
     /// The open local file, where there is one, for `sendfile` and its like. It stays the version that was opened.
@@ -140,55 +140,58 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
 
 /// A file being written. All methods may be used from many tasks at once, pieces in any order.
 ///
-/// Dropping the handle without [`Self::commit`] leaves nothing visible, and nothing behind unless the upload has a [`CreateOptions::resume`] (for
-/// [`Store::update`]: leaves what was written).
+/// Dropping the handle without [`Self::commit`] leaves nothing visible, and no data unless the upload has a
+/// [`CreateOptions::resume`] (for [`Store::update`]: written data stay).
 #[async_trait]
 pub trait WriteHandle: Send + Sync + fmt::Debug {
     /// Writes `data` at `offset`; a gap before it reads as zeros. Idempotent.
     async fn write(&self, offset: u64, data: Bytes) -> Result<()>;
 
-    /// What an earlier upload with the same [`CreateOptions::resume`] left, and what was read back and found right when this one was
-    /// created: extents in the order of their offsets, of which no two touch, at most [`crate::MAX_PRESENT_EXTENTS`], each with
-    /// its CRC32C and Adler32, so that digests of the whole file need no second reading. They count as written by this handle; writes
-    /// do not change what is told here. Empty without a key. After the end it may fail with `HandleNotOpen`.
+    /// Returns the extents that an earlier upload with the same [`CreateOptions::resume`] stored and that were
+    /// verified when this handle was created: by offset, without touching each other, at most
+    /// [`crate::MAX_PRESENT_EXTENTS`], each with its CRC32C and Adler32, so that digests of the whole file need no
+    /// second read. They count as written by this handle; later writes do not change the result. Empty without a key.
+    /// After the end of the upload it may fail with `HandleNotOpen`.
     async fn present(&self) -> Result<Vec<Extent>>;
 
-    /// Reads back what has been written, as [`ReadHandle::read`].
+    /// Reads written data back, like [`ReadHandle::read`].
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
 
     /// Cuts or extends the file to `size` bytes. Idempotent.
     async fn set_size(&self, size: u64) -> Result<()>;
 
-    /// Brings what has been written to stable storage, as far as the store's policy goes.
+    /// Flushes written data to stable storage, according to the store's policy.
     async fn sync(&self) -> Result<()>;
 
     /// Metadata of the file as written so far.
     async fn metadata(&self) -> Result<Metadata>;
 
-    /// Checks what was promised, makes the file durable and visible under its name, in one step, and gives its metadata.
-    /// If it fails nothing becomes visible and the handle is finished; a later call on it fails with `HandleNotOpen`. (One failure
-    /// can come later: that of a disk to which the store's policy has the new name written before this returns.) Of an upload with a
-    /// [`CreateOptions::resume`] what was written then stays as if the handle had been dropped, but not after `ChecksumMismatch`,
-    /// nor if the storage could not bring it to where it lasts.
+    /// Verifies the file against `expected`, makes it durable and visible under its name in one step, and returns its
+    /// metadata. After a failure nothing is visible and the handle is finished; later calls fail with `HandleNotOpen`.
+    /// (One failure can come later: that of a disk to which the store's policy writes the new name before this
+    /// returns.) Written data of an upload with a [`CreateOptions::resume`] then stay as if the handle had been
+    /// dropped, but not after `ChecksumMismatch`, nor if the storage could not make them durable.
     async fn commit(&self, expected: Expectation) -> Result<Metadata>;
 
-    /// Gives up: what was written is removed, also of an upload that could be taken up again. After `commit`, and repeated, it does nothing.
+    /// Aborts the upload and removes written data, even of a resumable upload. Has no effect after `commit` or a
+    /// second time.
     async fn abort(&self) -> Result<()>;
 }
 
 /// The batches of a listing.
 pub type Listing = BoxStream<'static, Result<Vec<Entry>>>;
 
-/// The results of a vector read: the index of the range asked, and its bytes.
+/// Results of a vector read: the index of the requested range, and its bytes.
 pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
 
 /// The content of a file of unknown length, which comes once.
 pub struct ContentStream {
     /// Pieces in order, none empty. It fails if the connection is lost.
     pub pieces: BoxStream<'static, Result<Bytes>>,
-    /// Digests of the whole that the storage told before.
+    /// Digests of the whole file that the storage announced at the start.
     pub digests: Digests,
-    /// Whether the storage marks the end. Where it does not, and no digest tells, a lost connection may have cut off the rest.
+    /// Whether the storage marks the end. If it does not, and there is no digest, a lost connection may have truncated
+    /// the content undetectably.
     pub is_framed: bool,
 }
 
@@ -204,7 +207,7 @@ impl ContentStream {
         }
     }
 
-    /// Whether it shows if the content has come to its end: the storage marks it, or a digest tells.
+    /// Returns whether truncation is detectable: the storage marks the end, or there is a digest.
     pub fn has_proven_end(&self) -> bool {
         self.is_framed || !self.digests.is_empty()
     }
@@ -223,11 +226,11 @@ pub struct Entry {
     /// Its name: one component, without slashes. A bucket may have names that [`StorePath::join`] refuses (empty, `.`, `..`, too long): they
     /// are there, and cannot be used.
     pub name: Bytes,
-    /// Its metadata, as far as [`ListOptions`] asked; kind is always right.
+    /// Its metadata as requested by [`ListOptions`]; the kind is always valid.
     pub metadata: Metadata,
 }
 
-/// What a listing should tell.
+/// The metadata to return in a listing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListOptions {
     /// Size, times and mode of each entry, not only name and kind.
@@ -244,8 +247,8 @@ pub struct OpenOptions {
     /// The caller reads all of the file and compares it with the known digests itself. If there are any, a store far away may then
     /// leave out the checksums of the single ranges.
     pub verifies_digests: bool,
-    /// The caller wants what the file holds when it is read, not the one version that was opened: reads reach what is appended meanwhile, and do not fail
-    /// with `Changed`. A store that cannot do so takes no notice.
+    /// Reads return the current content of the file instead of the opened version: they reach appended data, and do
+    /// not fail with `Changed`. Ignored by stores without support.
     pub follows: bool,
 }
 
@@ -271,15 +274,17 @@ pub struct CreateOptions {
     /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte. A file that is shorter in the end, or
     /// a large one that is longer, may be refused.
     pub size_hint: Option<u64>,
-    /// The modification time that [`Expectation::mtime_ns`] will promise, if that is known: for a store that has to be told first.
+    /// The modification time of the later [`Expectation::mtime_ns`], if it is known already: some stores need it
+    /// first.
     pub mtime_ns: Option<i64>,
     /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
     /// come out only if the pieces arrive in order.
     pub digests: Algorithms,
-    /// The upload can be taken up again: what was written stays, invisible, when its handle is dropped, as happens when a network is
-    /// lost or a process killed. The next upload with the same key and `size_hint`, by the same caller, goes on from it; see
-    /// [`WriteHandle::present`]. To begin then takes as long as to read what is there. `size_hint` is needed (`InvalidArgument`). One
-    /// handle at a time may have the key (`Overloaded`). A store without [`Capabilities::resume`] takes no notice of it.
+    /// The upload is resumable: written data stay, invisible, when its handle is dropped, for instance because the
+    /// network was lost or the process was killed. The next upload by the same caller with the same key and
+    /// `size_hint` continues it; see [`WriteHandle::present`]. Creating it then takes as long as reading the stored
+    /// data. Requires `size_hint` (`InvalidArgument`). Only one handle at a time may hold the key (`Overloaded`).
+    /// Ignored by a store without [`Capabilities::resume`].
     pub resume: Option<ResumeKey>,
 }
 
@@ -387,9 +392,10 @@ pub struct Capabilities {
     pub copy: bool,
     /// User attributes are kept.
     pub attributes: bool,
-    /// Modification times can be set, as far as is known: a store far away may find out only when it is asked for something.
+    /// Modification times can be set, as far as is known: a remote store may find out only with its first request.
     pub set_mtime: bool,
-    /// The most bytes worth asking for in one of many reads that are under way: [`READ_BYTES`], or more where each has a connection of its own.
+    /// Maximum useful length in bytes of each of many concurrent reads: [`READ_BYTES`], or more if each has its own
+    /// connection.
     pub read_bytes: usize,
     /// The most ranges worth sending in one vector read.
     pub vector_ranges: usize,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
-/// How much is copied before it is asked whether the copy is still wanted.
+/// Bytes to copy between checks for cancellation.
 const STEP_BYTES: u64 = 64 << 20;
 
 /// The buffer where the kernel cannot copy by itself.

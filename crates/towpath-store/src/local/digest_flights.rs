@@ -1,5 +1,5 @@
-//! Computations of digests that are under way: who asks for the same digest of the same version of a file shares one, so that many
-//! who ask at once make the disk read it once. It matters most where the file system keeps no digests.
+//! Digest computations in flight. Concurrent requests for the same digest of the same version share one computation,
+//! so that the disk reads the file once. This matters most on file systems without extended attributes.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use towpath_proto::checksum::{Algorithm, Digest};
 
 use super::inode::{self, Stamp};
 
-/// One computation. Whoever comes first makes it; if that one fails or is dropped, the next who waits does.
+/// One computation. The first caller runs it; if it fails or is dropped, the next waiting caller runs it.
 pub(super) type Flight = Arc<OnceCell<Digest>>;
 
 /// All computations under way.

@@ -1,16 +1,17 @@
 //! Digests that are kept with a file as extended attributes, in XRootD's layout, and the computation of new ones.
 //!
-//! A kept digest counts as long as the file has the modification time that is recorded with it: to the nanosecond in what is kept here, in whole seconds,
-//! and only if it was computed later, in what XRootD kept. So that it is never wrong:
-//! - An upload keeps its digests before anybody else can reach the file, and has a time that no later change can give it once more: that of the
-//!   precise clock, not of the kernel's last tick, which a change in the same few milliseconds would get too.
-//! - A digest computed by reading a file that others can change is kept only if the file had settled before it was read: each
-//!   later change gives another time.
-//! - An update in place removes them before its first change, and what was kept meanwhile when it ends.
-//! - When the time is set they are moved to it, and those that did not count go: they might count again.
-//! - On the disk they come after the data that they are of, and go before others take their place.
+//! A stored digest is valid while the file has the recorded modification time: to the nanosecond in towpath's
+//! attribute, in whole seconds, and only if it was computed later, in XRootD's. These rules keep it correct:
+//! - An upload stores its digests before the file becomes reachable, with a time from the precise clock. The kernel's
+//!   clock ticks every few milliseconds, so that a later change could get the same time.
+//! - A digest of a file that others can change is stored only if the file had settled before it was read: each later
+//!   change then gives it another time.
+//! - An update in place removes the digests before its first change, and again when it ends.
+//! - Setting the time carries valid digests over and removes invalid ones, which might become valid again.
+//! - Digests are written to disk after the data they describe, and removed before those data are replaced.
 //!
-//! What is left: another program that sets a file's time back to the nanosecond, or that changes it more than two seconds after the kernel took note (through a mapping of the file, or in one very long call).
+//! Not covered: another program that resets the time of a file to the nanosecond, or that changes a file more than two
+//! seconds after the kernel recorded the change (through a mapping, or in one very long call).
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -67,8 +68,8 @@ pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<bool> {
     forget_all_but(inode, Algorithms::NONE)
 }
 
-/// Gives the file another modification time. The digests that are known stay so, unless somebody may have changed the file
-/// meanwhile, or may yet change it without giving it another time.
+/// Sets the modification time of the file. Known digests stay valid, unless the file may have been changed meanwhile,
+/// or may still be changed without getting another time.
 pub(super) fn set_mtime<Fd: AsFd>(inode: &mut Inode<Fd>, mtime_ns: i64) -> Result<()> {
     let known = known(inode);
     let is_unchanged = Stamp::of(inode.status()).check(&*inode).is_ok();

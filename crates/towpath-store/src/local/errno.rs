@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Fault, Result};
 
-/// Says what was being done when a system call failed.
+/// Adds the attempted operation to the error of a failed system call.
 pub(super) trait Doing<T> {
     /// The store's error for a failed call, with `what` in words ("opening the file").
     fn doing(self, what: &str) -> Result<T>;

@@ -32,7 +32,7 @@ pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts `data`, which belongs at `offset` of a file, into runs of blocks that are all zeros, or none of which is.
+/// Splits `data` at `offset` of a file into runs of all-zero blocks and runs of other blocks.
 fn runs(offset: u64, data: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     let (mut at, mut rest) = (offset, data);
     iter::from_fn(move || {

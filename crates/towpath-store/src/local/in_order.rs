@@ -14,7 +14,7 @@ const EARLY_BYTES: usize = 64 << 20;
 /// What a piece takes beside its data, for its place in the map.
 const PIECE_BYTES: usize = 128;
 
-/// The memory in which early pieces wait. Clones are the same room.
+/// Memory limit for pieces that arrive early. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct EarlyRoom(Arc<Semaphore>);
 

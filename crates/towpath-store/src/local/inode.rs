@@ -1,8 +1,8 @@
 //! One inode: what the kernel knows of it, and the calls that change it by descriptor.
 //!
-//! An `O_PATH` descriptor is had without permission to read and without side effects on devices, but most calls refuse it
-//! (`EBADF`). Its link in `/proc/self/fd` names exactly the same inode, whatever happens to its path meanwhile, and works for all
-//! of them, at several times the cost. Without `/proc` what has only such a descriptor has no digests and attributes.
+//! An `O_PATH` descriptor needs no read permission and has no side effects on devices, but most calls reject it
+//! (`EBADF`). Its link in `/proc/self/fd` names exactly the same inode, even after a rename, and works with all calls
+//! at several times the cost. Without `/proc`, such files have no digests and attributes.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -19,8 +19,8 @@ use crate::{
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The whole seconds in which XRootD records the time of a kept digest, and as much again for clocks: the file system's may be
-/// ten milliseconds behind ours, a file server's more.
+/// The resolution of the time in XRootD's digest attribute, doubled for clock skew: the clock of the file system may
+/// be ten milliseconds behind, that of a file server more.
 const SETTLED_NS: i64 = 2 * NS_PER_S;
 
 /// An inode that is open, perhaps only with `O_PATH`, and its status at that moment.
@@ -49,7 +49,7 @@ impl<Fd: AsFd> Inode<Fd> {
         &self.status
     }
 
-    /// Asks the status anew.
+    /// Reads the status again.
     pub(super) fn refresh(&mut self) -> Result<()> {
         self.status = fs::fstat(&self.descriptor).doing("asking the status")?;
         Ok(())
@@ -98,7 +98,7 @@ impl<Fd: AsFd> Inode<Fd> {
 
     /// The value of one extended attribute; `ERANGE` if it is longer than `limit_bytes`.
     pub(super) fn attribute(&self, name: &[u8], limit_bytes: usize) -> rustix::io::Result<Vec<u8>> {
-        // Without any room the kernel would tell the length instead.
+        // With a capacity of zero the kernel would return the length instead.
         let mut value = Vec::with_capacity(limit_bytes.max(1));
         match fs::fgetxattr(&self.descriptor, name, rustix::buffer::spare_capacity(&mut value)) {
             Err(Errno::BADF) => fs::getxattr(self.link(), name, rustix::buffer::spare_capacity(&mut value)),
@@ -136,7 +136,7 @@ impl<Fd: AsFd> AsFd for Inode<Fd> {
     }
 }
 
-/// What tells one version of a file's content from another: inode, size and modification time.
+/// The version tag of a file's content: inode, size and modification time.
 ///
 /// Two changes of one size within one tick of the file system's clock (4 ms or less; Linux 6.13 has finer ones) look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -168,7 +168,7 @@ impl Stamp {
     }
 }
 
-/// Metadata as `status` tells them, without digests. Times before 1677 and after 2262, which do not fit, are not told.
+/// Converts a `status` to metadata without digests. Times before 1677 and after 2262 do not fit and are omitted.
 pub(super) fn metadata(status: &Stat) -> Metadata {
     let kind = kind(FileType::from_raw_mode(status.st_mode));
     let stamp = Stamp::of(status);

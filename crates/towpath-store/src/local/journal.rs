@@ -1,8 +1,9 @@
 //! The journal of an upload with a key: which blocks of its staged file were written, each with its CRC32C.
 //!
-//! A [`Journal`] gathers the pieces of each block until it is whole, and then appends a record; what is left of blocks in the making
-//! follows when the upload is synced or given up. Nothing is synced on the way, and no order on the disk is needed, because nobody believes a
-//! journal: who takes the upload up again reads what it names ([`super::resumed`]). `docs/journal.md` tells the format ([`format`]) and what a crash costs.
+//! A [`Journal`] collects the pieces of each block and appends a record when the block is complete; incomplete blocks
+//! follow when the upload is synced or aborted. Nothing is synced in between, and the order on disk does not matter,
+//! because a journal is never trusted: resuming reads back the data it names ([`super::resumed`]). `docs/journal.md`
+//! describes the format ([`format`]) and the cost of a crash.
 
 mod format;
 
@@ -20,17 +21,19 @@ pub(super) use self::format::{Header, Record};
 use super::{errno::Doing as _, inode, inode::Inode, read, write};
 use crate::{Result, ResumeKey};
 
-/// Blocks are so long that a file has at most so many, and its journal is small.
+/// Maximum number of blocks of a file; it determines the block length and keeps journals small.
 const BLOCKS: u64 = 65_536;
 /// The shortest block: a record for each MiB costs nothing beside writing it, and a crash costs so much for each place
 /// that is written at.
 const MIN_BLOCK_BYTES: u64 = 1 << 20;
 const MAX_BLOCK_BYTES: u64 = 1 << 31;
 
-/// The most records: enough to write each block anew three times. What comes after is not remembered. 6 MiB on the disk, and in memory when read.
+/// Maximum number of records: each block can be rewritten three times. Later records are dropped. 6 MiB on disk, and
+/// in memory when read.
 const RECORDS: u32 = 4 * BLOCKS as u32;
 
-/// Blocks that may be in the making at once, and the parts that each may have: 1 MiB of memory at worst. Of more the first are forgotten.
+/// Maximum number of incomplete blocks, and of parts of each: 1 MiB of memory in the worst case. The oldest are
+/// dropped beyond that.
 const PARTIAL_BLOCKS: usize = 256;
 const PARTS_OF_BLOCK: usize = 64;
 
@@ -50,7 +53,7 @@ impl Header {
         (start, start.saturating_add(bytes))
     }
 
-    /// A whole journal that names `extents`, each of which lies in one block.
+    /// Encodes a journal of `extents`, each of which lies within one block.
     pub(super) fn journal(&self, extents: &[Extent]) -> (Vec<u8>, u32) {
         let mut journal = self.encode().to_vec();
         let records = encode(extents, 0);
@@ -75,7 +78,7 @@ pub(super) fn records(file: &File, header: &Header) -> Result<Vec<Record>> {
     Ok(format::read(&journal, header.key, header.size))
 }
 
-/// A journal that is being written. Dropping it writes what is left.
+/// A journal that is being written. Dropping it writes the incomplete blocks.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -92,7 +95,7 @@ struct State {
 }
 
 impl Journal {
-    /// The journal that `file` is, with so many records.
+    /// Continues the journal in `file`, which has `records` records.
     pub(super) fn new(file: File, header: Header, records: u32) -> Self {
         Self { file, header, state: Mutex::new(State { partial: BTreeMap::new(), records }) }
     }
@@ -108,7 +111,7 @@ impl Journal {
         })
     }
 
-    /// Takes note of a part that has been written; of what lies behind the announced end nothing is kept.
+    /// Records a written part; anything beyond the announced end is ignored.
     pub(super) fn wrote(&self, part: &Extent) -> Result<()> {
         if part.end() > self.header.size {
             return Ok(());
@@ -119,7 +122,7 @@ impl Journal {
         whole.map_or(Ok(()), |whole| self.append(&mut state, &[whole]))
     }
 
-    /// Writes what is there of blocks in the making.
+    /// Writes records of the incomplete blocks.
     pub(super) fn flush(&self) -> Result<()> {
         let mut state = self.state();
         let partial = std::mem::take(&mut state.partial);
@@ -127,7 +130,7 @@ impl Journal {
         self.append(&mut state, &parts)
     }
 
-    /// Forgets blocks in the making: what was written of them may be gone.
+    /// Drops the incomplete blocks, whose data may have been overwritten or truncated.
     pub(super) fn forget_partial(&self) {
         self.state().partial.clear();
     }

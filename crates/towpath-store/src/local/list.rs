@@ -1,6 +1,6 @@
 //! Listing a directory: one `getdents64` call and one disk job for each batch.
 //!
-//! Nothing is read ahead: a listing that nobody polls holds a descriptor and one buffer, no thread.
+//! There is no read-ahead: an idle listing holds a descriptor and one buffer, but no thread.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc};
 
@@ -49,7 +49,7 @@ struct Lister {
 }
 
 impl Lister {
-    /// The next batch that is not empty, and the lister to ask for the one after it.
+    /// Returns the next non-empty batch, and the lister for the following one.
     fn next(mut self) -> Result<Option<(Vec<Entry>, Self)>> {
         let directory = match self.directory.take() {
             Some(directory) => directory,
@@ -86,7 +86,7 @@ impl Lister {
         Ok(Some(Entry { name: Bytes::copy_from_slice(name), metadata }))
     }
 
-    /// Metadata of an entry; of a link, those of what it points to, if that is inside the store.
+    /// Returns the metadata of an entry; for a link those of its target, if that is inside the store.
     fn described(&self, directory: &OwnedFd, name: &[u8], status: &Stat) -> Metadata {
         let own = inode::metadata(status);
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
@@ -112,7 +112,7 @@ impl Lister {
     }
 }
 
-/// The status of the entry itself, not of what it points to; none if it is gone.
+/// Returns the status of the entry itself, without following links; `None` if it is gone.
 fn status(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>> {
     match fs::statat(directory, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => Ok(Some(status)),

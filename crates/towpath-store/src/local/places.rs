@@ -1,8 +1,8 @@
-//! Vector reads of what is in memory: many places filled on the calling thread.
+//! Vector reads from the page cache: many ranges filled on the calling thread.
 //!
-//! A system call costs as much as copying some KiB out of the page cache. So places whose ranges follow each other closely in the file
-//! are a *run*: one call reads it, gaps included, and its parts are copied to where they belong. Places stay in
-//! the order given, because clients who care for speed ask in the order of the file. The version is compared once, after the last read.
+//! A system call costs as much as copying some KiB out of the page cache. Ranges that follow each other closely in the
+//! file therefore form a *run*: one call reads it, gaps included, and its parts are copied to their buffers. Ranges
+//! keep their order, because fast clients send them in file order. The version is compared once, after the last read.
 
 use super::{
     errno::Doing as _,
@@ -14,7 +14,7 @@ use crate::{Error, Fault, Place, Result};
 /// The most that is copied on a network thread, gaps not counted. 170 ranges of 1.5 KiB that lie apart in 2 GiB take about 300 µs.
 const READ_NOW_BYTES: usize = 256 << 10;
 
-/// The longest run: fits well into the processor's second-level cache, from which it is copied again.
+/// Maximum length of a run: fits into the second-level cache of a processor, from which it is copied again.
 const RUN_BYTES: u64 = 64 << 10;
 
 /// Fills `places` with what `file` has in memory; none if that is not all.

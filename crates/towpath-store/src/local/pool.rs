@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// For so many calls at once that the pool may run, one long job.
+/// One long job may run per this number of threads of the pool.
 const LONG_JOB_SHARE: usize = 4;
 
 /// How long a job stands in line, at most twice, before another thread comes: longer than busy processors keep a thread waiting.
@@ -43,7 +43,7 @@ pub(super) struct DiskPool {
     long_jobs: Arc<Semaphore>,
 }
 
-/// Tells a long job that nobody waits for it any more.
+/// Whether the caller of a long job has gone.
 #[derive(Debug)]
 pub(super) struct Cancelled(Weak<()>);
 
@@ -69,14 +69,15 @@ impl DiskPool {
         }
     }
 
-    /// Runs `job` on a thread that may block. If the future is dropped the job still ends, and what it made is dropped.
+    /// Runs `job` on a thread that may block. If the future is dropped, the job still runs to its end and its result
+    /// is dropped.
     pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (job, outcome) = told(job);
         self.line.join(Box::new(job));
         outcome.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
-    /// As [`Self::run`], for a job that takes long and asks now and then whether it is still wanted.
+    /// Like [`Self::run`], for a long job that periodically checks for cancellation.
     pub(super) async fn run_long<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Cancelled) -> Result<T> + Send + 'static,
@@ -90,7 +91,7 @@ impl DiskPool {
     }
 }
 
-/// A job that tells its outcome, and where that is heard.
+/// Wraps a job so that its outcome is sent to the returned receiver.
 fn told<T>(job: impl FnOnce() -> Result<T>) -> (impl FnOnce(), oneshot::Receiver<Result<T>>) {
     let (tell, outcome) = oneshot::channel();
     let job = move || {
@@ -184,7 +185,7 @@ impl Line {
 }
 
 impl Thread {
-    /// The next job; once nobody is in line, none, and the thread does not count any more.
+    /// Takes the next job. If the queue is empty, returns `None` and no longer counts the thread.
     fn next(&mut self) -> Option<Job> {
         let mut state = self.line.state();
         let Some(job) = state.jobs.pop_front() else {

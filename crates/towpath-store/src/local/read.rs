@@ -235,7 +235,8 @@ pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_syste
     Ok(())
 }
 
-/// Reads into `buffer` what can be had without waiting for a disk, up to its length; `None` if that is nothing.
+/// Reads into `buffer`, up to its length, the bytes that are available without waiting for a disk; `None` if there are
+/// none.
 pub(super) fn read_without_waiting(
     file: &File,
     in_memory: bool,
@@ -272,7 +273,7 @@ pub(super) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<us
 pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let before = buffer.len();
     buffer.reserve_exact(length);
-    // The kernel fills all the room there is: if that is more than was asked for, the read is made in two steps.
+    // The kernel fills the whole capacity: if that exceeds the requested length, the read takes two steps.
     if buffer.capacity() - before > length {
         buffer.resize(before + length, 0);
         let filled = fill(file, offset, buffer.get_mut(before..).unwrap_or_default())?;

@@ -1,8 +1,9 @@
-//! Taking an upload up again: what the last one with its key left is read back, and what is not as the journal says is as if it had never
-//! been written.
+//! Resuming uploads: data of the previous upload with the same key are read back, and anything that does not match the
+//! journal is discarded.
 //!
-//! The life of one: [`Left::find`] finds and locks the staged file of the key and of who asks; [`Left::prove`] reads the blocks that its
-//! journal names; [`Left::take_up`] cuts and empties the rest of the file, and begins a new journal with what was proven.
+//! [`Left::find`] finds and locks the staging file of the key and the caller; [`Left::prove`] reads the blocks named
+//! by its journal; [`Left::take_up`] truncates and punches the rest of the file, and begins a new journal with the
+//! verified extents.
 
 use std::{
     fs::File,
@@ -33,10 +34,10 @@ use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, sys::processor::proc
 /// How much is read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A thread more for so much of it,
+/// One thread reads back this number of bytes.
 const THREAD_BYTES: u64 = 16 << 20;
 
-/// up to so many: others copy meanwhile.
+/// Maximum number of threads that read back the data of one upload; other copies need the disk too.
 const MOST_THREADS: usize = 4;
 
 /// What an upload with a key left, locked; perhaps nothing.
@@ -52,13 +53,13 @@ pub(super) struct Left {
 pub(super) struct Resumed {
     pub(super) journal: Journal,
     pub(super) staged: Staged,
-    /// What is there already, in parts that may touch.
+    /// Extents that are already stored and verified; they may touch.
     pub(super) proven: Vec<Extent>,
 }
 
 impl Left {
-    /// What was left of the upload of `size` bytes to a file in `parent`. None where the file system has no locks: then nobody can tell whether the
-    /// upload is under way.
+    /// Finds the staging file of an upload of `size` bytes to `parent`. `None` where the file system has no locks,
+    /// because a running upload could not be detected.
     ///
     /// # Errors
     /// `Overloaded` if it is under way.
@@ -98,7 +99,8 @@ impl Left {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
         let threads =
             usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MOST_THREADS));
-        // Of ranges that overlap, which mostly are one block and a part of it that was noted before, one thread reads what is needed.
+        // One thread reads each group of overlapping ranges, which are mostly a block and a part of it recorded
+        // earlier.
         let ranges = Mutex::new(self.records.chunk_by(|one, next| next.offset < one.end()));
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let read = || -> Result<Vec<Extent>> {
@@ -141,7 +143,7 @@ impl Left {
         Ok(())
     }
 
-    /// Begins with what was `proven`: the file holds that, zeros between, and nothing behind.
+    /// Continues with the `proven` extents: the file holds these, zeros in between, and nothing beyond.
     pub(super) fn take_up(self, mut proven: Vec<Extent>) -> Result<Resumed> {
         let file = self.staged.file();
         // A commit that did not come to its end may have kept some.
@@ -153,8 +155,9 @@ impl Left {
     }
 }
 
-/// The key of what `caller` leaves under `key`: others do not find it. Without a token there is only the address. Its first four bytes are the same for
-/// all that one caller leaves, so that it can be counted.
+/// Returns the private key of `caller` for `key`, so that other callers cannot find the upload. Without a token it
+/// depends on the address only. Its first four bytes are the same for all uploads of a caller, so that they can be
+/// counted.
 fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
     let text = |part: &Option<std::sync::Arc<str>>| part.as_deref().unwrap_or_default().to_owned();
     let (issuer, subject) = (text(&caller.issuer), text(&caller.subject));
@@ -191,7 +194,8 @@ fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &C
     Ok(Extent::from_digests(record.offset, record.length.into(), &digests).filter(|_| is_right))
 }
 
-/// Drops, of `extents` in order, those that overlap one before, and what is behind the most separate ones that an upload may begin with.
+/// Removes extents that overlap an earlier one, and those beyond the maximum number of separate extents. `extents` are
+/// in order.
 fn keep_the_first(extents: &mut Vec<Extent>) {
     let (mut end, mut separate) = (0, 0);
     extents.retain(|extent| {
@@ -205,7 +209,8 @@ fn keep_the_first(extents: &mut Vec<Extent>) {
     });
 }
 
-/// Cuts `file` behind the last extent, and makes holes of what lies between them. Where that cannot be, those behind the first gap are given up.
+/// Truncates `file` after the last extent and punches holes between extents. If holes are not supported, extents after
+/// the first gap are dropped.
 fn empty_the_rest(file: &File, extents: &mut Vec<Extent>) -> rustix::io::Result<()> {
     let mut end = 0;
     for index in 0..extents.len() {

@@ -44,11 +44,11 @@ pub(super) const CHANGE: OFlags = OFlags::RDWR.union(OFlags::NONBLOCK).union(OFl
 /// How every path of an export is resolved.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// `openat2` answers `EAGAIN` if some directory was renamed while it resolved `..` in a link; then it is asked again.
+/// Maximum number of attempts: `openat2` returns `EAGAIN` if a directory was renamed while it resolved `..` in a link.
 const ATTEMPTS: usize = 64;
 
-/// File systems whose metadata are in memory once a path has been resolved from the cache, from `linux/magic.h`: no server
-/// is asked. (`ext`, XFS, Btrfs, OverlayFS, and those in memory.)
+/// File systems that answer metadata calls from memory once a path is cached, from `linux/magic.h`, without contacting
+/// a server: ext, XFS, Btrfs, OverlayFS, and those in memory.
 const LOCAL_FILE_SYSTEMS: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, TMPFS, RAMFS];
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
@@ -181,7 +181,7 @@ pub(super) fn file_system_of(descriptor: impl AsFd) -> Result<u64> {
     Ok(fs::fstatfs(descriptor).doing("asking for the file system")?.f_type as u64)
 }
 
-/// Whether a file system's metadata are its own: a size that it tells is true.
+/// Returns whether the metadata of a file system are authoritative: a reported size is correct.
 pub(super) fn is_local(file_system: u64) -> bool {
     LOCAL_FILE_SYSTEMS.contains(&file_system)
 }

@@ -10,8 +10,9 @@
 //! The staged file of an upload with a key is named `resume-` and the 32 digits of a key made from that one and from who uploads. It has
 //! a journal beside it, and outlives its lock by a week, unless its user leaves too many: then the oldest goes.
 //!
-//! Who can write in an area can exchange what is staged there. So only an area that belongs to the process's user and that nobody else may
-//! write to is used; where the usual name is taken by somebody else's, ours is called `.towpath-` and the number of the user.
+//! A user with write permission in an area could replace staged files. Only an area that belongs to the process's user
+//! and is not writable by others is used; if the usual name is taken by another user, the area is called `.towpath-`
+//! followed by the user's number.
 
 mod staged;
 mod stale;
@@ -135,7 +136,8 @@ impl Staging {
         Ok(())
     }
 
-    /// A new staged file from which a rename into `parent` works, with the group that a file made there would have got.
+    /// Creates a staging file from which a rename into `parent` works, with the group that a file created there would
+    /// get.
     pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
         let (place, group) = place_and_group(parent)?;
         let staged = self.stage(root, parent, place, Staged::create)?;
@@ -224,7 +226,7 @@ impl Staging {
     }
 }
 
-/// Makes or finds the area for files in `parent`: in the topmost directory on its mount in which that is possible.
+/// Creates or finds the area for files in `parent`: in the topmost directory of its mount where that is possible.
 fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
     let mut last = Errno::NOENT;
     for directory in ancestors_on_mount(root, parent, place)?.iter().rev() {
@@ -270,7 +272,7 @@ fn own_name() -> String {
 fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let area = match fs::openat(directory, name, flags, Mode::empty()) {
-        // A link, or a file, that somebody put there.
+        // A link or a file in place of the area.
         Err(Errno::LOOP | Errno::NOTDIR) => return Err(Errno::PERM),
         outcome => outcome?,
     };
@@ -280,8 +282,8 @@ fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     if is_ours && !others_write { Ok(area) } else { Err(Errno::PERM) }
 }
 
-/// Removes the areas in `directory` in which no upload is under way: they must not keep the directory from being removed. If something else is in it, they stay,
-/// with what can be resumed.
+/// Removes unused staging areas in `directory`, so that they do not prevent its removal. Areas with resumable uploads
+/// stay if the directory has other entries.
 pub(super) fn remove_areas(directory: &OwnedFd) {
     if !holds_only_areas(directory).unwrap_or(false) {
         return;

@@ -7,7 +7,7 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes,
 
 use super::in_order::{EarlyRoom, InOrder};
 
-/// The checksums of what has been written so far.
+/// The checksums of the data written so far.
 #[derive(Debug)]
 pub(super) struct Sums {
     extents: ExtentDigests,
@@ -15,7 +15,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Of nothing, for `wanted` and those that the store keeps by itself.
+    /// Creates checksums of no data, for `wanted` and the algorithms that the store always keeps.
     pub(super) fn new(wanted: Algorithms, room: &EarlyRoom) -> Self {
         let sequential: Algorithms = wanted.iter().filter(|algorithm| !algorithm.is_combinable()).collect();
         Self {
@@ -52,13 +52,13 @@ impl Sums {
         }
     }
 
-    /// What is in the file from `offset` on is not known any more.
+    /// Marks the content from `offset` on as unknown.
     pub(super) fn give_up(&mut self, offset: u64) {
         self.extents.give_up(Unknown::Rewritten { offset });
         self.in_order = None;
     }
 
-    /// The digests of the file of `size` bytes, as far as they are known; what was never written is zeros.
+    /// Returns the known digests of the file of `size` bytes; ranges that were never written count as zeros.
     pub(super) fn finish(&mut self, size: u64) -> Digests {
         let mut digests = self.extents.finish(size, Holes::AreZeros).unwrap_or_default();
         let in_order = self.in_order.take().and_then(|in_order| in_order.finish(size)).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Sums {
         digests
     }
 
-    /// What is known of the parts that have been written, joined.
+    /// Returns the checksums of the written parts, joined.
     pub(super) fn extents(&self) -> Vec<Extent> {
         self.extents.extents().copied().collect()
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn bytes_that_were_cut_off_are_in_no_digest() {
         let sums = Mutex::new(Sums::new(Algorithms::of(&[Algorithm::Md5]), &EarlyRoom::default()));
-        // So many pieces apart that the checksums that can be combined are given up; then what lies between them.
+        // Too many separate pieces for the combinable checksums; then the gaps are filled.
         let pairs = DEFAULT_EXTENT_LIMIT as u64 + 1;
         let offsets = (0..pairs).map(|pair| 2 * pair + 1).chain((0..pairs).map(|pair| 2 * pair));
         offsets.for_each(|offset| {

@@ -1,11 +1,11 @@
 //! Vector reads of a local file: many ranges, few system calls, little memory.
 //!
-//! The ranges are sorted; neighbours join into *runs*, each read by one call into one shared buffer, gaps included, and
-//! the results are slices of that buffer. Runs are gathered into *batches* that bound the memory; at most
-//! [`BATCHES_AT_ONCE`] are under way, however many ranges were asked for.
+//! Ranges are sorted; neighbours join into *runs*, each read by one call into one shared buffer, gaps included, and
+//! the results are slices of that buffer. Runs form *batches* that bound the memory; at most [`BATCHES_AT_ONCE`] are
+//! in flight, independently of the number of ranges.
 //!
-//! The life of a batch: what the page cache has is copied first (`RWF_NOWAIT`; for a small batch on the calling thread);
-//! then the kernel is told of everything that is missing, so that the disk works on all of it at once; then it is read.
+//! A batch first copies cached pages (`RWF_NOWAIT`; for a small batch on the calling thread), then announces all
+//! missing ranges to the kernel so that the disk works on them concurrently, then reads them.
 
 use std::{fs::File, sync::Arc};
 
@@ -29,7 +29,8 @@ const RUN_BYTES: usize = 1 << 20;
 /// The memory of one batch, unless a single range is longer.
 pub(super) const BATCH_BYTES: usize = 8 << 20;
 
-/// The most ranges worth asking for at once: what XRootD allows. More work too, but the first result comes later.
+/// Maximum number of ranges in one vector: XRootD's limit. More would keep the disk busier, but delay the first
+/// result.
 pub(super) const RANGES: usize = 1024;
 
 /// One is read while the receiver takes the results of the other.
@@ -65,7 +66,7 @@ struct Run {
     position: usize,
 }
 
-/// One range asked for: where in the buffer it is, and which run brings it there.
+/// One requested range: its position in the buffer, and the run that reads it.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     index: usize,
@@ -181,7 +182,7 @@ impl Reading {
         self.missing().next().is_some()
     }
 
-    /// The runs that are not whole and have not failed, with their index and what they have.
+    /// Returns the incomplete runs that have not failed, with their index and the number of bytes they have.
     fn missing(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         let runs = self.batch.runs.iter().zip(&self.runs).enumerate();
         runs.filter_map(|(index, (run, state))| match state {

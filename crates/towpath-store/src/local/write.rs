@@ -1,9 +1,9 @@
 //! A file of a local store that is being written: an upload, or an update in place.
 //!
-//! The life of an upload: a staged file that nobody sees; pieces are written to it from many tasks at once, and their
-//! checksums are collected in passing; `commit` waits for the last of them, compares size and digests with what was promised,
-//! keeps the digests with the file, brings it to the disk as the store's policy says, and renames it to its name. An update has no
-//! staged file and no rename, and forgets the digests that were known, before its first change and once more when it ends.
+//! An upload writes pieces from many tasks to an invisible staging file and computes their checksums on the way.
+//! `commit` waits for the last piece, compares size and digests with the expectation, stores the digests with the
+//! file, syncs it according to the store's policy, and renames it to its name. An update has no staging file and no
+//! rename, and removes known digests before its first change and again when it ends.
 //!
 //! Pieces hold the body's lock shared; `commit`, `abort` and `set_size` hold it alone, so no piece is written after the end, and
 //! the checksums of pieces and the size agree.
@@ -47,13 +47,13 @@ use crate::{
 /// Offsets are signed in the kernel.
 const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
 
-/// A file announced with at most so many bytes is small. Its checksums take a network thread 10 µs.
+/// Maximum announced size of a small file, in bytes. Its checksums take a network thread 10 µs.
 const SMALL_BYTES: u64 = 64 << 10;
 /// The most that small files of one store keep in memory; beyond, they are written as large ones.
 const HELD_BYTES: usize = 16 << 20;
 
-/// After so many bytes what was written is sent to the disk, so that the fsync at the end does not have to wait for gigabytes: the kernel would keep
-/// them for half a minute.
+/// Interval in bytes at which written data are sent to the disk, so that the final fsync does not have to write
+/// gigabytes: the kernel would keep them for half a minute.
 const WRITEBACK_BYTES: u64 = 16 << 20;
 
 /// A local file being written.
@@ -66,7 +66,7 @@ pub(super) struct LocalWriter {
     /// Whose piece is written now. The kernel lets one write at a time into a file, and keeps the others waiting on their
     /// processors: that took a sixth of an upload's time.
     turn: Arc<sync::Mutex<()>>,
-    /// What was there when it began.
+    /// Extents that were stored when the upload began.
     present: Vec<Extent>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum Begun {
     MustRead(Box<Unproven>),
 }
 
-/// An upload that goes on from what another one left, which has to be read first.
+/// A resumed upload whose stored data have to be read first.
 #[derive(Debug)]
 pub(super) struct Unproven {
     local: Arc<Local>,
@@ -108,7 +108,7 @@ enum End {
         mode: Option<u32>,
         sums: Mutex<Sums>,
     },
-    /// It has it already. The flag tells that its known digests are forgotten.
+    /// The file keeps its name. The flag is whether its known digests are removed.
     Stay { is_forgotten: Mutex<bool> },
 }
 
@@ -127,7 +127,7 @@ enum Commit {
     MustRead(Box<Checked>),
 }
 
-/// What came before anything was written to the staged file.
+/// Data received before the staging file exists.
 #[derive(Debug)]
 enum Early {
     /// Nothing; the first piece may be held.
@@ -225,7 +225,7 @@ impl LocalWriter {
         Self { local: Arc::clone(local), path: path.clone(), body, turn: Arc::default(), present: Vec::new() }
     }
 
-    /// Runs `job` on the body, beside other jobs. The job ends even if nobody waits for it any more.
+    /// Runs `job` on the body, concurrently with other jobs. The job runs to its end even if the future is dropped.
     async fn with_body<T: Send + 'static>(&self, job: impl FnOnce(&Body) -> Result<T> + Send + 'static) -> Result<T> {
         let body = Arc::clone(&self.body).read_owned().await;
         let outcome = self.local.pool.run(move || job(body.as_ref().ok_or_else(finished)?)).await;
@@ -408,7 +408,7 @@ impl Body {
         Ok(())
     }
 
-    /// Of a file that is changed in place, the known digests go before the first change.
+    /// Removes the known digests of a file before its first change in place.
     fn forget_digests(&self) -> Result<()> {
         let End::Stay { is_forgotten } = &self.end else { return Ok(()) };
         let mut is_forgotten = lock(is_forgotten);
@@ -422,7 +422,7 @@ impl Body {
         Ok(())
     }
 
-    /// Compares what can be compared without reading the file.
+    /// Compares everything that can be compared without reading the file.
     fn check(self, expected: Expectation) -> Result<Checked> {
         self.write_held()?;
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
@@ -488,7 +488,7 @@ impl Body {
         if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
             fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
         }
-        // The parent is resolved anew: the directory that was there when the upload began may lie elsewhere now.
+        // The parent is resolved again: the original directory may have been moved during the upload.
         self.local.publish(staged, &self.local.root.parent(&self.path)?, overwrite)
     }
 
@@ -508,7 +508,7 @@ impl Body {
 }
 
 impl Unproven {
-    /// Reads what is there, and goes on from what is right.
+    /// Reads the stored data and continues with the verified part.
     pub(super) fn read(self, cancelled: &Cancelled) -> Result<LocalWriter> {
         let algorithms = self.options.digests.union(Algorithms::DEFAULT).combinable();
         let proven = self.left.prove(algorithms, cancelled)?;
@@ -517,13 +517,13 @@ impl Unproven {
 }
 
 impl Checked {
-    /// What was promised and is not known yet.
+    /// Returns the expected digests that are not known yet.
     fn missing(&self) -> Algorithms {
         let promised = self.expected.digests.algorithms();
         promised.iter().filter(|wanted| self.digests.get(*wanted).is_none()).collect()
     }
 
-    /// Computes what is missing, by reading the file.
+    /// Computes missing digests by reading the file.
     fn read(mut self, cancelled: &Cancelled) -> Result<Self> {
         let computed = digests::compute(&self.body.file, self.missing(), cancelled, |_| {})?;
         computed.iter().for_each(|digest| self.digests.insert(*digest));

@@ -197,7 +197,7 @@ impl WriteHandle for MemoryWriter {
         })
     }
 
-    /// Nothing: what is in memory goes with the process, and so need not outlive a handle.
+    /// Always empty: memory does not outlive the process, so uploads need not outlive a handle.
     async fn present(&self) -> Result<Vec<Extent>> {
         Ok(Vec::new())
     }
@@ -238,7 +238,7 @@ impl WriteHandle for MemoryWriter {
     }
 }
 
-/// The digests of `content` that are wanted or promised; fails unless it is what was promised.
+/// Computes the wanted and expected digests of `content`; fails if it does not match the expectation.
 fn verify(content: &[u8], expected: &Expectation, wanted: Algorithms) -> Result<Digests> {
     expected.check_size(content.len() as u64)?;
     let digests = Hasher::digest(wanted.union(expected.digests.algorithms()), content);

@@ -24,8 +24,7 @@ pub fn open_to_write(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path)
 }
 
-/// Has the system forget what it keeps of a file in memory, as far as that is on disk already, so that it is read from there. If it cannot, nothing is
-/// lost.
+/// Drops the clean cached pages of a file, so that it is read from disk. Failures are ignored.
 pub fn forget(file: &fs::File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
@@ -43,14 +42,15 @@ pub fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
 pub enum Maker {
     /// Somebody: the user named the file.
     Anybody,
-    /// The user whom this process acts for, and nobody else can change it. Links are not followed.
+    /// The user of this process; other users cannot change it. Links are not followed.
     Oneself,
 }
 
 /// Reads a small file whole, if it is one: nothing that could make the reader wait, such as a pipe.
 ///
 /// # Errors
-/// The system's, `FileTooLarge` for a file of more than `limit_bytes`, and one that says what is wrong with the file.
+/// Those of the system, `FileTooLarge` for a file of more than `limit_bytes`, and an explanation for a file that is
+/// not acceptable.
 pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path, maker)?, limit_bytes)
 }
@@ -58,7 +58,7 @@ pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<V
 /// Opens a file for reading, if it is one: nothing that could make the reader wait, such as a pipe.
 ///
 /// # Errors
-/// The system's, and one that says what is wrong with the file.
+/// Those of the system, and an explanation for a file that is not acceptable.
 pub fn open_regular(path: &Path, maker: Maker) -> io::Result<fs::File> {
     let link = if maker == Maker::Oneself { OFlags::NOFOLLOW } else { OFlags::empty() };
     let flags = (OFlags::NONBLOCK | link).bits().cast_signed();
@@ -86,7 +86,7 @@ pub fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a small file, replacing what is there.
+/// Writes a small file, replacing any existing one.
 ///
 /// # Errors
 /// The system's.
@@ -94,24 +94,26 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// Replaces a file by what `write` puts into it, whole: whoever opens it finds what was there or all that is new, also after a power failure. Only its user may read it. What is not
-/// finished yet is beside it, with `.part` behind its name; one caller at a time.
+/// Replaces a file by the output of `write`, atomically: readers see either the old or the new content, also after a
+/// power failure. Only its user may read it. The unfinished file has `.part` appended to its name; one caller at a
+/// time.
 ///
 /// # Errors
-/// The system's, and those of `write`; then what was there still is, unless only its directory could not be written through.
+/// Those of the system, and those of `write`; the old content then stays, unless only the sync of its directory
+/// failed.
 pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // What is made by this very call has the right mode and is nobody's link.
+        // A file created by this call has the right mode and is not a link of another user.
         _ => {}
     }
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
     let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        // What it failed by counts.
+        // The first error is reported.
         let _ = fs::remove_file(&part);
         return written;
     }
@@ -151,7 +153,7 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Gives a file another name, replacing what has it.
+/// Renames a file, replacing any existing one.
 ///
 /// # Errors
 /// The system's.

@@ -21,11 +21,11 @@ const BACKLOG: u32 = 4096;
 /// nothing is underway. The kernel's own limits are a quarter of an hour and two hours. Routers take up to a minute or two to find another way.
 const LOST: Duration = Duration::from_secs(120);
 
-/// Probes within that time, of which each may get lost.
+/// Keepalive probes within that time; single ones may get lost.
 const PROBES: u32 = 4;
 
-/// Listens on `address`. The port can be taken again at once after a restart. A client that vanishes is noticed as with [`connect`]: connections have
-/// from the listening socket what is set for it.
+/// Listens on `address`. The port can be reused immediately after a restart. Vanished clients are detected as with
+/// [`connect`]: connections inherit the options of the listening socket.
 ///
 /// # Errors
 /// The system's: the address is in use, or not ours.

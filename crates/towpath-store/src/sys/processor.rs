@@ -14,13 +14,13 @@ use std::{
 
 use super::clock::{self, Instant};
 
-/// The shortest time over which [`percent_wanted_lately`] looks: asking costs some microseconds for each thread.
+/// Minimum interval of [`percent_wanted_lately`]: a sample costs some microseconds per thread.
 const LATELY: Duration = Duration::from_millis(200);
-/// What was seen over a longer time says nothing of now.
+/// Maximum age of a sample; older ones say nothing about the present.
 const LONG_AGO: Duration = Duration::from_secs(5);
 
-/// For how long each thread of this process, by its number, has run or waited for a processor since it began. Empty if the system does not
-/// tell (`/proc/PID/task/TID/schedstat` of Linux).
+/// Returns the time that each thread of this process, by its number, has run or waited for a processor since it
+/// started. Empty if the system does not report it (`/proc/PID/task/TID/schedstat` of Linux).
 pub fn time_wanted() -> HashMap<u32, Duration> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let each = |task: fs::DirEntry| {
@@ -30,8 +30,8 @@ pub fn time_wanted() -> HashMap<u32, Duration> {
     tasks.filter_map(each).collect()
 }
 
-/// How much of the time between two answers of [`time_wanted`], so many seconds apart, this process ran or waited to run: of all processors together, or of the one
-/// that its hottest thread can use. From 0 to 1.
+/// Returns the fraction of the time between two results of [`time_wanted`], `seconds` apart, during which this process
+/// ran or was runnable: of all processors together, or of the one that its busiest thread can use. From 0 to 1.
 pub fn share_wanted(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration>, seconds: f64) -> f64 {
     let wanted = now.iter().map(|(thread, time)| {
         let since = time.saturating_sub(before.get(thread).copied().unwrap_or_default());
@@ -41,7 +41,8 @@ pub fn share_wanted(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration
     hottest.max(all / processors() as f64).min(1.0)
 }
 
-/// The same in per cent, between the last two times that it was asked, a fifth of a second apart or more. Nothing is known after a long time in which nobody asked.
+/// Returns the same in per cent for the interval between the last two samples, at least a fifth of a second apart.
+/// Zero if the last sample is too old.
 pub fn percent_wanted_lately() -> u64 {
     struct Last {
         at: Instant,
@@ -50,7 +51,7 @@ pub fn percent_wanted_lately() -> u64 {
     static LAST: OnceLock<Mutex<Last>> = OnceLock::new();
     static PERCENT: AtomicU64 = AtomicU64::new(0);
     let begin = || Mutex::new(Last { at: clock::now(), threads: time_wanted() });
-    // Who finds somebody else looking takes what was seen before.
+    // While another thread takes a sample, the previous value is returned.
     let Ok(mut last) = LAST.get_or_init(begin).try_lock() else { return PERCENT.load(Relaxed) };
     let now = clock::now();
     let passed = now.saturating_duration_since(last.at);
@@ -68,7 +69,7 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Of nanoseconds that a thread ran, nanoseconds that it waited, and time slices.
+/// Parses the nanoseconds that a thread ran, the nanoseconds that it waited, and its time slices.
 fn wanted(line: &str) -> Option<Duration> {
     let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
     let [ran, waited] = [words.next()?.ok()?, words.next()?.ok()?];
@@ -84,7 +85,7 @@ mod tests {
         let sum = || time_wanted().values().sum::<Duration>();
         let before = sum();
         let mut number = 1_u64;
-        // Ends: the thread that asks is one of those that are counted.
+        // This terminates: the calling thread is among the counted ones.
         while sum() < before + Duration::from_millis(30) {
             number = std::hint::black_box(number.wrapping_mul(3));
         }

@@ -7,7 +7,7 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        // Fails only when interrupted before the kernel's generator is seeded; then it is asked again.
+        // Fails only if interrupted before the kernel's generator is seeded; then it is retried.
         if let Ok(more) = getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             filled += more;
         }
@@ -15,7 +15,7 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// 128 random bits in hex: a key that nobody can guess.
+/// Returns 128 random bits in hexadecimal, as an unguessable key.
 pub fn key() -> String {
     bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect()
 }

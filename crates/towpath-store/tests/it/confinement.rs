@@ -132,7 +132,8 @@ async fn the_staging_directory_is_out_of_reach() {
     assert_eq!(onto.unwrap_err().fault(), Fault::PermissionDenied);
 }
 
-/// Somebody exchanges a directory with a link that leads out, again and again, while files below it are opened and written.
+/// A directory is repeatedly exchanged with a link that leads out of the export while files below it are opened and
+/// written.
 #[tokio::test]
 async fn a_directory_that_becomes_a_link_while_it_is_opened_leads_nowhere() {
     let outer = Directory::new();

@@ -69,8 +69,8 @@ const WRITING_CHILD: &str = "TOWPATH_TEST_CRASH_WRITING";
 /// Many blocks, so that it is seldom finished when the child is killed.
 const SIZE: u64 = 64 << 20;
 
-/// What the other child does: it takes the upload up and writes what is missing, from several places at once and in pieces that no block
-/// begins or ends with, says what it was told, and begins again if it comes to its end.
+/// Body of the child process: resumes the upload and writes the missing ranges from several tasks, in pieces that do
+/// not align with blocks, reports its progress, and starts over when it is complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_writes_an_upload_with_a_key_until_it_is_killed() {
     let Some(root) = std::env::var_os(WRITING_CHILD) else { return };
@@ -108,12 +108,12 @@ async fn an_upload_goes_on_where_it_was_killed() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // Each time after a few dozen pieces more; in the midst of others that nobody tells us of.
+        // Each time after a few dozen more pieces, while further unreported ones are in progress.
         let told = lines.by_ref().filter(|line| line == "wrote").take(40 * kill as usize).count();
         assert_eq!(told as u64, 40 * kill, "the child ended early");
         let busy = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await;
         assert_eq!(busy.unwrap_err().fault(), Fault::Overloaded, "the child has the key");
-        // Still with somebody at the other end of its pipe: it must not end by itself.
+        // The pipe still has a reader, so that the child must not exit by itself.
         child.kill().unwrap();
         child.wait().unwrap();
         drop(lines);
@@ -121,7 +121,8 @@ async fn an_upload_goes_on_where_it_was_killed() {
         let file = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await.unwrap();
         let present = file.present().await.unwrap();
         let bytes: u64 = present.iter().map(|extent| extent.bytes()).sum();
-        // What was told (the last piece of a writer may be short), but for the two blocks of each writer that may not be whole.
+        // The reported pieces (the last piece of a writer may be short), minus two possibly incomplete blocks per
+        // writer.
         let least = (40 * kill - WRITERS) * PIECE - WRITERS * (2 << 20);
         assert!(
             bytes >= present_before && bytes >= least,

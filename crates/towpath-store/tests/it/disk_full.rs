@@ -68,7 +68,7 @@ async fn an_upload_to_a_full_disk_fails_and_gives_the_room_back() {
     assert_eq!(hinted.unwrap_err().fault(), Fault::NoSpace, "found out before the first byte");
 }
 
-/// What lies in the small file system, staged files too.
+/// The files in the small file system, including staging files.
 fn left(directory: &Directory) -> Vec<String> {
     let names = |host: std::path::PathBuf| {
         let entries = host.read_dir().unwrap().map(|entry| entry.unwrap());

@@ -116,7 +116,8 @@ async fn names(store: &dyn Store, at: &StorePath) -> Result<Vec<Bytes>> {
     Ok(names)
 }
 
-/// What can be seen of one path: kind, content, attributes. Known digests must be right; which are known may differ.
+/// The visible state of one path: kind, content, attributes. Known digests must be correct; the set of known digests
+/// may differ.
 async fn look(store: &dyn Store, at: &StorePath) -> Result<String> {
     let me = &Caller::local();
     let metadata = store.stat(me, at).await?;

@@ -1,5 +1,5 @@
-//! What must be on the disk before what. No test can pull the plug; but what would be there after it follows from the order of the
-//! system calls, which `strace` tells.
+//! The order of writes to disk. No test can pull the plug, but the state after a power failure follows from the order
+//! of system calls, which `strace` records.
 
 use std::{
     path::Path,
@@ -20,7 +20,7 @@ const CHILD: &str = "TOWPATH_TEST_POWER";
 
 const TRACE_BYTES: u64 = 16 << 20;
 
-/// What the child does to files, each of which has its own name.
+/// Body of the child process: changes files, each with its own name.
 #[tokio::test]
 async fn child_works_under_strace() {
     let Some(root) = std::env::var_os(CHILD) else { return };
@@ -38,7 +38,7 @@ async fn child_works_under_strace() {
     store.rename(me, &path("/old/file"), &path("/new/file"), Overwrite::Refuse).await.unwrap();
 }
 
-/// The names of the system calls in which one of `words` occurs, in their order, each once where it is repeated.
+/// Returns the names of the system calls that contain one of `words`, in order, without repetitions.
 fn calls(trace: &str, words: &[&str]) -> Vec<String> {
     let ours = trace.lines().filter(|line| words.iter().any(|word| line.contains(word)));
     let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! Uploads that were interrupted: what a disk may do to what they left, and who finds it.
+//! Interrupted uploads: damage by the disk to their data, and the callers that may resume them.
 
 use std::{
     os::unix::fs::FileExt as _,
@@ -55,7 +55,7 @@ pub(crate) async fn write(file: &dyn WriteHandle, start: u64, end: u64) {
     file.write(start, PATTERN.bytes(start, (end - start) as usize)).await.unwrap();
 }
 
-/// What is there when the upload is taken up again, as ranges; panics if some of it is not what was written.
+/// Returns the stored ranges of the resumed upload; panics if any of them differs from the written data.
 async fn taken_up(store: &LocalStore) -> Vec<(u64, u64)> {
     let file = create(store).await.unwrap();
     let present = file.present().await.unwrap();
@@ -69,7 +69,7 @@ fn ranges(extents: &[Extent]) -> Vec<(u64, u64)> {
     extents.iter().map(|extent| (extent.offset(), extent.end())).collect()
 }
 
-/// Writes what is missing, commits with the right digests, and compares what is there then.
+/// Writes the missing ranges, commits with correct digests, and compares the result.
 pub(crate) async fn finish(directory: &Directory, file: &dyn WriteHandle, size: u64) {
     let mut at = 0;
     for extent in file.present().await.unwrap() {
@@ -96,7 +96,8 @@ fn left(directory: &Directory) -> (PathBuf, PathBuf) {
     (host(staged), host(journal))
 }
 
-/// A directory in which an upload was interrupted when all but its last block and the first bytes of that had been written.
+/// A directory with an upload that was interrupted after all but its last block and the first bytes of that were
+/// written.
 async fn interrupted() -> Directory {
     let directory = Directory::new();
     let file = create(&directory.store).await.unwrap();
@@ -214,7 +215,7 @@ async fn nobody_finds_what_another_left() {
         write(&*file, 0, 100 + number as u64).await;
     }
     for (number, caller) in callers.iter().enumerate() {
-        // The address of one who is known may change.
+        // The address of an authenticated caller may change.
         let caller = Caller { address: caller.address.filter(|_| caller.issuer.is_none()), ..caller.clone() };
         let file = directory.store.create(&caller, &path("/file"), options(SIZE)).await.unwrap();
         assert_eq!(ranges(&file.present().await.unwrap()), [(0, 100 + number as u64)]);
@@ -273,7 +274,7 @@ async fn what_nobody_takes_up_is_removed_after_a_week() {
     assert_eq!(directory.staged(), Vec::<String>::new());
 }
 
-/// Makes a file as old as if it had been written so many days and a minute ago.
+/// Sets the age of a file to the given number of days and a minute.
 fn make_older(host: &PathBuf, days: u64) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_nanos(clock::unix_ns() as u64);
     let then = now - Duration::from_secs(days * 86_400 + 60);
@@ -319,7 +320,7 @@ async fn a_create_that_is_given_up_leaves_what_was_there() {
     let mut creating = Box::pin(create(&directory.store));
     let _ = futures::poll!(&mut creating);
     drop(creating);
-    // What has begun lets the key go when it notices; until then it is in use.
+    // A running upload releases the key when it notices; until then the key is in use.
     let file = loop {
         match create(&directory.store).await {
             Err(error) if error.fault() == Fault::Overloaded => tokio::task::yield_now().await,
@@ -373,7 +374,7 @@ async fn an_upload_to_a_full_disk_goes_on_when_there_is_room() {
     drop(file);
     assert_eq!(create(&store).await.unwrap_err().fault(), Fault::NoSpace, "it is known beforehand");
     fill.abort().await.unwrap();
-    // What is there needs no room once more.
+    // Stored data need no additional space.
     let file = create(&store).await.unwrap();
     assert_eq!(ranges(&file.present().await.unwrap()), [(0, at)]);
     write(&*file, at, SIZE).await;
@@ -443,7 +444,7 @@ proptest! {
             for event in &events {
                 match event {
                     Event::Write { start, length } => write(&*file, *start, SIZE.min(start + length)).await,
-                    // It is only cut: what was there must not be told as present.
+                    // The file is only truncated: stored data must not be reported beyond that.
                     Event::SetSize(size) => file.set_size((*size).min(file.metadata().await.unwrap().size)).await.unwrap(),
                     Event::Sync => file.sync().await.unwrap(),
                     harmful => {
@@ -502,7 +503,7 @@ async fn one_user_leaves_only_so_much() {
     assert_eq!(leave(&one, 0).await, 0, "the oldest is gone");
 }
 
-/// Makes a file so many hours older than it is.
+/// Increases the age of a file by the given number of hours.
 fn make_older_by(host: &PathBuf, hours: u64) {
     let file = std::fs::OpenOptions::new().write(true).open(host).unwrap();
     let then = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(hours * 3600);

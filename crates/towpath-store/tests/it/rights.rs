@@ -1,4 +1,5 @@
-//! What the file system forbids. Root may do nearly everything, so the tests take what stops root too, or run as nobody.
+//! Permissions of the file system. Root may do nearly everything, so the tests use restrictions that apply to root
+//! too, or run as an unprivileged user.
 
 use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},

@@ -292,7 +292,7 @@ async fn nobody_notices_that_the_piece_of_a_small_file_waits_for_the_commit() {
     file.commit(Expectation::default()).await.unwrap();
     assert_eq!(directory.get("/file").await.unwrap(), "content");
 
-    // What comes later lies above what came first, whatever was announced.
+    // Later writes overwrite earlier ones, independently of the announced size.
     let file = create(3).await;
     for (offset, piece) in [(0, "aaaaaa"), (2, "bb"), (6, "cccc")] {
         file.write(offset, piece.into()).await.unwrap();

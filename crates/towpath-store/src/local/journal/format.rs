@@ -83,8 +83,9 @@ impl Record {
     }
 }
 
-/// What `journal` says was written of the upload with this key and size, by offset, the longer first: of each range what was said last.
-/// Nothing if it is of another upload, or of another format. It ends with the first record that is torn or out of sequence.
+/// Returns the records of a journal of the upload with this key and size, by offset, longer ones first; a later record
+/// of the same range replaces an earlier one. Empty for another upload or another format. Reading stops at the first
+/// record that is torn or out of sequence.
 pub(in crate::local) fn read(journal: &[u8], key: ResumeKey, size: u64) -> Vec<Record> {
     let Some((head, rest)) = journal.split_at_checked(HEADER_BYTES) else { return Vec::new() };
     let Some(header) = Header::decode(head).filter(|header| header.key == key && header.size == size) else {

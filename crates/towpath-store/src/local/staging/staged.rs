@@ -29,7 +29,7 @@ use crate::{
 /// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
 const ATTEMPTS: usize = 8;
 
-/// A file that nobody can see yet. Dropping it removes it, unless it has been published, or has a key and is not empty.
+/// An invisible file of an upload. Dropping it removes it, unless it was published, or is resumable and not empty.
 #[derive(Debug)]
 pub(in crate::local) struct Staged {
     area: Arc<Area>,
@@ -46,7 +46,7 @@ pub(super) enum Found {
     Staged(Staged),
     /// Somebody is writing it.
     InUse,
-    /// Nobody can tell whether somebody is.
+    /// The file system has no locks, so a running upload cannot be detected.
     Unlockable,
 }
 
@@ -143,7 +143,8 @@ impl Staged {
         }
     }
 
-    /// Removes the oldest of what other uploads of the same user left, if that is too much, but nothing of the last hours.
+    /// Removes the oldest leftovers of other uploads of the same user if they exceed the limit, but none of the last
+    /// hours.
     pub(in crate::local) fn bound_others(&self) -> Result<()> {
         let prefix = self.name.get(..RESUME_PREFIX.len() + USER_DIGITS).unwrap_or(&self.name);
         stale::bound(&self.area.directory, prefix)
@@ -217,7 +218,7 @@ impl Staged {
         }
     }
 
-    /// Whether it stays when it is dropped. What is empty serves nobody.
+    /// Returns whether the file is kept when it is dropped. Empty files are not worth keeping.
     fn stays(&self) -> bool {
         let is_empty = || fs::fstat(&*self.file).is_ok_and(|status| status.st_size == 0);
         self.is_kept.load(Ordering::Relaxed) && !is_empty()

@@ -1,4 +1,4 @@
-//! What a crash left in a staging area, and uploads with a key that nobody took up again.
+//! Removal of leftovers in a staging area: files from crashes, and resumable uploads that were not resumed.
 
 use std::{ffi::OsStr, os::fd::OwnedFd, os::unix::ffi::OsStrExt as _, time::Duration};
 
@@ -42,7 +42,7 @@ const MOST_LEFT: usize = 64;
 /// The share of the file system that they may take together.
 const LARGEST_SHARE: u64 = 10;
 
-/// What was written to since then is spared: whoever left it may be about to go on with it.
+/// Leftovers written to within this time are kept: the upload may be about to resume.
 const SPARED: Duration = Duration::from_secs(6 * 3600);
 
 /// What an upload with a key left.
@@ -53,8 +53,8 @@ struct LeftOver {
     name: Vec<u8>,
 }
 
-/// Removes the oldest of what the uploads of one user left in `area`, whose names begin with `prefix`, if there are too many or they are too
-/// large. What is locked stays, and counts.
+/// Removes the oldest leftovers of one user in `area`, whose names begin with `prefix`, if there are too many or they
+/// are too large. Locked files are kept, but count.
 pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
     let mut left = Vec::new();
     each(area, |name| {
@@ -114,7 +114,8 @@ fn status(area: &OwnedFd, name: &[u8]) -> Option<fs::Stat> {
     fs::statat(area, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).ok()
 }
 
-/// When `name` was written to. Of a staged file its journal tells: its own time a commit may have set.
+/// Returns the status with the time of the last write to `name`. For a staging file it is that of its journal, because
+/// a commit may have set its own.
 fn written(area: &OwnedFd, name: &[u8]) -> Option<fs::Stat> {
     let journal = [name, JOURNAL_SUFFIX.as_bytes()].concat();
     status(area, &journal).or_else(|| status(area, name))

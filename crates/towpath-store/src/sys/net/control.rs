@@ -1,9 +1,9 @@
 //! The congestion control of connections over long paths.
 //!
-//! The machine's own, mostly CUBIC (RFC 9438), fills a path, holds it, and shares it with others. But it takes every loss for congestion: over 90 ms and with
-//! 2 % of losses it moves 1 Mbit/s of 100. BBR (draft-ietf-ccwg-bbr) goes by what arrives. Several connections with BBR, though, keep a queue full
-//! among them, and a tenth or more of what they send is dropped there, theirs and others'. So BBR is for connections that lose segments although
-//! nothing waits on the path.
+//! The default algorithm, mostly CUBIC (RFC 9438), fills a path and shares it fairly. But it treats every loss as
+//! congestion: at 90 ms and 2 % loss it reaches 1 Mbit/s of 100. BBR (draft-ietf-ccwg-bbr) uses the delivery rate
+//! instead. Several BBR connections, however, keep a queue full, and a tenth or more of their segments, and of
+//! others', is dropped there. BBR is therefore used for connections that lose segments although the path has no queue.
 
 use std::{os::fd::AsRawFd, time::Duration};
 
@@ -29,8 +29,8 @@ const CUBIC_BETA: f64 = 0.7;
 /// A window below this says little about a queue, in bytes.
 const SMALL_WINDOW: f64 = 16384.0;
 
-/// Watches what is sent over `socket`, and gives it BBR once its losses are no congestion. Ends then, and at once where there is nothing to be done: the path is
-/// short, or the machine uses BBR for everything.
+/// Monitors `socket` and switches it to BBR once its losses are not caused by congestion. Returns then, and
+/// immediately if there is nothing to do: the path is short, or the system uses BBR for everything.
 pub async fn suit_to_path(socket: impl AsRawFd) {
     let Ok(mut before) = tcp_info(&socket) else { return };
     let mut pause = Duration::ZERO;
@@ -56,8 +56,9 @@ fn lost_without_queue(before: &TcpInfo, now: &TcpInfo) -> bool {
     now.resent > before.resent && now.min_rtt >= LONG && !waits
 }
 
-/// Whether there was a queue at the last loss. Between two looks it may have come and gone; but the window then, of which CUBIC has kept a part in mind, was what is delivered in a
-/// round trip, and that round trip tells. In slow start the window is ahead of what is delivered: one loss of that kind is not enough.
+/// Returns whether there was a queue at the last loss. The queue may have come and gone between two samples, but the
+/// window at the loss, from which CUBIC derived its threshold, equals the data delivered in one round trip, which
+/// reveals that round trip. In slow start the window is ahead of the delivered data: one such loss is not sufficient.
 fn waited(before: &TcpInfo, now: &TcpInfo) -> bool {
     let window = now.slow_start_threshold as f64 / CUBIC_BETA;
     let delivered = before.delivery_rate.max(now.delivery_rate) as f64 * now.min_rtt.as_secs_f64();

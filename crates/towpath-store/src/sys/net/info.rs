@@ -57,8 +57,8 @@ fn option<const N: usize>(socket: &impl AsRawFd, name: libc::c_int) -> io::Resul
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
 }
 
-/// The largest buffers that the kernel gives a connection of its own accord, to send and to receive, in bytes; zero if it does not tell. They are
-/// read once: who changes them starts programs anew.
+/// Returns the kernel's maximum automatic send and receive buffers in bytes; zero if unknown. They are read once, at
+/// the first call.
 fn most_buffers() -> [u64; 2] {
     static MOST: OnceLock<[u64; 2]> = OnceLock::new();
     let read = |name| {

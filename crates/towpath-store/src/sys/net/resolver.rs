@@ -1,8 +1,9 @@
 //! Names of hosts, looked up on threads of their own.
 //!
-//! The system's resolver blocks, and for as long as its settings say if no name server answers. On the threads that wait for disks, a silent name
-//! server would stop reads. So each lookup has a thread that ends with it; there are only so many, and a caller waits for a bounded time,
-//! for its turn and its answer together. A thread whose caller has given up still counts until the system's resolver gives up too.
+//! The system's resolver blocks, possibly for the whole configured timeout if no name server answers. On the threads
+//! of the disk pool, an unresponsive name server would stop reads. Each lookup therefore has a thread of its own;
+//! their number is limited, and a caller waits for a bounded time for a thread and the result together. A thread whose
+//! caller timed out counts until the system's resolver returns.
 
 use std::{
     io,
@@ -20,13 +21,13 @@ use tokio::{
 /// Lookups at once by [`super::resolve`]: twice as many as third-party copies by default, so that their origins leave threads to others.
 const THREADS: usize = 64;
 
-/// How long a lookup may take. The system's resolver asks each of its servers for five seconds, twice.
+/// Timeout of a lookup. The system's resolver waits five seconds for each of its servers, twice.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The resolver for names that the user or the operator of this program chose.
 pub(super) static OWN: LazyLock<Resolver> = LazyLock::new(|| Resolver::new(THREADS));
 
-/// Looks up names, so many at once.
+/// Resolves names with a limited number of concurrent lookups.
 #[derive(Debug)]
 pub struct Resolver {
     threads: Arc<Semaphore>,
